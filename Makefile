@@ -1,0 +1,44 @@
+# Every target sets up what it needs. PYTHON names the interpreter (3.11 or later) that .venv is made with.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := flows tasks pipelines rewarders prompt_packs stores
+
+.PHONY: run test lint types imports pytest bench clean
+
+run: $(VENV)/.installed
+	$(BIN)/python -m flows.tfgrpo --dry-run
+
+test: lint types imports pytest
+
+lint: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.tested
+	$(BIN)/mypy
+
+imports: $(VENV)/.tested
+	$(BIN)/lint-imports --no-cache
+
+pytest: $(VENV)/.tested
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
+
+bench: $(VENV)/.tested
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfgrpo needs Python 3.11 or later; set PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.*

@@ -1,0 +1,169 @@
+"""What does one model call cost the client? CPU per call and wall time against the ideal, over real sockets.
+
+The server runs in a process of its own and answers each request after a fixed latency. Printed: one line per setting,
+the median of the rounds.
+
+``python -m benchmarks.bench_http [--calls 1500] [--in-flight 64] [--latency 0.1] [--rounds 3]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import multiprocessing
+import random
+import statistics
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from stores.journal import CallKey, Journal
+from stores.ledger import Budget, Ledger, Price, PriceBook
+from tasks.models.base import ChatModel, ChatRequest, Message
+from tasks.models.chat import ChatClient
+from tasks.models.endpoint import ApiKey, Endpoint
+from tasks.models.journaled import JournaledModel
+from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.retry import RetryPolicy
+from tasks.models.transport import open_transport
+
+REPLY = json.dumps(
+    {
+        "id": "cmpl-1",
+        "model": "bench",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "word " * 200}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 700, "completion_tokens": 200, "total_tokens": 900},
+    }
+).encode()
+SYSTEM = "You solve one task at a time and state the answer on the last line. " * 40
+
+
+class Load(NamedTuple):
+    """How much is asked, and how fast the server could be at best."""
+
+    calls: int
+    in_flight: int
+    latency_s: float
+
+    @property
+    def ideal_s(self) -> float:
+        """Wall time if nothing but the server's latency took any."""
+        return math.ceil(self.calls / self.in_flight) * self.latency_s
+
+
+class Round(NamedTuple):
+    """One measurement."""
+
+    cpu_ms_per_call: float
+    wall_over_ideal: float
+
+
+class _Replies(asyncio.Protocol):
+    """Answers every POST of a keep-alive connection after the latency; as little of HTTP as that takes."""
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+        self._unread = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - narrows the type
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        head, blank, rest = self._unread.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        if len(rest) >= length:
+            self._unread = rest[length:]
+            asyncio.get_running_loop().call_later(self._latency_s, self._answer)
+
+    def _answer(self) -> None:
+        if not self._transport.is_closing():
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(REPLY)}\r\n\r\n"
+            self._transport.write(head.encode() + REPLY)
+
+
+def _serve(port_out: Connection, latency_s: float) -> None:
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: _Replies(latency_s), "127.0.0.1", 0)
+        port_out.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def _request(number: int) -> ChatRequest:
+    messages = (Message("system", SYSTEM), Message("user", f"Task {number}: what is {number} + 1?"))
+    return ChatRequest("bench", messages, temperature=0.7, max_tokens=1024, seed=number)
+
+
+async def _measure(port: int, load: Load, journal: Journal | None) -> Round:
+    client = ChatClient(
+        Endpoint(f"http://127.0.0.1:{port}/v1", ApiKey("bench-key")),
+        open_transport(concurrency=load.in_flight, trust_env=False),
+        limiter=AdaptiveLimiter(load.in_flight),
+        ledger=Ledger(Budget(max_tokens=10**12)),
+        prices=PriceBook({"bench": Price(150, 600)}),
+        retry=RetryPolicy(),
+        rng=random.Random(0),
+    )
+    model: ChatModel = client if journal is None else JournaledModel(client, journal)
+    await asyncio.gather(*(_ask(model, -1 - number) for number in range(load.in_flight)))  # connections open
+    started, busy = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(_ask(model, number) for number in range(load.calls)))
+    wall, cpu = time.perf_counter() - started, time.process_time() - busy
+    await client.aclose()
+    return Round(cpu / load.calls * 1e3, wall / load.ideal_s)
+
+
+async def _ask(model: ChatModel, number: int) -> None:
+    await model.complete(_request(number), CallKey(1, "train", 0, f"q{number}", 0, 0, "rollout"))
+
+
+def _rounds(port: int, load: Load, count: int, *, journalled: bool) -> list[Round]:
+    if not journalled:
+        return [asyncio.run(_measure(port, load, None)) for _ in range(count)]
+    rounds = []
+    with TemporaryDirectory() as folder:
+        for number in range(count):
+            with Journal(Path(folder) / f"{number}.jsonl") as journal:
+                rounds.append(asyncio.run(_measure(port, load, journal)))
+    return rounds
+
+
+def main() -> None:
+    """Measure with and without the journal in front, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=1500)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--latency", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    load = Load(options.calls, options.in_flight, options.latency)
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    server = context.Process(target=_serve, args=(theirs, load.latency_s), daemon=True)
+    server.start()
+    try:
+        port = mine.recv()
+        print(
+            f"{load.calls} calls, {load.in_flight} in flight, {load.latency_s * 1e3:g} ms; median of {options.rounds}"
+        )
+        for name, journalled in (("client", False), ("client + journal", True)):
+            rounds = _rounds(port, load, options.rounds, journalled=journalled)
+            cpu = statistics.median(one.cpu_ms_per_call for one in rounds)
+            wall = statistics.median(one.wall_over_ideal for one in rounds)
+            print(f"{name:<18} {cpu:6.3f} ms CPU per call   {wall:5.2f} x ideal wall")
+    finally:
+        server.terminate()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""How long do the built-in rewarders take for 500 rollouts? ``python -m benchmarks.bench_rewarders`` prints medians."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+
+from rewarders import (
+    Attempt,
+    GroundTruthRewarder,
+    RelativeRewarder,
+    RewardContext,
+    RewarderThreads,
+    WeightedRewarder,
+    score_group,
+)
+
+ITEMS, GROUP_SIZE, REPEATS, LIMIT_S = 100, 5, 7, 2.0
+STEP = "First 12 boxes of 1,080 apples each are counted, then 3/4 of them are set aside for later. "
+
+
+def contexts(output_chars: int) -> list[RewardContext]:
+    """Groups whose outputs have about ``output_chars`` characters and end in an answer line."""
+    filler = STEP * max(1, output_chars // len(STEP))
+    return [
+        RewardContext(
+            f"bench.jsonl#{item}",
+            f"q{item}",
+            "How many?",
+            str(item),
+            tuple(
+                Attempt(f"{item}-{index}", index, f"{filler}\nAnswer: {item + index % 2}", tokens=100)
+                for index in range(GROUP_SIZE)
+            ),
+        )
+        for item in range(ITEMS)
+    ]
+
+
+async def score_all(groups: list[RewardContext], rewarders: list[WeightedRewarder]) -> float:
+    """Seconds for all groups, concurrently, as a run does it."""
+    with RewarderThreads() as threads:
+        start = time.perf_counter()
+        results = await asyncio.gather(*(score_group(rewarders, group, threads) for group in groups))
+        seconds = time.perf_counter() - start
+    if sum(len(result.totals) for result in results) != ITEMS * GROUP_SIZE:
+        raise SystemExit("not every rollout got a total")
+    return seconds
+
+
+def main() -> None:
+    """Print the table."""
+    rewarders = [WeightedRewarder(GroundTruthRewarder("numeric")), WeightedRewarder(RelativeRewarder(), 0.0)]
+    print(f"{ITEMS * GROUP_SIZE} rollouts through gt + relative, median of {REPEATS} (limit {LIMIT_S:g} s)")
+    print(f"{'characters each':>16} {'total':>10} {'per rollout':>12}")
+    for chars in (100, 2_000, 100_000):
+        groups = contexts(chars)
+        median = statistics.median(asyncio.run(score_all(groups, rewarders)) for _ in range(REPEATS))
+        print(f"{chars:>16,} {median * 1e3:>7.1f} ms {median / ITEMS / GROUP_SIZE * 1e6:>9.1f} µs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What does Prefect's UI show of a run? Progress, the per-epoch table, the lessons and the gate, as artifacts.
+
+Each artifact is one API call of some milliseconds, so they are written per tenth of an epoch, per epoch and per run.
+An artifact that cannot be written is logged, and the run goes on: the files under ``out`` are the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import httpx
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.exceptions import PrefectException
+
+from flows.observer import EpochEnd, EpochStart
+from pipelines.plan import Plan
+from stores.ledger import Totals
+from stores.models import ExperienceRecord
+from tasks.gate import GateDecision
+from tasks.shapes import GroupResult
+
+_log = logging.getLogger("tfgrpo.artifacts")
+
+
+class PrefectArtifacts:
+    """An observer that writes artifacts of the current flow run."""
+
+    def __init__(self) -> None:
+        self._progress: UUID | None = None
+        self._start: EpochStart | None = None
+        self._groups = 0
+        self._epochs: list[EpochEnd] = []
+        self._lessons: list[ExperienceRecord] = []
+        self._simulated = ""
+
+    def run_started(self, plan: Plan, run_id: str) -> None:  # noqa: ARG002 - the protocol's signature
+        """Remember whether the figures are simulated."""
+        self._simulated = "SIMULATED. " if plan.simulated else ""
+
+    def epoch_started(self, start: EpochStart) -> None:
+        """Open a progress bar."""
+        self._start, self._groups = start, 0
+        description = f"{self._simulated}Epoch {start.epoch} of {start.epochs}, {start.phase}"
+
+        def create() -> None:
+            created = create_progress_artifact(0.0, key=f"epoch-{start.epoch}-progress", description=description)
+            self._progress = created if isinstance(created, UUID) else None
+
+        _attempt(create)
+
+    def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
+        """Move the bar at every tenth."""
+        start, progress = self._start, self._progress
+        if start is None or progress is None:
+            return
+        before = self._groups * 10 // max(start.groups, 1)
+        self._groups += 1
+        if self._groups * 10 // max(start.groups, 1) > before:
+            done = 100.0 * self._groups / start.groups
+            _attempt(lambda: update_progress_artifact(progress, done))
+
+    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:  # noqa: ARG002
+        """Remember the lessons for the table at the end of the epoch."""
+        self._lessons.extend(records)
+
+    def epoch_ended(self, end: EpochEnd) -> None:
+        """Write the per-epoch table and the lessons so far."""
+        self._epochs.append(end)
+        rows = [
+            {
+                "epoch": row.epoch,
+                "phase": row.phase,
+                "mean reward": row.mean_reward,
+                "scored": row.scored,
+                "lost": row.lost,
+                "informative groups": row.informative,
+                "lessons in force": row.lessons,
+            }
+            for row in self._epochs
+        ]
+        _attempt(lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch"))
+        lessons = [
+            {
+                "id": record.experience_id[:12],
+                "operation": record.operation,
+                "says": record.polarity,
+                "lesson": record.summary32,
+            }
+            for record in self._lessons
+        ]
+        if lessons:
+            _attempt(
+                lambda: create_table_artifact(lessons, key="lessons", description=f"{self._simulated}What was learned")
+            )
+
+    def gate_decided(self, decision: GateDecision) -> None:
+        """Write the gate's decision."""
+        text = f"# {decision.decision.upper()}\n\n{self._simulated}{'; '.join(decision.reasons)}\n"
+        _attempt(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
+
+    def closed(self) -> None:
+        """Nothing to do: artifacts are complete as they are written."""
+
+
+def _attempt(write: Callable[[], object]) -> None:
+    try:
+        write()
+    except (PrefectException, httpx.HTTPError, OSError) as error:
+        _log.warning("an artifact could not be written: %s", error)

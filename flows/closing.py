@@ -1,0 +1,141 @@
+"""How is a run closed? Promotion, state, spec guard, manifest, report, and the summary for whoever waits.
+
+Nothing here is lost when it fails half-way: all of it can be made again from the files by resuming the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flows.progress import money
+from flows.replaying import compare_with_original
+from flows.report import write_report
+from flows.session import Session
+from flows.stops import RunSummary, Status
+from pipelines.spec_guard import guard_run
+from rewarders.statistics import Interval, bootstrap_interval
+from stores.errors import StoreError
+from stores.library import Library
+from stores.promotions import Promotion, promotions, record_promotion
+from stores.seeds import derive_seed
+from stores.task_state import write_state
+from tasks.gate import GateDecision
+
+
+def close_books(session: Session, status: Status, message: str) -> RunSummary:
+    """Write everything a run writes at its end and sum it up."""
+    if session.replay_of is not None and status == "finished":
+        status, message = compare_with_original(session, message)
+    if session.decision is not None:
+        _promote(session, session.decision)
+    lost = session.runtime.telemetry.shutdown()
+    if lost:
+        session.manifest.warn(lost)
+    session.manifest.update(
+        status=status,
+        message=message,
+        ended_at=session.clock().isoformat(),
+        tfgrpo=session.tfgrpo_block(),
+        gate=_gate(session),
+        ledger=_ledger_block(session),
+        stages=_stages(session),
+    )
+    report = write_report(session.task, session.paths)
+    session.lock.release()
+    return RunSummary(status, session.run_id, message, _details(session, status, report))
+
+
+def _promote(session: Session, decision: GateDecision) -> None:
+    """Record the decision once per run, and bring the view of the task up to date."""
+    if all(earlier.run_id != session.run_id for earlier in promotions(session.task.promotions)):
+        interval = decision.interval
+        record_promotion(
+            session.task.promotions,
+            Promotion(
+                run_id=session.run_id,
+                decided_at=session.clock(),
+                decision=decision.decision,
+                experience_ids=tuple(entry.experience_id for entry in session.library.entries),
+                library_id=session.library.library_id,
+                estimate=interval.estimate if interval else None,
+                low=interval.low if interval else None,
+                high=interval.high if interval else None,
+                pairs=decision.pairs,
+                simulated=session.plan.simulated,
+            ),
+        )
+    in_force: Library = session.library if decision.decision == "promote" else session.champion
+    write_state(session.task.state, session.settings.task_id, in_force, last_run=session.run_id, clock=session.clock)
+
+
+def _gate(session: Session) -> dict[str, Any] | None:
+    """The decision and what it rests on, as JSON for manifest, report and ``--json``; None before the sweep."""
+    decision, evidence = session.decision, session.evidence
+    if decision is None or evidence is None:
+        return None
+    seed = session.settings.tfgrpo.seed
+    return {
+        "decision": decision.decision,
+        "explanation": "; ".join(decision.reasons),
+        "difference": _interval(decision.interval),
+        "champion": _arm([pair.champion for pair in evidence.pairs], seed),
+        "candidate": _arm([pair.candidate for pair in evidence.pairs], seed),
+        "pairs": decision.pairs,
+        "lost_share": decision.lost_share,
+        "lost": list(decision.lost),
+        "regressions": list(decision.regressions),
+        "recoveries": list(decision.recoveries),
+        "noise_floor": decision.noise_floor,
+    }
+
+
+def _arm(rewards: Sequence[Sequence[float]], seed: int) -> dict[str, float] | None:
+    """Mean reward of an arm with a bootstrap interval over items; None without items."""
+    return _interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))) if rewards else None
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
+
+
+def _ledger_block(session: Session) -> dict[str, Any]:
+    totals = session.runtime.ledger.totals()
+    return {**dataclasses.asdict(totals), "spent": money(totals.nano_usd, totals.unknown_price_calls)}
+
+
+def _stages(session: Session) -> list[dict[str, Any]]:
+    """Each stage of the pipeline with its evidence; the spec guard reads the files as they are now (requirement 60)."""
+    stages: list[dict[str, Any]] = []
+    for stage in session.settings.stages:
+        if stage.name == "learn":
+            stages.append({"name": "learn", "epochs": len(session.epochs), "failed_epochs": len(session.failed_epochs)})
+            continue
+        try:
+            stages.append({"name": stage.name, **guard_run(session.paths.root).as_json()})
+        except (StoreError, OSError) as error:
+            stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
+    return stages
+
+
+def _details(session: Session, status: Status, report: Path) -> dict[str, Any]:
+    totals = session.runtime.ledger.totals()
+    resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
+    return {
+        "task_id": session.settings.task_id,
+        "simulated": session.plan.simulated,
+        "gate": _gate(session),
+        "epochs": [dataclasses.asdict(end) for end in session.epochs],
+        "lessons": [
+            {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
+            for entry in session.library.entries
+        ],
+        "ledger": dataclasses.asdict(totals),
+        "spent": money(totals.nano_usd, totals.unknown_price_calls),
+        "store": str(session.task.experiences),
+        "run": str(session.paths.root),
+        "report": str(report),
+        "resume with": resume,
+    }

@@ -1,0 +1,1 @@
+"""One module per command; each has ``add`` (its arguments) and ``execute`` (its work, returning the exit code)."""

@@ -1,0 +1,31 @@
+"""``tfgrpo config``: every setting, its value, and where the value came from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from flows.commands.options import add_settings, asked_settings
+from flows.console import Console
+from pipelines.layers import describe, resolve_settings
+from pipelines.pipeline_file import find_pipeline
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_settings(parser)
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Show the settings a run with these options would have."""
+    resolved = resolve_settings(
+        cli=dict(asked_settings(options)), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
+    )
+    rows = describe(resolved)
+    if console.as_json:
+        console.result({key: {"value": value, "source": source} for key, value, source in rows})
+    else:
+        console.table(
+            "", ("setting", "value", "source"), [(key, str(value), source) for key, value, source in rows], result=True
+        )
+    return 0

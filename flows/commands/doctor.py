@@ -1,0 +1,37 @@
+"""``tfgrpo doctor``: everything a run checks before it spends anything, and nothing more."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from flows.commands.options import add_settings, asked_settings
+from flows.console import Console
+from flows.prepare import prepare
+from flows.request import RunRequest
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_settings(parser)
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Say what would run, or every problem at once."""
+    plan = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ).plan
+    facts = {
+        "endpoint": "SIMULATED, in process" if plan.simulated else plan.settings.model.base_url,
+        "model": "simulated" if plan.simulated else plan.settings.model.name,
+        "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
+        "items": f"{len(plan.learn_items)} to learn on, {len(plan.eval_items)} held out",
+        "forecast": str(plan.forecast),
+        "warnings": list(plan.warnings),
+    }
+    if console.as_json:
+        console.result({"ok": True, **facts})
+        return 0
+    for name, value in facts.items():
+        for line in value if isinstance(value, list) else [value]:
+            console.text(f"{name:>9}  {line}")
+    console.text("       ok  nothing was spent")
+    return 0

@@ -1,0 +1,59 @@
+"""``tfgrpo run``: a learning run from the command line, with the closing table or one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from flows.commands.options import add_settings, asked_settings
+from flows.console import Console
+from flows.observer import EPOCH_COLUMNS
+from flows.prepare import prepare
+from flows.request import RunRequest
+from flows.stops import RunSummary
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_settings(parser)
+    parser.add_argument("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--resume", metavar="RUN", help="continue a run where it ended; no answered call is sent again")
+    again.add_argument("--replay", metavar="RUN", help="run again from the journal alone, into a store of its own")
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Check everything cheap first, then start Prefect and learn."""
+    request = RunRequest(
+        pipeline=options.pipeline,
+        run_id=options.run_id,
+        resume=options.resume,
+        replay=options.replay,
+        settings=dict(asked_settings(options)),
+    )
+    prepare(request, os.environ)
+    # Prefect takes most of a second to import and must find its environment already quiet.
+    from flows.learning_flow import run_locally  # noqa: PLC0415
+
+    summary = run_locally(request)
+    if console.as_json:
+        console.result(summary.as_json())
+    else:
+        _show(summary, console)
+    return summary.exit_code
+
+
+def _show(summary: RunSummary, console: Console) -> None:
+    epochs = summary.details.get("epochs", [])
+    if epochs:
+        console.table("", EPOCH_COLUMNS, [[_cell(value) for value in row.values()] for row in epochs])
+    for label in ("spent", "store", "report", "resume with"):
+        if summary.details.get(label):
+            console.say(f"{label:>12}  {summary.details[label]}")
+    console.say(f"{summary.status:>12}  {summary.message}", style="bold" if summary.exit_code == 0 else "bold red")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

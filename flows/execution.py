@@ -1,0 +1,77 @@
+"""How does a run begin, go on after an interruption, and end? Opens the session, lets it learn, closes the books.
+
+Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
+``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Nothing escapes but Prefect's own signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from flows.closing import close_books
+from flows.epochs import learn, measure, sweep
+from flows.observer import Observer
+from flows.opening import open_session
+from flows.prepare import prepare
+from flows.request import RunRequest
+from flows.session import RunGroups, Session
+from flows.stops import RunSummary, Status
+from flows.task_runner import RunnerName
+from stores.clock import Clock
+from stores.errors import BudgetRefused, ConfigError, TfgrpoError
+from tasks.gate import decide_gate
+from tasks.host import close_runtime
+
+Runner: TypeAlias = Callable[[RunnerName], AbstractContextManager[RunGroups]]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    status: Status
+    message: str
+
+
+def execute(
+    request: RunRequest, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
+) -> RunSummary:
+    """Run a request to its end, whatever the end is."""
+    try:
+        prepared = prepare(request, env)
+    except ConfigError as error:
+        return RunSummary("refused", request.resume or request.replay or request.run_id, str(error), {})
+    with runner(prepared.plan.settings.task_runner) as fan_out:
+        try:
+            session = open_session(request, prepared, observer, fan_out, clock=clock)
+        except ConfigError as error:
+            return RunSummary("refused", request.run_id, str(error), {})
+        try:
+            end = _attempt(session)
+            return close_books(session, end.status, end.message)
+        finally:
+            observer.closed()
+            close_runtime(session.context)
+
+
+def _attempt(session: Session) -> _End:
+    try:
+        return _End("finished", _whole_run(session))
+    except BudgetRefused as error:
+        return _End("stopped", f"the budget is spent: {error}")
+    except KeyboardInterrupt:
+        return _End("stopped", "interrupted; every answered call is in the journal")
+    except TfgrpoError as error:
+        return _End("failed", f"{type(error).__name__}: {error}")
+
+
+def _whole_run(session: Session) -> str:
+    if not session.settings.tfgrpo.enabled:
+        measure(session)
+        return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
+    learn(session)
+    evidence = sweep(session)
+    decision = decide_gate(evidence, session.settings.gate)
+    session.decided(evidence, decision)
+    return f"{decision.decision}: {'; '.join(decision.reasons)}"

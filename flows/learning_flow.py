@@ -1,0 +1,92 @@
+"""What does Prefect run? The flow ``tfgrpo-learning`` and the mapped group task; what happens in it is in ``execution``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from prefect import flow, task, unmapped
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture, as_completed
+from prefect.states import Completed, Failed
+from prefect.utilities.annotations import quote
+from rich.console import Console as RichConsole
+
+from flows.artifacts import PrefectArtifacts
+from flows.execution import execute
+from flows.observer import Observers
+from flows.progress import Progress
+from flows.request import RunRequest
+from flows.session import RunGroups
+from flows.stops import RunSummary
+from flows.task_runner import RunnerName, task_runner_for
+from stores.clock import utc_now
+from tasks.context import RunContext
+from tasks.group import run_group
+from tasks.host import run_on_runtime
+from tasks.shapes import GroupResult, GroupSpec
+
+
+@task(
+    name="group",
+    task_run_name="group-epoch-{spec.epoch}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    log_prints=False,
+    # Whatever a model, tool or rewarder does is a typed outcome inside the result; what is left are faults of the
+    # infrastructure, and the journal makes trying again free.
+    retries=2,
+    retry_delay_seconds=1,
+)
+async def group_task(spec: GroupSpec, context: RunContext) -> GroupResult:
+    """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
+    return await run_on_runtime(context, partial(run_group, spec))
+
+
+@contextmanager
+def mapped_groups(name: RunnerName) -> Iterator[RunGroups]:
+    """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
+    with task_runner_for(name) as runner:
+
+        def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Iterator[GroupResult]:
+            # Quoted: Prefect would search every field of every spec for futures, 3 ms of CPU a group.
+            parameters = {"spec": quote(list(specs)), "context": unmapped(quote(context))}
+            futures: list[PrefectFuture[GroupResult]] = list(runner.map(group_task, parameters))
+            for future in as_completed(futures):
+                yield future.result()
+
+        yield run_groups
+
+
+@flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
+def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object]]:
+    """Learn: epochs of groups, lessons, the held-out sweep and the gate.
+
+    Ends ``Completed`` (named ``StoppedEarly`` at a budget cap or an interrupt) or ``Failed`` with one clear message.
+    """
+    observers = Observers(Progress(RichConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
+    summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
+    return _as_state(summary)
+
+
+def _as_state(summary: RunSummary) -> State[dict[str, object]]:
+    data = summary.as_json()
+    if summary.status == "finished":
+        return Completed(message=summary.message, data=data)
+    if summary.status == "stopped":
+        return Completed(name="StoppedEarly", message=summary.message, data=data)
+    return Failed(message=summary.message, data=data)
+
+
+def run_locally(request: RunRequest) -> RunSummary:
+    """Run the flow in this process, with Prefect's embedded server unless ``PREFECT_API_URL`` names another."""
+    state: State[Any] = tfgrpo_learning(request, return_state=True)
+    data: object = state.result(raise_on_failure=False)
+    if isinstance(data, dict) and "status" in data:
+        rest = {key: value for key, value in data.items() if key not in {"status", "run_id", "message"}}
+        return RunSummary(data["status"], data["run_id"], data["message"], rest)
+    return RunSummary("failed", None, f"Prefect ended the run: {state.message or state.name}", {})

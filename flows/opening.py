@@ -1,0 +1,212 @@
+"""How is a run opened? Names, directories, the champion it starts from and the manifest, in that order.
+
+Whatever a resumed or replayed run must find unchanged (pack, items) is compared with its manifest before anything is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from filelock import FileLock, Timeout
+from stores.manifest import ManifestFile
+
+from flows.champion import champion_library
+from flows.observer import Observer
+from flows.prepare import Prepared
+from flows.records import RunFiles
+from flows.request import RunRequest
+from flows.resume import manifest_of
+from flows.secrets import read_api_key
+from flows.session import RunGroups, Session
+from pipelines.layers import describe
+from pipelines.plan import Plan
+from prompt_packs import pack_stamp
+from stores.canonical import canonical_json, sha256_hex
+from stores.clock import Clock
+from stores.errors import SettingsError
+from stores.experience_store import ExperienceStore
+from stores.layout import RunPaths, TaskPaths
+from stores.library import Library
+from tasks.context import RunContext
+from tasks.host import call_blocking
+from tasks.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a run reads from and writes to; for a replay these differ."""
+
+    run_id: str
+    task: TaskPaths
+    source: TaskPaths
+    run: RunPaths
+    earlier: dict[str, Any] | None
+    """Manifest of the run that is resumed or replayed."""
+
+
+def open_session(
+    request: RunRequest,
+    prepared: Prepared,
+    observer: Observer,
+    fan_out: RunGroups,
+    *,
+    clock: Clock,
+) -> Session:
+    """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
+    plan = prepared.plan
+    place = _place(request, plan, clock)
+    identity = _identity(plan)
+    if place.earlier is not None:
+        _refuse_other_world(place.earlier, identity)
+    approved = {plan.pack.manifest.id: pack_stamp(plan.pack)}
+    champion = _champion(place, ExperienceStore(place.source.experiences, approved=approved))
+    lock = _lock(place.run)
+    context = _context(request, plan, place)
+    manifest = ManifestFile(place.run.manifest)
+    manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
+    for warning in (*plan.warnings, *prepared.warnings):
+        manifest.warn(warning)
+    session = Session(
+        plan=plan,
+        run_id=place.run_id,
+        task=place.task,
+        paths=place.run,
+        context=context,
+        runtime=call_blocking(context, _itself),
+        store=ExperienceStore(place.task.experiences, approved=approved),
+        manifest=manifest,
+        files=RunFiles(place.run, place.run_id, plan.group_size),
+        observer=observer,
+        clock=clock,
+        fan_out=fan_out,
+        champion=champion,
+        library=champion,
+        lock=lock,
+        replay_of=place.source if request.replay else None,
+    )
+    observer.run_started(plan, place.run_id)
+    return session
+
+
+async def _itself(runtime: Runtime) -> Runtime:
+    return runtime
+
+
+def _place(request: RunRequest, plan: Plan, clock: Clock) -> _Place:
+    source = TaskPaths.of(plan.settings.out, plan.settings.task_id)
+    earlier = manifest_of(request, plan.settings) if request.resume or request.replay else None
+    if request.replay:
+        count = 1 + sum(1 for _ in source.root.glob(f"replays/{request.replay}-*"))
+        task = source.replay(f"{request.replay}-{count}")
+        return _Place(request.replay, task, source, task.run(request.replay), earlier)
+    run_id = request.resume or request.run_id or f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    try:
+        run = source.run(run_id)
+    except ValueError as error:
+        raise SettingsError.one("--run-id", run_id, str(error)) from error
+    if request.resume is None and run.manifest.exists():
+        raise SettingsError.one(
+            "--run-id", run_id, f"a name not used before; to go on with that run: --resume {run_id}"
+        )
+    return _Place(run_id, source, source, run, earlier)
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """What must not change between the parts of a run."""
+    pack = plan.pack.manifest
+
+    def digest(items: object) -> str:
+        return sha256_hex(canonical_json(items))
+
+    return {
+        "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},
+        "dataset": {
+            "learn": len(plan.learn_items),
+            "held_out": len(plan.eval_items),
+            "learn_digest": digest(
+                [[item.id, item.prompt, item.answer, item.system_prompt] for item in plan.learn_items]
+            ),
+            "held_out_digest": digest(
+                [[item.id, item.prompt, item.answer, item.system_prompt] for item in plan.eval_items]
+            ),
+        },
+    }
+
+
+def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for part in ("pack", "dataset"):
+        if earlier[part] != identity[part]:
+            raise SettingsError.one(
+                f"the run's {part}",
+                canonical_json(identity[part]),
+                f"unchanged since the run began: {canonical_json(earlier[part])}",
+            )
+
+
+def _champion(place: _Place, store: ExperienceStore) -> Library:
+    if place.earlier is None:
+        return champion_library(store, place.source)
+    return Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
+
+
+def _lock(run: RunPaths) -> FileLock:
+    run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(run.root / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise SettingsError.one("the run", run.root.name, "a run that no other process has open") from error
+    return lock
+
+
+def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
+    settings = plan.settings
+    return RunContext(
+        settings=settings,
+        run_dir=place.run.root,
+        run_id=place.run_id,
+        pack_id=plan.pack.manifest.id,
+        packs_root=plan.pack.root.parent,
+        read_secret=read_api_key,
+        rollout_model=plan.models.name,
+        learning_model=plan.models.reflection_name,
+        base_url=plan.models.base_url,
+        replay=request.replay is not None,
+        replay_from=place.source.run(place.run_id).journal if request.replay else None,
+        ledger_path=None if request.replay else place.run.ledger,
+    )
+
+
+def _opening_fields(
+    prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
+) -> dict[str, Any]:
+    plan = prepared.plan
+    return {
+        "schema_version": 1,
+        "run_id": place.run_id,
+        "task_id": plan.settings.task_id,
+        "pipeline": plan.settings.pipeline,
+        "status": "running",
+        "simulated": plan.simulated,
+        "model": plan.models.name,
+        "started_at": place.earlier["started_at"] if place.earlier else clock().isoformat(),
+        "settings": plan.settings.model_dump(mode="json"),
+        "sources": dict(prepared.resolved.sources),
+        "settings_table": [
+            {"key": key, "value": value, "source": source} for key, value, source in describe(prepared.resolved)
+        ],
+        "seeds": {
+            "run": plan.settings.tfgrpo.seed,
+            "simulated": plan.settings.simulated.seed if plan.simulated else None,
+        },
+        "forecast": dataclasses.asdict(plan.forecast),
+        "champion": {
+            "library_id": champion.library_id,
+            "experience_ids": [entry.experience_id for entry in champion.entries],
+        },
+        **identity,
+    }

@@ -1,0 +1,29 @@
+"""How is Prefect kept quiet and offline on an engineer's machine? Defaults that the environment may override.
+
+Must be called before Prefect is imported: it reads its settings once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+PREFECT_DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # Stopped while it writes its last event, the embedded server and its database layer log harmless tracebacks.
+    "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    # The first start of the embedded server creates its database, 12 s on a small machine and more on a busy one.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    # Prefect's own spans would interleave with ours as orphan roots; see docs/telemetry.md.
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+}
+
+
+def quiet_prefect(environment: MutableMapping[str, str]) -> None:
+    """Set each default that the environment does not set itself."""
+    for name, value in PREFECT_DEFAULTS.items():
+        environment.setdefault(name, value)

@@ -1,0 +1,132 @@
+"""Which lines does a run write about its groups? ``rollouts.jsonl``, ``groups.jsonl``, ``prompts.jsonl`` and the metrics.
+
+Every file is keyed, so that a resumed run, which goes through its batches again, adds only what is missing.
+Totals are kept as sums: memory does not grow with the number of rollouts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
+
+from stores.atomic import KeyedJsonl
+from stores.layout import RunPaths
+from stores.outcomes import Scored
+from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+
+
+class RunFiles:
+    """The line files of one run."""
+
+    def __init__(self, paths: RunPaths, run_id: str, group_size: int) -> None:
+        self._run_id = run_id
+        self._group_size = group_size
+        self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
+        self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
+        self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
+        self._metrics = MetricsStore(paths.root)
+        self._scores: dict[str, list[float]] = {}
+        self._tools: dict[str, _ToolSum] = {}
+
+    def prompt(self, pack: PackText) -> None:
+        """Keep a system text as it is sent, once."""
+        row = {
+            "digest": pack.digest,
+            "pack_id": pack.pack_id,
+            "stamp": pack.stamp,
+            "experience_ids": list(pack.experience_ids),
+            "system": pack.system,
+        }
+        self._prompts.append([row])
+
+    def groups(self, results: Sequence[GroupResult]) -> None:
+        """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
+        rollouts = [rollout for result in results for rollout in result.rollouts]
+        self._rollouts.append([dataclasses.asdict(rollout) for rollout in rollouts])
+        self._groups.append([_group_row(result) for result in results])
+        for result in results:
+            self._metrics.append_group(self._group_metrics(result))
+        for rollout in rollouts:
+            self._add(rollout)
+
+    def failure(self, epoch: int, reason: str) -> None:
+        """Write that an epoch failed (requirement 63)."""
+        self._metrics.append_failure(self._run_id, epoch, reason)
+
+    def close_epoch(self) -> None:
+        """Bring ``per-epoch.json`` up to date."""
+        self._metrics.write_per_epoch()
+
+    def reward_scores(self) -> dict[str, dict[str, float]]:
+        """Mean and number of the scores by rewarder, ``total`` being the weighted reward."""
+        return {name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())}
+
+    def per_tool(self) -> list[dict[str, Any]]:
+        """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
+        return [{"tool": name, **dataclasses.asdict(tool)} for name, tool in sorted(self._tools.items())]
+
+    def _add(self, rollout: RolloutRecord) -> None:
+        for score in rollout.scores:
+            self._score(score.rewarder_id, score.score)
+        if isinstance(rollout.outcome, Scored):
+            self._score("total", rollout.outcome.reward)
+        for event in rollout.tools:
+            self._tools.setdefault(event.tool, _ToolSum()).add(event)
+
+    def _score(self, name: str, value: float) -> None:
+        total = self._scores.setdefault(name, [0.0, 0])
+        total[0] += value
+        total[1] += 1
+
+    def _group_metrics(self, result: GroupResult) -> GroupMetrics:
+        tools: dict[str, _ToolSum] = {}
+        for rollout in result.rollouts:
+            for event in rollout.tools:
+                tools.setdefault(event.tool, _ToolSum()).add(event)
+        return GroupMetrics(
+            run_id=self._run_id,
+            epoch=result.epoch,
+            group_id=result.group_id,
+            group_size=self._group_size,
+            phase=result.phase,
+            arm=result.arm,
+            signal=result.signal,
+            reward_mean=result.mean_reward,
+            reward_spread=result.spread,
+            outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
+            latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
+            tools=tuple(
+                ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
+                for name, tool in sorted(tools.items())
+            ),
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class _ToolSum:
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+    latency_ms: float = 0.0
+    errors: int = 0
+
+    def add(self, event: ToolMetricEvent) -> None:
+        self.calls += 1
+        self.tokens += event.tokens
+        self.cost_usd = None if self.cost_usd is None or event.cost_usd is None else self.cost_usd + event.cost_usd
+        self.latency_ms += event.latency_ms
+        self.errors += not event.ok
+
+
+def _group_row(result: GroupResult) -> dict[str, Any]:
+    row = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name != "rollouts"}
+    row["proposals"] = [dataclasses.asdict(proposal) for proposal in result.proposals]
+    row["reflection_failure"] = result.reflection_failure and dataclasses.asdict(result.reflection_failure)
+    row["broken_calls"] = [dataclasses.asdict(broken) for broken in result.broken_calls]
+    row["rejected"] = [list(pair) for pair in result.rejected]
+    row["rollouts"] = [rollout.rollout_id for rollout in result.rollouts]
+    return row

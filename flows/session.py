@@ -1,0 +1,212 @@
+"""What does a run hold open, and what does it write? The files, the runtime and the observers of one run.
+
+The flow is the only writer of the experience store, of ``rollouts.jsonl``, ``groups.jsonl`` and of the metrics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+from filelock import BaseFileLock
+
+from flows.observer import EpochEnd, EpochStart, Observer
+from flows.records import RunFiles
+from pipelines.items import Item
+from pipelines.plan import Plan
+from pipelines.sampling import Cohort
+from pipelines.settings import Settings
+from prompt_packs import merge_experiences
+from stores.canonical import sha256_hex
+from stores.clock import Clock
+from stores.errors import BudgetRefused, RunAborted
+from stores.experience_store import ExperienceStore, value_order
+from stores.layout import RunPaths, TaskPaths
+from stores.library import Library, fold
+from stores.manifest import ManifestFile
+from stores.models import ExperienceRecord
+from stores.outcomes import Failed
+from tasks.context import RunContext
+from tasks.curation import CurationInput, curate_batch
+from tasks.evaluation import PairedEvidence
+from tasks.gate import GateDecision
+from tasks.host import call_blocking
+from tasks.runtime import Runtime
+from tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
+
+RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Iterator[GroupResult]]
+"""Runs the groups of a batch somewhere, yielding each as it comes back."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One open run. Made by ``flows.execution``; used by ``flows.epochs``."""
+
+    plan: Plan
+    run_id: str
+    task: TaskPaths
+    paths: RunPaths
+    context: RunContext
+    runtime: Runtime
+    store: ExperienceStore
+    manifest: ManifestFile
+    files: RunFiles
+    observer: Observer
+    clock: Clock
+    fan_out: RunGroups
+    champion: Library
+    """The library in force when the run began."""
+    library: Library
+    """The candidate as it stands."""
+    lock: BaseFileLock
+    """Held while the run is open: no other process may write it."""
+    replay_of: TaskPaths | None = None
+    """Task whose run is replayed; None for a run of its own."""
+    evidence: PairedEvidence | None = None
+    decision: GateDecision | None = None
+    remembered: tuple[str, ...] = ()
+    """Texts of rejected proposals, shown to the curator."""
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    """Everything curation refused, with the reason."""
+    stored: int = 0
+    """Records stored by this run."""
+    epochs: list[EpochEnd] = field(default_factory=list)
+    failed_epochs: dict[int, str] = field(default_factory=dict)
+    cohorts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run."""
+        return self.plan.settings
+
+    def cohort(self, epoch: int) -> Cohort:
+        """Draw the items of an epoch and write the draw into the manifest."""
+        cohort = self.plan.cohort(epoch)
+        self._note_cohort(epoch, cohort.items, dict(cohort.metadata))
+        return cohort
+
+    def eval_items(self) -> tuple[Item, ...]:
+        """The held-out items of the sweep, noted in the manifest."""
+        items = self.plan.eval_items
+        self._note_cohort(self.settings.tfgrpo.epochs, items, {"seed": self.settings.tfgrpo.seed, "size": len(items)})
+        return items
+
+    def _note_cohort(self, epoch: int, items: Sequence[Item], sampling: dict[str, Any]) -> None:
+        self.cohorts[str(epoch)] = {"items": [item.id for item in items], "sampling": sampling}
+        self.manifest.update(cohorts=self.cohorts)
+
+    def pack_text(self, library: Library) -> PackText:
+        """Render pack and library once for all groups of a batch; lessons that do not verify are left out and warned of."""
+        merged = merge_experiences(self.plan.pack, self._most_valuable(library))
+        for experience_id, reason in merged.skipped:
+            self.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
+        used = {entry.experience_id: entry for entry in library.entries}
+        text = PackText(
+            system=merged.text,
+            digest=sha256_hex(merged.text),
+            pack_id=self.plan.pack.manifest.id,
+            stamp=self.plan.pack.manifest.stamp,
+            experience_ids=merged.experience_ids,
+            experiences=tuple(used[name] for name in merged.experience_ids),
+        )
+        self.files.prompt(text)
+        return text
+
+    def _most_valuable(self, library: Library) -> list[ExperienceRecord]:
+        """As many lessons as the pack has slots, in the library's own order: a text that changes little stays cached."""
+        slots = self.plan.pack.manifest.experience_slots
+        best = {entry.experience_id for entry in sorted(library.entries, key=value_order)[:slots]}
+        return [entry for entry in library.entries if entry.experience_id in best]
+
+    def run_groups(self, specs: Sequence[GroupSpec]) -> Iterator[GroupResult]:
+        """Fan groups out and report each as it comes back."""
+        for result in self.fan_out(self.context, specs):
+            self.observer.group_done(result, self.runtime.ledger.totals())
+            yield result
+
+    def record_groups(self, results: Sequence[GroupResult]) -> None:
+        """Write what a batch came to, and make its failures final: a resumed run will find them in the journal."""
+        for result in results:
+            for rollout in result.rollouts:
+                if isinstance(rollout.outcome, Failed):
+                    self._final_failure(rollout.outcome)
+            for broken in result.broken_calls:
+                self._final_failure(broken)
+        self.files.groups(results)
+
+    def _final_failure(self, failure: Failed | ReflectionFailure) -> None:
+        journal = self.runtime.journal
+        if failure.call_key is None or journal is None or self.context.replay or journal.get(failure.call_key):
+            return
+        journal.append_failure(failure.call_key, failure.error_type, failure.reason)
+
+    def curate(self, epoch: int, batch: int, items: Sequence[Item], results: Sequence[GroupResult]) -> Library:
+        """Fold what a batch proposed into the library and store it, whole or not at all.
+
+        Raises ``BudgetRefused`` or ``RunAborted`` when nothing could be decided; the batch is then curated on resume.
+        """
+        if not any(result.proposals for result in results):
+            return self.library
+        given = CurationInput(
+            epoch=epoch,
+            batch=batch,
+            groups=tuple(results),
+            library=self.library.entries,
+            answers={item.id: item.answer for item in items},
+            rejected_before=self.remembered,
+        )
+        curation = call_blocking(self.context, partial(curate_batch, given))
+        if curation.fatal:
+            raise RunAborted(curation.fatal)
+        if curation.budget_refused:
+            raise BudgetRefused(curation.budget_refused)
+        for broken in curation.broken_calls:
+            self._final_failure(broken)
+        if curation.rule_used:
+            reason = curation.failure.reason if curation.failure else "no usable answer"
+            self.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
+        if curation.records:
+            self.store.record_batch(curation.records, self.paths.manifest)
+        self.stored += len(curation.records)
+        self.remembered = curation.memory
+        self.rejected.extend(curation.rejected)
+        self.observer.lessons_stored(curation.records, len(curation.rejected))
+        self.library = fold(self.library, curation.records)
+        return self.library
+
+    def epoch_started(self, start: EpochStart) -> None:
+        """Tell the observers."""
+        self.observer.epoch_started(start)
+
+    def epoch_ended(self, end: EpochEnd) -> None:
+        """Close the books of an epoch: metrics, manifest, observers."""
+        self.epochs.append(end)
+        self.files.close_epoch()
+        self.manifest.update(tfgrpo=self.tfgrpo_block())
+        self.observer.epoch_ended(end)
+
+    def decided(self, evidence: PairedEvidence, decision: GateDecision) -> None:
+        """The sweep was judged."""
+        self.evidence, self.decision = evidence, decision
+        self.observer.gate_decided(decision)
+
+    def epoch_failed(self, epoch: int, reason: str) -> None:
+        """A rewarder hung: nothing of the epoch is learned from or judged by, and the record says so."""
+        self.failed_epochs[epoch] = reason
+        self.files.failure(epoch, reason)
+        self.manifest.warn(f"epoch {epoch} failed, its evidence is void: {reason}")
+
+    def tfgrpo_block(self) -> dict[str, Any]:
+        """The ``tfgrpo`` block of the manifest (requirement 68)."""
+        return {
+            "epochs": [dataclasses.asdict(end) for end in self.epochs],
+            "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
+            "experiences_written": self.stored,
+            "library": [entry.experience_id for entry in self.library.entries],
+            "reward_scores": self.files.reward_scores(),
+            "per_tool_metrics": self.files.per_tool(),
+            "rejected": [list(pair) for pair in self.rejected],
+        }

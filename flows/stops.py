@@ -1,0 +1,31 @@
+"""How can a run end? Four statuses, each with its exit code and its Prefect state name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
+EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
+"""``stopped``: budget or interrupt, resumable. ``refused``: bad input, nothing was spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run has to say at its end; also the object that ``--json`` prints."""
+
+    status: Status
+    run_id: str | None
+    message: str
+    """One sentence for people; for a refusal, every problem on a line of its own."""
+    details: dict[str, Any]
+    """JSON values: gate, lessons, ledger, paths."""
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code."""
+        return EXIT_CODES[self.status]
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as one JSON object."""
+        return {"status": self.status, "run_id": self.run_id, "message": self.message, **self.details}

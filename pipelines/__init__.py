@@ -1,0 +1,87 @@
+"""A run declared: settings and guard rails, datasets, splits and cohorts, the plan and its forecast, the spec guard.
+
+Names are imported when they are asked for: most commands need the settings alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.datasets import load_dataset, read_dataset
+    from pipelines.forecast import Forecast
+    from pipelines.guardrails import validate_tfgrpo_config
+    from pipelines.items import Item
+    from pipelines.layers import Resolved, describe, resolve_settings
+    from pipelines.leaves import LeafOption, leaf_options
+    from pipelines.model_choice import ModelChoice, choose_models
+    from pipelines.pipeline_file import find_pipeline, load_pipeline
+    from pipelines.plan import Plan, build_plan
+    from pipelines.sampling import Cohort, draw_cohort
+    from pipelines.settings import Settings
+    from pipelines.spec_guard import GuardReport, guard_run
+    from pipelines.split import Split, split_items
+
+__all__ = [
+    "Cohort",
+    "Forecast",
+    "GuardReport",
+    "Item",
+    "LeafOption",
+    "ModelChoice",
+    "Plan",
+    "Resolved",
+    "Settings",
+    "Split",
+    "build_plan",
+    "choose_models",
+    "describe",
+    "draw_cohort",
+    "find_pipeline",
+    "guard_run",
+    "leaf_options",
+    "load_dataset",
+    "load_pipeline",
+    "read_dataset",
+    "resolve_settings",
+    "split_items",
+    "validate_tfgrpo_config",
+]
+
+_HOMES = {
+    "Cohort": "sampling",
+    "Forecast": "forecast",
+    "GuardReport": "spec_guard",
+    "Item": "items",
+    "LeafOption": "leaves",
+    "ModelChoice": "model_choice",
+    "Plan": "plan",
+    "Resolved": "layers",
+    "Settings": "settings",
+    "Split": "split",
+    "build_plan": "plan",
+    "choose_models": "model_choice",
+    "describe": "layers",
+    "draw_cohort": "sampling",
+    "find_pipeline": "pipeline_file",
+    "guard_run": "spec_guard",
+    "leaf_options": "leaves",
+    "load_dataset": "datasets",
+    "load_pipeline": "pipeline_file",
+    "read_dataset": "datasets",
+    "resolve_settings": "layers",
+    "split_items": "split",
+    "validate_tfgrpo_config": "guardrails",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,131 @@
+"""What is a prompt pack? Its strict manifest, and the pack as it stands in memory after it was verified.
+
+It holds shapes only: reading is ``prompt_packs.sources``, proving is ``prompt_packs.stamps``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from stores.identifiers import check_identifier
+from stores.words import MAX_WORDS
+
+SCHEMA_VERSION = 1
+TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair"]
+ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+def check_source_name(value: str) -> str:
+    """Accept the name of a source: ``.md``, inside the pack, ``/`` between folders. Raises ``ValueError``."""
+    for part in value.split("/"):
+        check_identifier(part)
+    if not value.endswith(".md"):
+        raise ValueError(f"{value!r} does not end in .md")
+    return value
+
+
+Identifier = Annotated[str, AfterValidator(check_identifier)]
+SourceName = Annotated[str, AfterValidator(check_source_name)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class TemplateFiles(_Strict):
+    """Which source instructs the learning model in which role."""
+
+    reflect: SourceName
+    curate: SourceName
+    shorten: SourceName
+    repair: SourceName
+
+
+class PromptPackManifest(_Strict):
+    """``manifest.json`` of a pack.
+
+    The stamp covers what reaches a model: id, domain, the sources and their roles. Slots, tags and the word limit can
+    be tuned without retiring the lessons that were learned under the stamp.
+    """
+
+    schema_version: Literal[1] = 1
+    id: Identifier
+    domain: Identifier
+    stamp: str = ""
+    """Hex SHA-256, see ``prompt_packs.stamps.compute_stamp``. Empty until the pack is stamped."""
+    stamped_at: str = ""
+    """When the stamp was given, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
+    system: SourceName
+    inject: tuple[SourceName, ...] = ()
+    """Sources that follow the system text, in this order."""
+    templates: TemplateFiles
+    experience_slots: int = Field(ge=0, le=200)
+    """Most lessons that one prompt may carry."""
+    tags: tuple[Identifier, ...] = ()
+    experience_max_words: int | None = Field(default=None, ge=4, le=MAX_WORDS)
+    """Longest lesson of this domain. None: the general limit, which can only be lowered."""
+
+    @field_validator("stamp")
+    @classmethod
+    def _hex_or_empty(cls, value: str) -> str:
+        lowered = value.lower()
+        if lowered and not _HEX.fullmatch(lowered):
+            raise ValueError("the stamp must be 64 hex digits")
+        return lowered
+
+    @field_validator("stamped_at")
+    @classmethod
+    def _aware_or_empty(cls, value: str) -> str:
+        if value and datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError("stamped_at must carry a time zone")
+        return value
+
+    @model_validator(mode="after")
+    def _each_source_has_one_role(self) -> Self:
+        names = self.source_names
+        if len({name.casefold() for name in names}) != len(names):
+            raise ValueError("a source is named twice; each file has one role")
+        return self
+
+    @property
+    def template_names(self) -> dict[TemplateRole, str]:
+        """Source of each template."""
+        return {role: getattr(self.templates, role) for role in ROLES}
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Every source, in the order of the manifest."""
+        return (self.system, *self.inject, *self.template_names.values())
+
+    @property
+    def max_words(self) -> int:
+        """Longest lesson in words that this pack lets into a prompt."""
+        return MAX_WORDS if self.experience_max_words is None else self.experience_max_words
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPack:
+    """A pack whose stamp was verified, with its texts. Headers are taken off, line ends are LF."""
+
+    manifest: PromptPackManifest
+    root: Path
+    """The directory of the pack."""
+    system_text: str
+    inject_texts: tuple[str, ...]
+    templates: Mapping[str, str]
+    """By role: ``reflect``, ``curate``, ``shorten``, ``repair``. Placeholders are still in them."""
+
+    @property
+    def bodies(self) -> dict[str, str]:
+        """Text of each source by its name."""
+        manifest = self.manifest
+        named = {manifest.system: self.system_text, **dict(zip(manifest.inject, self.inject_texts, strict=True))}
+        return named | {name: self.templates[role] for role, name in manifest.template_names.items()}

@@ -1,0 +1,84 @@
+"""Which bytes make up a pack? Reads the manifest and its sources from disk, and nothing outside the pack's directory.
+
+It neither trusts nor proves what it reads: headers and stamps are ``prompt_packs.stamps``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from prompt_packs.models import PromptPackManifest
+from stores.canonical import canonical_text
+from stores.errors import PackError, Problem
+
+MANIFEST = "manifest.json"
+MAX_SOURCE_BYTES = 256 * 1024
+
+
+def read_manifest(directory: Path) -> PromptPackManifest:
+    """Read ``manifest.json`` strictly. Raises ``PackError`` with everything that is wrong with it."""
+    path = directory / MANIFEST
+    text = read_text(directory, MANIFEST)
+    try:
+        json.loads(text, object_pairs_hook=_no_key_twice)
+        manifest = PromptPackManifest.model_validate_json(text)
+    except ValidationError as error:
+        raise PackError([_problem(path, dict(part)) for part in error.errors()]) from None
+    except (ValueError, RecursionError) as error:
+        raise PackError.one(str(path), str(error) or type(error).__name__, "a JSON object") from None
+    if manifest.id != directory.resolve().name and manifest.id != directory.name:
+        raise PackError.one(str(path), f"id {manifest.id!r}", f"the name of its directory, {directory.name!r}")
+    return manifest
+
+
+def read_text(directory: Path, name: str) -> str:
+    """Read one file of a pack: UTF-8, byte order mark dropped, LF line ends.
+
+    Raises ``PackError`` when it is missing, not UTF-8, too large, no plain file, or leaves the directory by a link.
+    """
+    path = directory / name
+    try:
+        if not path.resolve(strict=True).is_relative_to(directory.resolve(strict=True)):
+            raise PackError.one(str(path), "a link that leaves the pack", "a file inside the pack")
+        if not path.is_file():
+            raise PackError.one(str(path), "no plain file", "a text file")
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_SOURCE_BYTES + 1)
+    except OSError as error:
+        given = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
+        raise PackError.one(str(path), given, "a readable text file") from None
+    if len(raw) > MAX_SOURCE_BYTES:
+        raise PackError.one(str(path), "a larger file", f"at most {MAX_SOURCE_BYTES} bytes")
+    try:
+        return canonical_text(raw)
+    except ValueError:
+        raise PackError.one(str(path), "bytes that are not UTF-8", "UTF-8 text") from None
+
+
+def read_sources(directory: Path, manifest: PromptPackManifest) -> tuple[dict[str, str], tuple[Problem, ...]]:
+    """Read every source named in the manifest: texts by name, headers still on, and what could not be read."""
+    texts: dict[str, str] = {}
+    problems: list[Problem] = []
+    for name in manifest.source_names:
+        try:
+            texts[name] = read_text(directory, name)
+        except PackError as error:
+            problems += error.problems
+    return texts, tuple(problems)
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _problem(path: Path, part: dict[str, Any]) -> Problem:
+    where = ".".join(map(str, part["loc"])) or "manifest"
+    given = "nothing" if part["type"] == "missing" else repr(part["input"])[:80]
+    return Problem(f"{path}: {where}", given, part["msg"])

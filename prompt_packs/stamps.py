@@ -1,0 +1,191 @@
+"""Is a pack what its stamp says? Headers of the sources, the stamp of the whole pack, and the proof of both.
+
+A stamp shows that nothing changed since somebody stamped the pack; it is a digest, not a signature with a secret, so
+it refuses to say *who* that was. Hashed is canonical text only: byte order marks, line ends and blank lines at the
+edges of a file do not count, upper-case hex reads like lower-case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from prompt_packs.models import LoadedPack, PromptPackManifest
+from prompt_packs.sources import MANIFEST, read_manifest, read_sources
+from prompt_packs.templating import TEMPLATE_FIELDS, template_problems
+from stores.canonical import canonical_json, sha256_hex
+from stores.errors import PackError, Problem
+from stores.signing import PackStamp
+
+_HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
+_STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)
+_LESSONS_TAG = re.compile(r"<\s*/?\s*lessons\b", re.IGNORECASE)
+_HIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
+)
+_RUN_STAMP = "stamp the pack again after reviewing it: tfgrpo packs stamp"
+
+
+class Source(NamedTuple):
+    """A source taken apart. ``header`` is (hex, pack id, domain), or None when the first line is no stamp header."""
+
+    body: str
+    header: tuple[str, str, str] | None
+
+
+def parse_source(text: str) -> Source:
+    """Split canonical text into its stamp header and its body."""
+    first, _, rest = text.lstrip("\n").partition("\n")
+    match = _HEADER.fullmatch(first)
+    if match is None:
+        return Source(text.strip("\n"), None)
+    digest, pack_id, domain = match.groups()
+    return Source(rest.strip("\n"), (digest.lower(), pack_id, domain))
+
+
+def source_digest(name: str, body: str, manifest: PromptPackManifest) -> str:
+    """Hex SHA-256 of one source: its text, its name, and the pack and domain it belongs to."""
+    content = {"body": body, "domain": manifest.domain, "name": name, "pack": manifest.id, "scheme": "tfgrpo-source-1"}
+    return sha256_hex(canonical_json(content))
+
+
+def compute_stamp(manifest: PromptPackManifest, bodies: Mapping[str, str]) -> str:
+    """Hex SHA-256 of a pack: id, domain, and every source with its role."""
+    content = {
+        "domain": manifest.domain,
+        "id": manifest.id,
+        "inject": list(manifest.inject),
+        "scheme": "tfgrpo-pack-1",
+        "sources": {name: sha256_hex(bodies[name]) for name in manifest.source_names},
+        "system": manifest.system,
+        "templates": {str(role): name for role, name in manifest.template_names.items()},
+    }
+    return sha256_hex(canonical_json(content))
+
+
+def header_line(name: str, body: str, manifest: PromptPackManifest) -> str:
+    """First line of an approved source."""
+    digest = source_digest(name, body, manifest)
+    return f"<!-- tfgrpo-stamp: sha256:{digest} pack:{manifest.id} domain:{manifest.domain} -->"
+
+
+def content_problems(path: Path, body: str) -> tuple[Problem, ...]:
+    """Say what may not stand in a source whoever approves it: nothing, hidden characters, further stamp headers."""
+    found = []
+    if not body.strip():
+        found.append(Problem(str(path), "no text", "some text below the header"))
+    if hidden := _HIDDEN.search(body):
+        found.append(Problem(str(path), f"the hidden character U+{ord(hidden.group()):04X}", "visible text"))
+    if _STAMP_LIKE.search(body):
+        found.append(Problem(str(path), "a further stamp header", "one header, in the first line"))
+    if _LESSONS_TAG.search(body):
+        found.append(Problem(str(path), "a lessons tag", "text without it: the tag marks where lessons are injected"))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class StampVerifier:
+    """Proves the sources of one pack against their headers and against the manifest's stamp."""
+
+    directory: Path
+    manifest: PromptPackManifest
+
+    def source_problems(self, name: str, source: Source) -> tuple[Problem, ...]:
+        """Say why one file is not an approved source of this pack."""
+        path = self.directory / name
+        if source.header is None:
+            return (Problem(str(path), "no stamp header", _RUN_STAMP), *content_problems(path, source.body))
+        digest, pack_id, domain = source.header
+        found = list(content_problems(path, source.body))
+        if (pack_id, domain) != (self.manifest.id, self.manifest.domain):
+            accepted = f"the header of pack {self.manifest.id}, domain {self.manifest.domain}"
+            found.append(Problem(str(path), f"the header of pack {pack_id}, domain {domain}", accepted))
+        elif digest != source_digest(name, source.body, self.manifest):
+            found.append(Problem(str(path), "text that its header does not match", _RUN_STAMP))
+        return tuple(found)
+
+    def stamp_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Say why the manifest's stamp does not hold for these texts."""
+        path = self.directory / MANIFEST
+        if not self.manifest.stamp or not self.manifest.stamped_at:
+            return (Problem(f"{path}: stamp", "none", _RUN_STAMP),)
+        if self.manifest.stamp != compute_stamp(self.manifest, bodies):
+            return (Problem(f"{path}: stamp", "a stamp that the sources do not match", _RUN_STAMP),)
+        return ()
+
+    def template_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Say which template has other placeholders than its role is given."""
+        problems: list[Problem] = []
+        for role, name in self.manifest.template_names.items():
+            problems += template_problems(bodies[name], TEMPLATE_FIELDS[role], str(self.directory / name))
+        return tuple(problems)
+
+
+class Inspection(NamedTuple):
+    """What a directory turned out to be: a proven pack, or every problem found."""
+
+    pack: LoadedPack | None
+    problems: tuple[Problem, ...]
+
+
+def inspect_pack(directory: Path) -> Inspection:
+    """Read and prove one pack. All problems come back at once; none is raised."""
+    try:
+        manifest = read_manifest(directory)
+    except PackError as error:
+        return Inspection(None, error.problems)
+    texts, problems = read_sources(directory, manifest)
+    if problems:
+        return Inspection(None, problems)
+    verifier = StampVerifier(directory, manifest)
+    parsed = {name: parse_source(text) for name, text in texts.items()}
+    bodies = {name: source.body for name, source in parsed.items()}
+    found = [problem for name, source in parsed.items() for problem in verifier.source_problems(name, source)]
+    found += verifier.stamp_problems(bodies)
+    found += verifier.template_problems(bodies)
+    if found:
+        return Inspection(None, tuple(found))
+    return Inspection(_assemble(directory, manifest, bodies), ())
+
+
+def _assemble(directory: Path, manifest: PromptPackManifest, bodies: Mapping[str, str]) -> LoadedPack:
+    return LoadedPack(
+        manifest=manifest,
+        root=directory,
+        system_text=bodies[manifest.system],
+        inject_texts=tuple(bodies[name] for name in manifest.inject),
+        templates={role: bodies[name] for role, name in manifest.template_names.items()},
+    )
+
+
+def verify_pack(directory: Path) -> tuple[str, ...]:
+    """Every problem of a pack as a line of text; empty when it verifies."""
+    return tuple(str(problem) for problem in inspect_pack(directory).problems)
+
+
+def pack_stamp(pack: LoadedPack) -> PackStamp:
+    """The stamp that records of this pack are signed with. Raises ``PackError`` when the pack has none."""
+    manifest = pack.manifest
+    if not manifest.stamp or not manifest.stamped_at:
+        raise PackError.one(f"{pack.root / MANIFEST}: stamp", "none", _RUN_STAMP)
+    return PackStamp(pack_id=manifest.id, stamp=manifest.stamp, stamped_at=manifest.stamped_at)
+
+
+def approved_stamps(packs: Iterable[LoadedPack]) -> dict[str, PackStamp]:
+    """Stamps in force by pack id, for the store to check records against."""
+    return {pack.manifest.id: pack_stamp(pack) for pack in packs}
+
+
+def in_force(pack: LoadedPack) -> bool:
+    """Prove a loaded pack again, now: its texts against its stamp, and its directory against the pack.
+
+    Raises ``PackError`` when the texts in memory are not what the stamp says: such a pack may not reach a model at all.
+    False when the directory meanwhile holds another version, or none that verifies.
+    """
+    if problems := StampVerifier(pack.root, pack.manifest).stamp_problems(pack.bodies):
+        raise PackError(problems)
+    current = inspect_pack(pack.root).pack
+    return current is not None and pack_stamp(current) == pack_stamp(pack)

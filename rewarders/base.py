@@ -1,0 +1,71 @@
+"""What is a rewarder? The shapes it sees and returns, and the two protocols it may follow.
+
+A rewarder never returns a number for "could not tell": it raises ``RewardError``, or abstains for one rollout with
+``Abstained``. The caller turns both into typed outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from stores.models import ExperienceRecord
+from stores.outcomes import RewardScore
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished rollout as a rewarder sees it."""
+
+    rollout_id: str
+    index: int
+    output: str
+    """Final text of the rollout."""
+    tokens: int
+    """Completion tokens spent; breaks ties among equals in favour of the cheaper."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardContext:
+    """What a rewarder may look at for one group (requirement 34)."""
+
+    fixture_path: str
+    """Dataset file and item id the reference comes from, as ``path#id``."""
+    item_id: str
+    prompt: str
+    answer: str
+    """Reference answer of the item; empty when the item has none."""
+    outputs: tuple[Attempt, ...]
+    """Attempts of one group, in index order; only those that ended with an output."""
+    experiences: tuple[ExperienceRecord, ...] = ()
+    """Records that were injected into this group's prompt."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of the item."""
+    prior_scores: Mapping[str, float] = field(default_factory=dict)
+    """Weighted total so far by rollout id; what ``relative`` ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """The rewarder looked and could not tell; the rollout becomes ``ungraded``."""
+
+    rewarder_id: str
+    reason: str
+
+
+Verdict: TypeAlias = RewardScore | Abstained
+
+
+class Rewarder(Protocol):
+    """Scores the attempts of one group. One verdict per attempt, in the order given."""
+
+    @property
+    def rewarder_id(self) -> str:
+        """Name under which scores are recorded."""
+        ...
+
+    def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Score every attempt. Runs off the event loop; may block up to its time limit."""
+        ...

@@ -1,0 +1,119 @@
+"""Is the answer right? The ``gt`` rewarder compares each output with the item's reference answer.
+
+It compares, and nothing else: no model, no arithmetic, no partial credit. Without a reference answer it abstains.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from rewarders.answers import Stated, stated_answer
+from rewarders.base import Abstained, RewardContext, Verdict
+from rewarders.number_text import Number, last_number, numbers_agree, plain_value, stated_number
+from stores.outcomes import RewardScore
+
+Match: TypeAlias = Literal["exact", "normalized", "numeric"]
+
+_TRIMMED: Final = " \t.,;:!?\"'`*_()[]{}$<>\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_SHOWN: Final = 80
+"""Characters of a value that evidence quotes."""
+
+
+class _Comparison(NamedTuple):
+    right: bool
+    found: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroundTruthRewarder:
+    r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise.
+
+    The stated answer is what follows the last ``Answer:`` line, else the last ``\boxed{}``, else the whole output
+    (for ``numeric``: the last number in it). The reference is read by the same rule.
+    """
+
+    match: Match = "normalized"
+    """``exact``: character by character, outer white space aside. ``normalized``: also letter case, Unicode form, runs
+    of white space, and punctuation around the answer aside. ``numeric``: equal values."""
+    tolerance: float = 0.0
+    """Greatest absolute difference that still counts as equal; ``numeric`` only."""
+    rewarder_id: str = "gt"
+
+    quick: ClassVar[bool] = True
+    """Cheap enough for the event loop."""
+
+    def __post_init__(self) -> None:
+        if self.match not in get_args(Match):
+            raise ValueError(f"match is {self.match!r}; accepted: {', '.join(get_args(Match))}")
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
+            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: a number of at least 0")
+        if not math.isfinite(self.tolerance) or self.tolerance < 0:
+            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: a finite number of at least 0")
+        if self.tolerance and self.match != "numeric":
+            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: 0, because match is {self.match!r}")
+
+    def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """One score for each attempt; abstains on all when the reference cannot be compared with."""
+        if not context.answer.strip():
+            return self._abstain(context, "the item has no reference answer")
+        if self.match == "numeric":
+            reference = _number(context.answer)
+            if reference is None:
+                return self._abstain(context, f"the reference {_short(context.answer)} holds no number")
+            return [self._verdict(self._numeric(attempt.output, reference)) for attempt in context.outputs]
+        wanted = stated_answer(context.answer).text or context.answer.strip()
+        return [self._verdict(self._textual(attempt.output, wanted)) for attempt in context.outputs]
+
+    def _abstain(self, context: RewardContext, reason: str) -> list[Verdict]:
+        return [Abstained(self.rewarder_id, reason) for _ in context.outputs]
+
+    def _verdict(self, comparison: _Comparison) -> RewardScore:
+        sign = "=" if comparison.right else "≠"
+        evidence = f"{self.match}: answered {comparison.found} {sign} reference {comparison.wanted}"
+        return RewardScore(self.rewarder_id, 1.0 if comparison.right else 0.0, evidence)
+
+    def _textual(self, output: str, wanted: str) -> _Comparison:
+        found = stated_answer(output).text
+        right = found == wanted if self.match == "exact" else _normalized(found) == _normalized(wanted)
+        return _Comparison(right, _short(found), _short(wanted))
+
+    def _numeric(self, output: str, reference: Number) -> _Comparison:
+        number = _number(output)
+        if number is None:
+            return _Comparison(
+                right=False, found=f"{_short(stated_answer(output).text)} (no number)", wanted=_named(reference)
+            )
+        right = numbers_agree(number, reference, Fraction(str(self.tolerance)))
+        return _Comparison(right, _named(number), _named(reference))
+
+
+def _number(text: str) -> Number | None:
+    stated: Stated = stated_answer(text)
+    return last_number(stated.text) if stated.place == "text" else stated_number(stated.text)
+
+
+def _normalized(text: str) -> str:
+    """Comparable form; text that is punctuation only stays as it is, so that ``?`` and ``!`` still differ."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    collapsed = " ".join(folded.split())
+    return collapsed.strip(_TRIMMED) or collapsed
+
+
+def _named(number: Number) -> str:
+    value = plain_value(number.value) + ("%" if number.percent else "")
+    return _short(number.text) if number.text == value else f"{_short(number.text)} ({_clip(value)})"
+
+
+def _short(text: str) -> str:
+    """One quoted line: control characters and line breaks are escaped."""
+    return repr(_clip(text))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

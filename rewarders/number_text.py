@@ -1,0 +1,185 @@
+r"""Which number does a text state? Reads ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``12 %`` exactly.
+
+It does not calculate: ``3 + 4`` is no number here, and a decimal comma is not guessed at (``3,14`` is two numbers).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+_MAX_DIGITS: Final = 400
+"""Longer runs of digits, and powers beyond as many digits, are not read: nobody answers with them."""
+
+_DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
+_MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
+_LATEX: Final = (
+    (re.compile(r"(?<=\d)(?=\\[dtc]?frac)"), " "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
+    (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?boxed|operatorname)[ \t]*\{"), "{"),
+    (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
+    (re.compile(r"\\([$%#&])"), r"\1"),
+    (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
+    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), " "),
+    (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
+    (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
+    (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
+)
+_SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
+_DIGITS: Final = (
+    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))|\d+)"
+)
+_NUMBER: Final = re.compile(
+    rf"""
+    (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
+    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?:[$€£¥]\ ?)?(?P<inner>(?:(?<=[$€£¥])[+-])?)
+    (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
+      | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
+    (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
+      | \ ?[\u00d7*]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
+      | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
+      | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
+    (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
+_OPERATOR_BEHIND: Final = re.compile(r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}$")
+_LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
+_OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as a text states it."""
+
+    value: Fraction
+    """As written: ``50 %`` has the value 50 here."""
+    percent: bool
+    text: str
+    """The characters it was read from."""
+
+    def readings(self) -> tuple[Fraction, ...]:
+        """What the number may stand for: ``50 %`` is one half, or the unit "percent" with the value 50."""
+        return (self.value, self.value / 100) if self.percent else (self.value,)
+
+
+def stated_number(text: str) -> Number | None:
+    """The number that a short statement such as ``x = 1,080 km`` names: the first after the last ``=`` of a line.
+
+    Parts around ``=`` are tried from the last to the first, and one that is arithmetic (``3 * 12``) is passed over.
+    The first line that states a number counts; None when no line does.
+    """
+    for line in _plain(text).splitlines():
+        for part in reversed(line.split("=")):
+            number = _only_number(_LOOSE_SIGN.sub(r"\1", part))
+            if number is not None:
+                return number
+    return None
+
+
+def last_number(text: str) -> Number | None:
+    """The last number anywhere in a text; None when there is none."""
+    found = None
+    for match in _NUMBER.finditer(_plain(text)):
+        found = _read(match) or found
+    return found
+
+
+def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
+    """Whether two numbers are the same value, or at most ``tolerance`` apart.
+
+    A percent sign on one side only may be a hundredth or a unit, so ``50 %`` agrees with ``0.5`` and with ``50``.
+    """
+    if left.percent == right.percent:
+        scale = 100 if left.percent else 1
+        return abs(left.value - right.value) / scale <= tolerance
+    return any(abs(a - b) <= tolerance for a in left.readings() for b in right.readings())
+
+
+def plain_value(value: Fraction) -> str:
+    """A value for people: an integer or decimal when it is one exactly and shortly, else a fraction."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal = Decimal(value.numerator) / Decimal(value.denominator)
+    text = format(decimal.normalize(), "f")
+    return text if len(text) <= 20 and Fraction(text) == value else f"{value.numerator}/{value.denominator}"
+
+
+def _only_number(part: str) -> Number | None:
+    """The first number of the text, unless it is an operand of arithmetic."""
+    for match in _NUMBER.finditer(part):
+        number = _read(match)
+        if number is not None:
+            arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
+            return None if arithmetic else number
+    return None
+
+
+def _read(match: re.Match[str]) -> Number | None:
+    value = _value(match)
+    return None if value is None else Number(value, percent=bool(match["percent"]), text=match[0].strip())
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if len(match[0]) > _MAX_DIGITS:
+        return None
+    magnitude = _tail(_magnitude(match), match)
+    return -magnitude if magnitude is not None and "-" in (match["sign"], match["inner"]) else magnitude
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    if match["whole"]:
+        below = int(match["under"])
+        return int(match["whole"]) + Fraction(int(match["over"]), below) if below else None
+    if match["bare"]:
+        return Fraction("0" + match["bare"])
+    digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
+    if digits.count(".") > 1:
+        digits = digits.replace(".", "")
+    return Fraction(digits + (match["decimals"] or ""))
+
+
+def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
+    """Apply what follows the digits: an exponent, a power or a divisor."""
+    if value is None:
+        return None
+    if match["divisor"]:
+        divisor = Fraction(match["divisor"].replace(",", ""))
+        return value / divisor if divisor else None
+    if match["power"]:
+        return _power(value, int(match["power"]))
+    shift = int(match["exponent"] or match["ten"] or 0)
+    return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
+
+
+def _power(base: Fraction, exponent: int) -> Fraction | None:
+    size = len(str(max(base.numerator, base.denominator))) * abs(exponent)
+    if size > _MAX_DIGITS or (base == 0 and exponent < 0):
+        return None
+    return base**exponent
+
+
+def _plain(text: str) -> str:
+    """The text with typographic signs, other scripts' digits, vulgar fractions and LaTeX written in ASCII."""
+    if not text.isascii():
+        text = "".join(map(_ascii_digit, _VULGAR.sub(_spelled_out, text.translate(_MARKS))))
+    for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _spelled_out(match: re.Match[str]) -> str:
+    """``½`` as ``1/2``, and as a mixed number after a digit."""
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
+    return f"{match[1]} {fraction}" if match[1] else fraction
+
+
+def _ascii_digit(character: str) -> str:
+    return str(unicodedata.decimal(character)) if character.isdecimal() else character

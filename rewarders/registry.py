@@ -1,0 +1,119 @@
+"""Which rewarder has this name? Builds rewarders from a name and options; scores nothing.
+
+Built-in names form a closed table. Any other Python callable or class is named as ``module:attr``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast
+
+from rewarders.base import Rewarder
+from rewarders.callable import adapt
+from rewarders.gt import GroundTruthRewarder
+from rewarders.relative import RelativeRewarder
+from stores.errors import PipelineError, Problem
+
+OptionValue: TypeAlias = str | int | float | bool
+
+_BUILT_IN: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
+    {"gt": GroundTruthRewarder, "relative": RelativeRewarder}
+)
+
+
+def known_rewarders() -> tuple[str, ...]:
+    """Built-in names, sorted."""
+    return tuple(sorted(_BUILT_IN))
+
+
+def build_rewarder(
+    name: str, options: Mapping[str, OptionValue] | None = None, *, source: str = "rewarders"
+) -> Rewarder:
+    """The rewarder called ``name``, built with ``options``.
+
+    ``source`` says in messages where the name was written. Raises ``PipelineError`` for an unknown name or option, for
+    a value that an option does not accept, and for a ``module:attr`` that cannot be imported or used.
+    """
+    where = f"{source}: {name}"
+    given = dict(options or {})
+    built_in = _BUILT_IN.get(name)
+    if built_in is not None:
+        return _usable(name, _construct(built_in, given, where), where)
+    if ":" not in name:
+        accepted = f"{', '.join(known_rewarders())}, or module:attr for a Python function or class"
+        raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
+    return _from_python(name, _imported(name, where), given, where)
+
+
+def _imported(name: str, where: str) -> object:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        problem = Problem(where, f"{type(error).__name__}: {error}", "module:attr that can be imported")
+        raise PipelineError([problem]) from error
+    return found
+
+
+def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
+    if isinstance(found, type):
+        return _usable(name, _construct(found, options, where), where)
+    if hasattr(found, "score") or not options or not callable(found):
+        if options:
+            raise PipelineError([Problem(where, ", ".join(sorted(options)), "no options: it is an object already")])
+        return _usable(name, found, where)
+    _check_options(found, options, where, only_optional=True)
+    return _usable(name, partial(found, **options), where)
+
+
+def _usable(name: str, found: object, where: str) -> Rewarder:
+    """The object itself when it is a rewarder, else its call as one."""
+    if callable(getattr(found, "score", None)):
+        if not isinstance(getattr(found, "rewarder_id", None), str):
+            raise PipelineError([Problem(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")])
+        return cast("Rewarder", found)
+    if not callable(found):
+        accepted = "a function (output, answer) or (context), or a class with rewarder_id and score(context)"
+        raise PipelineError([Problem(where, type(found).__name__, accepted)])
+    try:
+        return adapt(name, found)
+    except ValueError as error:
+        accepted = "a plain function (output, answer) or (context)"
+        raise PipelineError([Problem(where, str(error), accepted)]) from error
+
+
+def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where: str) -> object:
+    _check_options(build, options, where)
+    try:
+        built: object = build(**options)
+    except Exception as error:
+        problem = Problem(f"{where}: options", str(error) or type(error).__name__, "values the rewarder takes")
+        raise PipelineError([problem]) from error
+    return built
+
+
+def _check_options(
+    build: Callable[..., Any], options: dict[str, OptionValue], where: str, *, only_optional: bool = False
+) -> None:
+    """Every unknown option, at once. ``only_optional``: parameters without a default are filled when scoring."""
+    try:
+        parameters = list(inspect.signature(build).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise PipelineError([Problem(where, str(error), "a Python function or class with a signature")]) from error
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters if not only_optional or _optional(parameter)]
+    accepted = ", ".join(sorted(known)) or "no options"
+    problems = [Problem(f"{where}: options.{key}", repr(options[key]), accepted) for key in options if key not in known]
+    if problems:
+        raise PipelineError(problems)
+
+
+def _optional(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not parameter.empty or parameter.kind is parameter.KEYWORD_ONLY

@@ -1,0 +1,161 @@
+"""How large is an effect, and how sure is it? Means, paired differences, errors, bootstrap, and k-attempt metrics.
+
+Pure functions of what was scored. Nothing scored is an error here, never a zero; evidence that is missing is excluded
+by name and handed back to be reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its confidence interval, in the units of the values."""
+
+    estimate: float
+    low: float
+    high: float
+    n: int
+    """Values, or pairs, that went in."""
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEstimate:
+    """A mean with its standard error; ``se`` is None when one value, or one cluster, cannot tell."""
+
+    mean: float
+    se: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifferences:
+    """Candidate minus champion, item by item, in the order of the champion's items."""
+
+    item_ids: tuple[str, ...]
+    differences: tuple[float, ...]
+    excluded: tuple[str, ...]
+    """Items without a score on at least one side, sorted."""
+
+
+def paired_differences(
+    champion: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]]
+) -> PairedDifferences:
+    """Difference of the per-item means over attempts. The arguments map item ids to the scored rewards only."""
+    paired = [item for item, rewards in champion.items() if rewards and candidate.get(item)]
+    differences = tuple(_mean(candidate[item]) - _mean(champion[item]) for item in paired)
+    excluded = tuple(sorted((champion.keys() | candidate.keys()) - set(paired)))
+    return PairedDifferences(tuple(paired), differences, excluded)
+
+
+def mean_and_error(values: Sequence[float]) -> MeanEstimate:
+    """Mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
+
+    Raises ``ValueError`` when there is no value, or one that is not finite.
+    """
+    data = _finite(values)
+    if len(data) == 1:
+        return MeanEstimate(data[0], None, 1)
+    mean = _mean(data)
+    squares = math.fsum((value - mean) ** 2 for value in data)
+    return MeanEstimate(mean, math.sqrt(squares / (len(data) - 1) / len(data)), len(data))
+
+
+def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> MeanEstimate:
+    """Mean, and its standard error when values of one cluster (attempts at one item) are alike.
+
+    ``sqrt(C / (C - 1) * sum over clusters of (sum of residuals)^2) / n`` with C clusters: the cluster-robust error of
+    Liang & Zeger (1986), recommended for evaluations by Miller (2024, arXiv:2411.00640). With clusters of one value it
+    is the plain standard error. Raises ``ValueError`` if empty, or if the lengths differ.
+    """
+    data = _finite(values)
+    if len(clusters) != len(data):
+        raise ValueError(f"{len(data)} values but {len(clusters)} cluster names")
+    mean = _mean(data)
+    residuals: dict[Hashable, list[float]] = {}
+    for value, cluster in zip(data, clusters, strict=True):
+        residuals.setdefault(cluster, []).append(value - mean)
+    count = len(residuals)
+    if count == 1:
+        return MeanEstimate(mean, None, len(data))
+    squares = math.fsum(math.fsum(group) ** 2 for group in residuals.values())
+    return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(data), len(data))
+
+
+def bootstrap_interval(
+    groups: Sequence[Sequence[float]], *, seed: int, confidence: float = 0.95, resamples: int = 2000
+) -> Interval:
+    """Percentile bootstrap interval of the mean over items of the item's mean (Efron & Tibshirani 1993, chapter 13).
+
+    Whole items are drawn with replacement, so that attempts at one item stay together. ``groups`` holds the scored
+    rewards of each item. Raises ``ValueError`` when there is no item, or one without a score.
+    """
+    _check_confidence(confidence)
+    means = np.asarray([_mean(group) for group in groups])
+    if not means.size or resamples < 1:
+        raise ValueError("a bootstrap needs at least one item and one resample")
+    generator = np.random.default_rng(seed)
+    # By counts of draws instead of draws: memory stays at resamples x items of small integers.
+    weights = generator.multinomial(means.size, np.full(means.size, 1 / means.size), size=resamples)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(weights @ means / means.size, [tail, 1 - tail])
+    return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
+
+
+def pass_at_k(attempts: int, passed: int, k: int) -> float:
+    """Chance that at least one of k attempts passes: ``1 - C(n - c, k) / C(n, k)``.
+
+    The unbiased estimator of Chen et al. (2021, arXiv:2107.03374). Raises ``ValueError`` unless ``1 <= k <= attempts``
+    and ``0 <= passed <= attempts``.
+    """
+    _check_counts(attempts, passed, k)
+    return 1.0 - math.comb(attempts - passed, k) / math.comb(attempts, k)
+
+
+def pass_hat_k(attempts: int, passed: int, k: int) -> float:
+    """Chance that all of k attempts pass, pass^k: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045).
+
+    Raises ``ValueError`` like ``pass_at_k``.
+    """
+    _check_counts(attempts, passed, k)
+    return math.comb(passed, k) / math.comb(attempts, k)
+
+
+def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
+    """Mean over items of the mean of each item's first k rewards.
+
+    Raises ``ValueError`` when there is no item, or one with fewer than k rewards.
+    """
+    if k < 1 or any(len(group) < k for group in groups):
+        raise ValueError(f"mean@{k} needs k of at least 1 and at least k rewards for each item")
+    return _mean([_mean(group[:k]) for group in groups])
+
+
+def _check_counts(attempts: int, passed: int, k: int) -> None:
+    if not (1 <= k <= attempts and 0 <= passed <= attempts):
+        raise ValueError(f"attempts={attempts}, passed={passed}, k={k}: needs 1 <= k <= n and 0 <= passed <= n")
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    data = [float(value) for value in values]
+    if not data:
+        raise ValueError("nothing was scored")
+    if not all(map(math.isfinite, data)):
+        raise ValueError("only finite values have a mean")
+    return data
+
+
+def _mean(values: Sequence[float]) -> float:
+    data = _finite(values)
+    return math.fsum(data) / len(data)

@@ -1,0 +1,24 @@
+"""Which bytes are hashed? Our own canonical form of JSON values and of texts; no other room serialises for a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+_BOM = "\ufeff"
+
+
+def canonical_json(value: Any) -> str:
+    """Sorted keys, no white space, characters as they are. Raises ``ValueError`` for NaN and infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def canonical_text(data: bytes) -> str:
+    """A text file without byte order mark and with LF line ends. Raises ``UnicodeDecodeError`` when it is not UTF-8."""
+    return data.decode("utf-8").removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def sha256_hex(data: str | bytes) -> str:
+    """SHA-256 in lower-case hex; text is encoded as UTF-8."""
+    return hashlib.sha256(data.encode("utf-8") if isinstance(data, str) else data).hexdigest()

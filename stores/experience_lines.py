@@ -1,0 +1,61 @@
+"""How does a record stand in a line of the store? And what is wrong with a line that holds none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from stores.canonical import canonical_json
+from stores.models import ExperienceRecord
+from stores.words import MAX_CHARS, MAX_WORDS, count_words
+
+SkipReason: TypeAlias = Literal["unreadable", "over_long", "unverified", "repeated"]
+_CLOCK = "created_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """How many lines a reading passed over, by reason."""
+
+    unreadable: int = 0
+    """No record of a schema known here."""
+    over_long: int = 0
+    """Longer than a lesson may be; such a line was edited by hand, or stored under a larger limit."""
+    unverified: int = 0
+    """The stamp does not hold: the record was changed, or its pack is not in force in this version."""
+    repeated: int = 0
+    """An experience id that an earlier line bears; the earlier one counts."""
+
+
+def encode(record: ExperienceRecord) -> str:
+    """The line of a record, without its newline."""
+    return record.model_dump_json()
+
+
+def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
+    """The record of a line, or why there is none."""
+    try:
+        return ExperienceRecord.model_validate_json(line)
+    except ValidationError:
+        return "over_long" if _is_over_long(line) else "unreadable"
+
+
+def same_content(line: bytes, record: ExperienceRecord) -> bool:
+    """Whether a line holds this record, whenever it was created."""
+    stored = parse(line)
+    return isinstance(stored, ExperienceRecord) and _content(stored) == _content(record)
+
+
+def _content(record: ExperienceRecord) -> str:
+    return canonical_json(record.model_dump(mode="json", exclude={_CLOCK}))
+
+
+def _is_over_long(line: bytes) -> bool:
+    try:
+        summary = json.loads(line)["summary32"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(summary, str) and (count_words(summary) > MAX_WORDS or len(summary) > MAX_CHARS)

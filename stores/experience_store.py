@@ -1,0 +1,215 @@
+"""Which experiences has a task stored, and which are worth showing? The append-only store ``experiences.jsonl``.
+
+It takes stamped records in whole batches and gives back the best that are still in force. It never rewrites a line,
+never decides what is learned, and never shows what is unstamped or too long.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stores.clock import Clock, utc_now
+from stores.errors import RecordRejected, StoreError
+from stores.experience_index import ExperienceIndex
+from stores.experience_lines import Skipped, SkipReason, encode, parse, same_content
+from stores.line_file import LineFile, exclusively, read_whole_lines
+from stores.lineage import Lineage, StoredBatch
+from stores.models import ExperienceRecord
+from stores.signing import PackStamp, signature_holds
+from stores.words import MAX_WORDS, count_words
+
+
+class ExperienceStore:
+    """The experiences of one task, for any number of threads and processes at once.
+
+    ``approved`` holds the packs in force by id: a record is stored and shown only under the stamp of one of them.
+    ``max_words`` may lower the limit of 32. With ``epochs``, a record of a later epoch is refused.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        approved: Mapping[str, PackStamp],
+        max_words: int = MAX_WORDS,
+        epochs: int | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        if not 1 <= max_words <= MAX_WORDS:
+            raise ValueError(f"max_words is {max_words}; accepted: 1 to {MAX_WORDS}")
+        self.path = path
+        self._approved = dict(approved)
+        self._max_words = max_words
+        self._epochs = epochs
+        self._clock = clock
+        self._index = ExperienceIndex()
+        self._lineage = Lineage(path.with_name("batches.jsonl"))
+        self._turn = threading.Lock()
+        self._skipped = Skipped()
+
+    @property
+    def skipped(self) -> Skipped:
+        """What the last reading passed over; complete once that reading has ended."""
+        return self._skipped
+
+    def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
+        """Store all records or none, durably, and say how many were new.
+
+        A record that is stored already with the same content (whenever created) is passed over, so a resumed run may
+        repeat its batches. ``manifest_path`` is kept beside the store as the batch's origin.
+
+        Raises ``RecordRejected`` when a record is unstamped, stamped for another version of its pack, changed since, too
+        long, of no epoch of the run, or bears the id of a different record; ``StoreError`` when the disk refuses.
+        Nothing is stored then.
+        """
+        offered = self._checked(records)
+        if not offered:
+            return 0
+        with self._turn, exclusively(self.path) as file:
+            self._index.catch_up(file)
+            fresh = [encode(record) for record in offered.values() if self._is_new(file, record)]
+            before = file.size
+            if fresh:
+                file.append(fresh, fsync=True)
+            try:
+                self._lineage.record(tuple(offered), manifest_path, self._clock())
+            except StoreError:
+                file.undo(before)
+                raise
+        return len(fresh)
+
+    def fetch_top(
+        self,
+        domain: str,
+        limit: int,
+        min_reward: float | None = None,
+        *,
+        tags: Iterable[str] = (),
+        max_per_group: int | None = None,
+    ) -> list[ExperienceRecord]:
+        """The best experiences in force of a domain, at most ``limit``.
+
+        Only records whose stamp holds take part, also in superseding others. A record must bear all ``tags``, its
+        ground-truth reward must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
+        groups, then the higher reward, then the higher rank, then the smaller id.
+        """
+        if limit < 0 or (max_per_group is not None and max_per_group < 1):
+            raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
+        if min_reward is not None and math.isnan(min_reward):
+            raise ValueError("min_reward is not a number")
+        wanted = set(tags)
+        fitting = (
+            record
+            for record in self._in_force(domain)
+            if wanted <= set(record.tags) and (min_reward is None or record.reward.gt_score >= min_reward)
+        )
+        return _capped(sorted(fitting, key=value_order), max_per_group)[:limit]
+
+    def verify_stamp(self, record: ExperienceRecord) -> bool:
+        """Whether the record was stamped under the version of its pack that is in force, and not changed since."""
+        pack = self._approved.get(record.pack_id)
+        return pack is not None and signature_holds(record, pack)
+
+    def records(self) -> Iterator[ExperienceRecord]:
+        """The whole history in file order, streaming, whatever its stamps. Lines that hold no record are counted."""
+        counts: Counter[SkipReason] = Counter()
+        self._skipped = Skipped()
+        for line in read_whole_lines(self.path):
+            record = parse(line.data)
+            if isinstance(record, ExperienceRecord):
+                yield record
+            else:
+                counts[record] += 1
+                self._skipped = Skipped(unreadable=counts["unreadable"], over_long=counts["over_long"])
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Every batch with the manifest of the run that stored it, oldest first."""
+        return self._lineage.batches()
+
+    def _in_force(self, domain: str) -> list[ExperienceRecord]:
+        counts: Counter[SkipReason] = Counter()
+        verified: dict[str, ExperienceRecord] = {}
+        for record in self.records():
+            if record.domain != domain:
+                continue
+            if not self.verify_stamp(record):
+                counts["unverified"] += 1
+            elif record.experience_id in verified:
+                counts["repeated"] += 1
+            else:
+                verified[record.experience_id] = record
+        gone = {name for record in verified.values() for name in record.supersedes}
+        live = [record for name, record in verified.items() if name not in gone and record.operation != "delete"]
+        short = [record for record in live if count_words(record.summary32) <= self._max_words]
+        self._skipped = Skipped(
+            unreadable=self._skipped.unreadable,
+            over_long=self._skipped.over_long + len(live) - len(short),
+            unverified=counts["unverified"],
+            repeated=counts["repeated"],
+        )
+        return short
+
+    def _checked(self, records: Sequence[ExperienceRecord]) -> dict[str, ExperienceRecord]:
+        offered: dict[str, ExperienceRecord] = {}
+        for record in records:
+            problem = self._problem(record)
+            if record.experience_id in offered:
+                problem = "its id occurs twice in the batch"
+            if problem is not None:
+                raise RecordRejected(f"experience {record.experience_id!r} is not stored: {problem}")
+            offered[record.experience_id] = record
+        return offered
+
+    def _problem(self, record: ExperienceRecord) -> str | None:
+        try:
+            # A copy may have been changed without validation.
+            ExperienceRecord.model_validate(record.model_dump(warnings=False))
+        except ValidationError as error:
+            return error.errors()[0]["msg"]
+        if count_words(record.summary32) > self._max_words:
+            return f"it has {count_words(record.summary32)} words; at most {self._max_words}"
+        if self._epochs is not None and record.epoch > self._epochs:
+            return f"it is of epoch {record.epoch}, the run has {self._epochs}"
+        return self._stamp_problem(record)
+
+    def _stamp_problem(self, record: ExperienceRecord) -> str | None:
+        if not record.stamp_signature:
+            return "it is unstamped"
+        if record.pack_id not in self._approved:
+            return f"its pack {record.pack_id!r} is not approved"
+        if not self.verify_stamp(record):
+            return f"its stamp does not hold under the version of {record.pack_id!r} in force"
+        return None
+
+    def _is_new(self, file: LineFile, record: ExperienceRecord) -> bool:
+        stored = self._index.find(file, record.experience_id)
+        if stored is not None and not same_content(stored, record):
+            raise RecordRejected(f"experience {record.experience_id!r} is stored already with another content")
+        return stored is None
+
+
+def support_of(record: ExperienceRecord) -> int:
+    """How many groups showed a lesson. A rollout's id is its group's id, a slash and a number."""
+    return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})
+
+
+def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
+    return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
+
+
+def _capped(ranked: Sequence[ExperienceRecord], max_per_group: int | None) -> list[ExperienceRecord]:
+    if max_per_group is None:
+        return list(ranked)
+    taken: Counter[str] = Counter()
+    kept: list[ExperienceRecord] = []
+    for record in ranked:
+        if taken[record.group_id] < max_per_group:
+            taken[record.group_id] += 1
+            kept.append(record)
+    return kept

@@ -1,0 +1,28 @@
+"""Which names may become file names? One strict rule, checked wherever an identifier enters."""
+
+from __future__ import annotations
+
+import re
+
+from stores.canonical import sha256_hex
+
+_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+ACCEPTED = "1 to 100 of A-Z a-z 0-9 . _ -, beginning with a letter or digit, not ending in a dot, no device name"
+
+
+def check_identifier(value: str) -> str:
+    """Return the value when it is safe as a file name on every platform; raise ``ValueError`` otherwise."""
+    if not _SHAPE.fullmatch(value) or value.endswith(".") or ".." in value or _RESERVED.fullmatch(value):
+        raise ValueError(f"{value[:60]!r} is no identifier; accepted: {ACCEPTED}")
+    return value
+
+
+def sanitize_identifier(text: str) -> str:
+    """Make an identifier of any text: itself when it is one, otherwise a readable part with a short hash of the whole."""
+    try:
+        return check_identifier(text)
+    except ValueError:
+        readable = re.sub(r"\.\.+", ".", _OTHER.sub("-", text)).strip("-._")[:80]
+        return f"{readable or 'id'}-{sha256_hex(text.encode('utf-8', 'surrogatepass'))[:8]}"

@@ -1,0 +1,204 @@
+"""Which calls of this run were answered already? An append-only file, read by key.
+
+A reply is on disk before its caller sees it, so a run that is killed and started again pays for nothing twice. The
+journal neither sends calls nor knows what a reply means, and it never drops or rewrites an entry: when a key occurs
+twice, the later entry counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from stores.clock import Clock, utc_now
+from stores.errors import CorruptFile, RecordRejected
+from stores.locked_file import LockedFile
+
+SCHEMA_VERSION = 1
+EntryKind: TypeAlias = Literal["reply", "failure"]
+_CHUNK = 1 << 20
+_HEAD = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """Which call of a run this is. ``arm`` and ``role`` hold no slash, so the text form is unambiguous."""
+
+    epoch: int
+    arm: str
+    """``train``, ``champion`` or ``candidate``."""
+    batch: int
+    item_id: str
+    rollout: int
+    turn: int
+    role: str
+    """``rollout``, ``reflect``, ``curate``, ``tool``, ``agent``, ``judge`` and the like."""
+    attempt: int = 0
+    """Counts repairs of a structured answer, not retries of one request."""
+
+    def text(self, digest: str) -> str:
+        """The key as one string, with the first 16 digits of the request's digest: another request is another call."""
+        where = f"{self.epoch}/{self.arm}/{self.batch}/{self.item_id}/{self.rollout}/{self.turn}"
+        return f"{where}/{self.role}/{self.attempt}#{digest[:16]}"
+
+
+class Journal:
+    """The answered calls of one run. Safe for any number of threads and processes at once.
+
+    An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
+    Memory holds 16 bytes of digest and an offset per key, never a reply. Surviving a kill of the process is promised,
+    surviving a loss of power is not (there is no ``fsync``).
+    """
+
+    def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
+        """Open or create. A torn last line, left by a killed writer, is cut off and kept in ``<name>.torn``."""
+        self.path = path
+        self._clock = clock
+        self._file = LockedFile(path)
+        self._offsets: dict[int, int] = {}
+        self._end = 0
+        self._reading = threading.Lock()
+        self.skipped = 0
+        """Complete lines that are no journal entry, as found so far."""
+        with self._file.locked():
+            self._catch_up_and_repair()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, key_text: str) -> dict[str, Any] | None:
+        """The latest whole entry of this key, or None. Entries of other processes are seen. Raises ``CorruptFile``."""
+        digest = _digest(_encode_key(key_text))
+        if digest not in self._offsets:
+            self._catch_up()
+        offset = self._offsets.get(digest)
+        if offset is None:
+            return None
+        entry = self._read(offset)
+        if entry.get("key") != key_text:
+            raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
+        return entry
+
+    def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
+        """Record the reply to a call. It is in the file when this returns.
+
+        Raises ``RecordRejected`` when the payload is no JSON, ``StoreError`` when the disk refuses; either way the
+        file stays whole.
+        """
+        self._append(key_text, "reply", payload)
+
+    def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
+        """Record that a call failed for good, so that a resumed run does not make it again."""
+        self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Every entry in file order, one at a time; of a key that occurs twice, both."""
+        offset = 0
+        for line in self._lines(0):
+            if _is_entry(line):
+                yield self._parse(line, offset)
+            offset += len(line) + 1
+
+    def close(self) -> None:
+        """Close the file; harmless when repeated."""
+        self._file.close()
+
+    def _append(self, key_text: str, kind: EntryKind, payload: Mapping[str, Any]) -> None:
+        key = _encode_key(key_text)
+        at = self._clock().isoformat()
+        try:
+            body = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise RecordRejected(f"journal entry {key_text}: {error}") from error
+        # Plain ASCII, the key at a fixed place: opening reads keys without parsing replies.
+        line = b'{"schema":1,"key":%b,"kind":"%b","at":"%b","payload":%b}\n' % (
+            key,
+            kind.encode(),
+            at.encode(),
+            body.encode(),
+        )
+        with self._file.locked():
+            if self._file.size() != self._end:
+                self._catch_up_and_repair()
+            start = self._file.append(line)
+            self._offsets[_digest(key)] = start
+            self._end = start + len(line)
+
+    def _catch_up_and_repair(self) -> None:
+        """Under the file lock no writer is at work, so an incomplete last line is torn and never will be completed."""
+        self._catch_up()
+        if self._file.size() > self._end:
+            self._file.cut(self._end)
+
+    def _catch_up(self) -> None:
+        """Index complete lines that were appended since the last look, by anyone."""
+        with self._reading:
+            if self._file.size() == self._end:
+                return
+            offset = self._end
+            for line in self._lines(offset):
+                self._index(line, offset)
+                offset += len(line) + 1
+            self._end = max(self._end, offset)
+
+    def _index(self, line: bytes, offset: int) -> None:
+        head = _is_entry(line)
+        if head is None:
+            self.skipped += 1
+            return
+        digest = _digest(head.group(1))
+        self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
+
+    def _lines(self, offset: int) -> Iterator[bytes]:
+        """Complete lines from ``offset`` on, without their newlines."""
+        rest = b""
+        while chunk := self._file.read_at(offset, _CHUNK):
+            offset += len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+
+    def _read(self, offset: int) -> dict[str, Any]:
+        line = b""
+        while b"\n" not in line:
+            chunk = self._file.read_at(offset + len(line), max(8192, len(line)))
+            if not chunk:
+                raise CorruptFile(f"{self.path}: the entry at byte {offset} was cut off while the journal was open")
+            line += chunk
+        return self._parse(line.partition(b"\n")[0], offset)
+
+    def _parse(self, line: bytes, offset: int) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise CorruptFile(f"{self.path}: the entry at byte {offset} is not JSON: {error}") from error
+        if not isinstance(entry, dict):
+            raise CorruptFile(f"{self.path}: the entry at byte {offset} is not an object")
+        return entry
+
+
+def _is_entry(line: bytes) -> re.Match[bytes] | None:
+    """The head of a line that is whole; a reply is not parsed for it."""
+    return _HEAD.match(line) if line.endswith(b"}") else None
+
+
+def _encode_key(key_text: str) -> bytes:
+    return json.dumps(key_text).encode()
+
+
+def _digest(encoded_key: bytes) -> int:
+    return int.from_bytes(blake2b(encoded_key, digest_size=16).digest(), "big")

@@ -1,0 +1,95 @@
+"""Which file of a task stands where? The one place that knows names under ``out/``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stores.identifiers import check_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPaths:
+    """``out/<task_id>/``: what all runs of a task share."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, out: str | Path, task_id: str) -> TaskPaths:
+        """Paths of a task. Raises ``ValueError`` when the id could leave ``out``."""
+        return cls(Path(out) / check_identifier(task_id))
+
+    @property
+    def experiences(self) -> Path:
+        """The store."""
+        return self.root / "experiences.jsonl"
+
+    @property
+    def promotions(self) -> Path:
+        """Decisions of the gate, append-only."""
+        return self.root / "promotions.jsonl"
+
+    @property
+    def state(self) -> Path:
+        """A view: champion library and last run."""
+        return self.root / "state.json"
+
+    def run(self, run_id: str) -> RunPaths:
+        """Paths of one run. Raises ``ValueError`` when the id could leave the task."""
+        return RunPaths(self.root / "runs" / check_identifier(run_id))
+
+    def replay(self, run_id: str) -> TaskPaths:
+        """A task directory of its own for replaying a run."""
+        return TaskPaths(self.root / "replays" / check_identifier(run_id))
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """``out/<task_id>/runs/<run_id>/``: what one run wrote."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """Status, settings and results."""
+        return self.root / "manifest.json"
+
+    @property
+    def journal(self) -> Path:
+        """Answered calls."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def ledger(self) -> Path:
+        """Money, tokens and calls so far, shared by all processes of the run."""
+        return self.root / "ledger.json"
+
+    @property
+    def rollouts(self) -> Path:
+        """One line per rollout."""
+        return self.root / "rollouts.jsonl"
+
+    @property
+    def groups(self) -> Path:
+        """One line per group: signal, spread, proposals and what became of them."""
+        return self.root / "groups.jsonl"
+
+    @property
+    def prompts(self) -> Path:
+        """One line per system text that was sent, by digest."""
+        return self.root / "prompts.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per (run, epoch, group)."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def per_epoch(self) -> Path:
+        """Sums, means and percentiles by epoch."""
+        return self.root / "per-epoch.json"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.root / "report.html"

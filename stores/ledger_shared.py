@@ -1,0 +1,235 @@
+"""Where does the ledger keep its figures? In this process, or in a file that several processes share.
+
+Both take turns on one state (totals and what is in flight) and neither judges anything. In the shared file each
+process has an entry of its own for what it has in flight; the process keeps a lock on a small owner file, so that
+another one notices when it was killed and counts what it had in flight as lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from stores.errors import CorruptFile, StoreError
+from stores.ledger_state import Amount, Totals, Verdict
+from stores.locked_file import LockedFile
+
+SCHEMA_VERSION = 1
+Judge: TypeAlias = Callable[[Totals, Amount], Verdict]
+Change: TypeAlias = Callable[[Totals], Totals]
+
+
+class LedgerStore(Protocol):
+    """State of a ledger, one user at a time."""
+
+    def hold(self, ask: Amount, judge: Judge) -> Verdict:
+        """Ask the judge, and put ``ask`` in flight when it grants."""
+        ...
+
+    def update(self, change: Change, landed: Amount) -> None:
+        """Change the totals, and take ``landed`` out of what is in flight."""
+        ...
+
+    def read(self) -> tuple[Totals, Amount]:
+        """Totals and everything in flight."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """The state of a ledger that one process has to itself."""
+
+    turn: threading.Lock
+    """Guards both figures: a reservation reads and writes them in one step."""
+    totals: Totals = field(default_factory=Totals)
+    in_flight: Amount = field(default_factory=Amount)
+
+    def hold(self, ask: Amount, judge: Judge) -> Verdict:
+        """Ask the judge, and put ``ask`` in flight when it grants."""
+        with self.turn:
+            verdict = judge(self.totals, self.in_flight)
+            if verdict.granted:
+                self.in_flight += ask
+            return verdict
+
+    def update(self, change: Change, landed: Amount) -> None:
+        """Change the totals, and take ``landed`` out of what is in flight."""
+        with self.turn:
+            self.totals = change(self.totals)
+            self.in_flight -= landed
+
+    def read(self) -> tuple[Totals, Amount]:
+        """Totals and everything in flight."""
+        with self.turn:
+            return self.totals, self.in_flight
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class _State:
+    totals: Totals
+    flights: dict[str, Amount]
+
+    def in_flight(self) -> Amount:
+        return sum(self.flights.values(), Amount())
+
+
+class SharedStore:
+    """The state of a ledger in a file beside a lock; written whole and put in place by a rename."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = LockedFile(path.with_name(path.name + ".lock"))
+        with self._lock.locked():
+            self._owner = _Owner(path)
+            for other in path.parent.glob(f"{path.name}.*.owner"):
+                _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
+
+    def hold(self, ask: Amount, judge: Judge) -> Verdict:
+        """Ask the judge, and put ``ask`` in flight when it grants. Before making anyone wait, look for dead owners."""
+        with self._turn() as state:
+            verdict = judge(state.totals, state.in_flight())
+            if not verdict.granted and verdict.refusal is None and self._bury_the_dead(state):
+                verdict = judge(state.totals, state.in_flight())
+            if verdict.granted:
+                mine = self._owner.token()
+                state.flights[mine] = state.flights.get(mine, Amount()) + ask
+            return verdict
+
+    def update(self, change: Change, landed: Amount) -> None:
+        """Change the totals, and take ``landed`` out of what this process has in flight."""
+        with self._turn() as state:
+            state.totals = change(state.totals)
+            mine = self._owner.token()
+            left = state.flights.pop(mine, Amount()) - landed
+            if left != Amount():
+                state.flights[mine] = left
+
+    def read(self) -> tuple[Totals, Amount]:
+        """Totals and everything in flight, of the living."""
+        with self._turn() as state:
+            self._bury_the_dead(state)
+            return state.totals, state.in_flight()
+
+    def close(self) -> None:
+        """Count what is in flight here as lost and let go of the files."""
+        if self._owner.closed:
+            return
+        with self._turn() as state:
+            left = state.flights.pop(self._owner.token(), None)
+            if left is not None:
+                state.totals = state.totals.lost(left)
+        self._owner.close()
+        self._lock.close()
+
+    def _bury_the_dead(self, state: _State) -> bool:
+        mine = self._owner.token()
+        dead = [token for token in state.flights if token != mine and not _is_alive(self._path, token)]
+        for token in dead:
+            state.totals = state.totals.lost(state.flights.pop(token))
+        return bool(dead)
+
+    @contextmanager
+    def _turn(self) -> Iterator[_State]:
+        """The state, to be changed in place; written back when it did change."""
+        with self._lock.locked():
+            state = self._load()
+            before = (state.totals, dict(state.flights))
+            yield state
+            if before != (state.totals, state.flights):
+                self._save(state)
+
+    def _load(self) -> _State:
+        try:
+            raw: Any = json.loads(self._path.read_bytes())
+            if raw["schema"] != SCHEMA_VERSION:
+                raise ValueError(f"schema {raw['schema']}")
+            return _State(
+                Totals.from_json(raw["totals"]),
+                {token: Amount(**amount) for token, amount in raw["in_flight"].items()},
+            )
+        except FileNotFoundError:
+            return _State(Totals(), {})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(f"{self._path}: is no ledger: {error}") from error
+
+    def _save(self, state: _State) -> None:
+        flights = {token: asdict(amount) for token, amount in state.flights.items()}
+        text = json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
+        scratch = self._path.with_name(self._path.name + ".tmp")
+        try:
+            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            scratch.replace(self._path)
+        except OSError as error:
+            raise StoreError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+
+class _Owner:
+    """Proof that a process lives: a lock on a file of its own, which the system drops when the process ends.
+
+    Files of owners are made, probed and removed under the ledger's lock only; else a new one could be taken for dead.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self.closed = False
+        self._claim()
+
+    def _claim(self) -> None:
+        self._pid = os.getpid()
+        self._token = f"{self._pid}-{uuid.uuid4().hex[:12]}"
+        path = _owner_path(self._ledger, self._token)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def token(self) -> str:
+        """Names this process in the state; a forked child gets a name of its own."""
+        if self._pid != os.getpid():
+            os.close(self._fd)  # the child's copy of its parent's lock: the parent keeps its own
+            self._claim()
+        return self._token
+
+    def close(self) -> None:
+        """Give the name up."""
+        self.closed = True
+        with suppress(FileNotFoundError):
+            _owner_path(self._ledger, self._token).unlink()
+        os.close(self._fd)
+
+
+def _owner_path(ledger: Path, token: str) -> Path:
+    return ledger.with_name(f"{ledger.name}.{token}.owner")
+
+
+def _is_alive(ledger: Path, token: str) -> bool:
+    """Whether the owner still holds its lock; the file of a dead one is removed."""
+    path = _owner_path(ledger, token)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        path.unlink()
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,67 @@
+"""What did the gate decide, run by run? An append-only file; the champion is what was promoted last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError, field_validator
+
+from stores.atomic import append_lines, read_lines
+from stores.errors import CorruptFile
+from stores.models import Strict
+
+Decision: TypeAlias = Literal["promote", "reject", "undecided"]
+
+
+class Promotion(Strict):
+    """One decision of the gate about one run's candidate library."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    decided_at: datetime
+    decision: Decision
+    experience_ids: tuple[str, ...]
+    """The candidate, in its order."""
+    library_id: str
+    estimate: float | None
+    """Mean difference candidate minus champion; None when nothing could be compared."""
+    low: float | None
+    high: float | None
+    pairs: int
+    """Held-out items that both arms were scored on."""
+    simulated: bool
+
+    @field_validator("decided_at")
+    @classmethod
+    def _aware(cls, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            raise ValueError("decided_at must carry a time zone")
+        return value
+
+
+def record_promotion(path: Path, promotion: Promotion) -> None:
+    """Append a decision; it is on the disk when this returns. Raises ``StoreError`` when the disk refuses."""
+    append_lines(path, [promotion.model_dump_json()], fsync=True)
+
+
+def promotions(path: Path) -> Iterator[Promotion]:
+    """All decisions, oldest first; none when there is no file. Raises ``CorruptFile`` for a line that is no decision."""
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            yield Promotion.model_validate_json(line)
+        except ValidationError as error:
+            raise CorruptFile(
+                f"{path}: line {number} is no decision of the gate: {error.errors()[0]['msg']}"
+            ) from error
+
+
+def champion_ids(path: Path) -> tuple[str, ...]:
+    """Experiences of the library that was promoted last; empty when none ever was."""
+    champion: tuple[str, ...] = ()
+    for promotion in promotions(path):
+        if promotion.decision == "promote":
+            champion = promotion.experience_ids
+    return champion

@@ -1,0 +1,212 @@
+"""What is telemetry called? Every attribute key, span name, metric and closed value set, in one place.
+
+Keys under ``gen_ai.`` follow the GenAI conventions as they stand; they are written out here because the convention is
+still moving and its Python constants are marked deprecated. Ids of items, groups, rollouts and seeds go on spans only:
+as metric attributes they would make a time series each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+Phase: TypeAlias = Literal["train", "eval"]
+RoleName: TypeAlias = Literal[
+    "rollout", "agent", "tool", "judge", "summarize", "reflect", "curate", "shorten", "repair", "other"
+]
+ToolOutcome: TypeAlias = Literal["ok", "error"]
+SignalName: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
+ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected"]
+TokenType: TypeAlias = Literal["input", "output", "total"]
+GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]
+InstrumentKind: TypeAlias = Literal["counter", "histogram", "gauge"]
+
+ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
+OTHER: Final = "other"
+"""Stands for every name beyond the bound of an open set."""
+
+EPOCH: Final = "tfgrpo.epoch"
+PHASE: Final = "tfgrpo.phase"
+GROUP_SIZE: Final = "tfgrpo.group.size"
+ROLE: Final = "tfgrpo.role"
+OUTCOME: Final = "tfgrpo.outcome"
+REWARDER: Final = "tfgrpo.rewarder"
+SIGNAL: Final = "tfgrpo.signal"
+DOMAIN: Final = "tfgrpo.domain"
+OP: Final = "tfgrpo.op"
+REASON: Final = "tfgrpo.reason"
+RULE: Final = "tfgrpo.rule"
+ERROR_TYPE: Final = "error.type"
+TOOL: Final = "gen_ai.tool.name"
+MODEL: Final = "gen_ai.request.model"
+TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 - no password
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+AGENT: Final = "gen_ai.agent.name"
+WORKFLOW: Final = "gen_ai.workflow.name"
+
+LITERAL_EPOCH: Final = "tfgrpo_epoch"
+LITERAL_GROUP_SIZE: Final = "group_size"
+LITERAL_TOOL_COST: Final = "tool_cost_usd"
+LITERAL_LATENCY: Final = "latency_ms"
+"""The specification's own spellings, kept on epoch and rollout spans."""
+
+RUN_ID: Final = "tfgrpo.run.id"
+TASK_ID: Final = "tfgrpo.task.id"
+ITEM_ID: Final = "tfgrpo.item.id"
+GROUP_ID: Final = "tfgrpo.group.id"
+ROLLOUT_ID: Final = "tfgrpo.rollout.id"
+ROLLOUT_INDEX: Final = "tfgrpo.rollout.index"
+ARM: Final = "tfgrpo.arm"
+SAMPLE_SIZE: Final = "tfgrpo.sample_size"
+SEED: Final = "tfgrpo.seed"
+PACK_ID: Final = "gen_ai.prompt.name"
+PACK_STAMP: Final = "gen_ai.prompt.version"
+TEMPERATURE: Final = "gen_ai.request.temperature"
+MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+REQUEST_SEED: Final = "gen_ai.request.seed"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_COST: Final = "tfgrpo.tool.cost_usd"
+LLM_COST: Final = "tfgrpo.llm.cost_usd"
+REPLAYED: Final = "tfgrpo.replayed"
+REWARD: Final = "tfgrpo.reward"
+RANK: Final = "tfgrpo.relative_rank"
+SPREAD: Final = "tfgrpo.group.reward_spread"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+
+SPAN_EPOCH: Final = "tfgrpo.epoch"
+SPAN_GROUP: Final = "tfgrpo.group"
+SPAN_SUMMARIZE: Final = "tfgrpo.summarize"
+SPAN_EXTRACT: Final = "tfgrpo.extract"
+SPAN_OPTIMIZE: Final = "tfgrpo.optimize"
+SPAN_STORE_WRITE: Final = "tfgrpo.store.write"
+
+
+def _doubling(first: float, count: int) -> tuple[float, ...]:
+    return tuple(round(first * 2**power, 2) for power in range(count))
+
+
+CALL_SECONDS: Final = _doubling(0.01, 14)
+AGENT_SECONDS: Final = _doubling(0.1, 13)
+WORK_SECONDS: Final = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
+UNIT_STEPS: Final = tuple(step / 10 for step in range(11))
+TOKEN_STEPS: Final = tuple(float(4**power) for power in range(14))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One instrument: its kind, its unit, the only attribute keys it may carry, and its histogram boundaries."""
+
+    name: str
+    kind: InstrumentKind
+    unit: str
+    keys: frozenset[str]
+    description: str
+    boundaries: tuple[float, ...] | None = None
+
+
+def _metric(
+    name: str,
+    kind: InstrumentKind,
+    unit: str,
+    keys: tuple[str, ...],
+    text: str,
+    bounds: tuple[float, ...] | None = None,
+) -> Metric:
+    return Metric(name, kind, unit, frozenset(keys), text, bounds)
+
+
+_TOOL = (EPOCH, PHASE, GROUP_SIZE, TOOL)
+_LLM = (EPOCH, PHASE, ROLE, MODEL)
+
+TOOL_CALLS: Final = _metric("tfgrpo.tool.calls", "counter", "{call}", (*_TOOL, OUTCOME), "Tool calls")
+TOOL_DURATION: Final = _metric(
+    "tfgrpo.tool.duration", "histogram", "s", (*_TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
+)
+TOOL_MONEY: Final = _metric("tfgrpo.tool.cost", "counter", "USD", _TOOL, "Known cost of tool calls")
+TOOL_TOKENS: Final = _metric("tfgrpo.tool.tokens", "counter", "{token}", (*_TOOL, TOKEN_TYPE), "Tokens of tool calls")
+LLM_DURATION: Final = _metric(
+    "tfgrpo.llm.duration", "histogram", "s", (*_LLM, ERROR_TYPE), "Time of one model call", CALL_SECONDS
+)
+LLM_TOKENS: Final = _metric("tfgrpo.llm.tokens", "counter", "{token}", (*_LLM, TOKEN_TYPE), "Tokens of model calls")
+LLM_MONEY: Final = _metric("tfgrpo.llm.cost", "counter", "USD", _LLM, "Known cost of model calls")
+ROLLOUT_DURATION: Final = _metric(
+    "tfgrpo.rollout.duration", "histogram", "s", (EPOCH, PHASE, OUTCOME), "Time of one rollout", AGENT_SECONDS
+)
+ROLLOUTS: Final = _metric("tfgrpo.rollouts", "counter", "{rollout}", (EPOCH, PHASE, GROUP_SIZE, OUTCOME), "Rollouts")
+REWARDS: Final = _metric("tfgrpo.reward", "histogram", "1", (EPOCH, PHASE, REWARDER), "Scores given", UNIT_STEPS)
+GROUP_SPREAD: Final = _metric(
+    "tfgrpo.group.reward_spread", "histogram", "1", (EPOCH, PHASE), "Reward spread inside a group", UNIT_STEPS
+)
+GROUPS: Final = _metric("tfgrpo.groups", "counter", "{group}", (EPOCH, PHASE, GROUP_SIZE, SIGNAL), "Groups")
+EXPERIENCES: Final = _metric(
+    "tfgrpo.experiences", "counter", "{experience}", (EPOCH, DOMAIN, OP, REASON), "Operations on the library"
+)
+ACTIVE: Final = _metric("tfgrpo.experiences.active", "gauge", "{experience}", (DOMAIN,), "Lessons in the library")
+INJECTED: Final = _metric(
+    "tfgrpo.experiences.injected", "counter", "{experience}", (EPOCH, DOMAIN), "Lessons put into prompts"
+)
+EPOCH_DURATION: Final = _metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
+EPOCH_REWARD: Final = _metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
+EPOCH_SOLVED: Final = _metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
+VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Guard rails violated")
+
+GENAI_TOOL: Final = _metric(
+    "gen_ai.execute_tool.duration", "histogram", "s", (TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
+)
+GENAI_AGENT: Final = _metric(
+    "gen_ai.invoke_agent.duration", "histogram", "s", (AGENT, ERROR_TYPE), "Time of one agent run", AGENT_SECONDS
+)
+GENAI_INFERENCE: Final = _metric(
+    "gen_ai.client.inference.duration",
+    "histogram",
+    "s",
+    (OPERATION, PROVIDER, MODEL, ERROR_TYPE),
+    "Time of one model call",
+    CALL_SECONDS,
+)
+GENAI_OPERATION: Final = _metric(
+    "gen_ai.client.operation.duration",
+    "histogram",
+    "s",
+    (OPERATION, PROVIDER, MODEL, ERROR_TYPE),
+    "Time of one model call",
+    CALL_SECONDS,
+)
+GENAI_TOKENS: Final = _metric(
+    "gen_ai.client.token.usage",
+    "histogram",
+    "{token}",
+    (OPERATION, PROVIDER, MODEL, TOKEN_TYPE),
+    "Tokens of one model call",
+    TOKEN_STEPS,
+)
+
+OURS: Final = (
+    TOOL_CALLS, TOOL_DURATION, TOOL_MONEY, TOOL_TOKENS, LLM_DURATION, LLM_TOKENS, LLM_MONEY, ROLLOUT_DURATION,
+    ROLLOUTS, REWARDS, GROUP_SPREAD, GROUPS, EXPERIENCES, ACTIVE, INJECTED, EPOCH_DURATION, EPOCH_REWARD, EPOCH_SOLVED,
+    VIOLATIONS,
+)  # fmt: skip
+GENAI: Final[dict[GenaiMetrics, tuple[Metric, ...]]] = {
+    "off": (),
+    "v1.41": (GENAI_OPERATION, GENAI_TOKENS),
+    "latest": (GENAI_TOOL, GENAI_AGENT, GENAI_INFERENCE),
+}
+SERIES_BUDGET: Final = 1500
+"""Most time series one run may make, over the whole catalogue."""

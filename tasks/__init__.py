@@ -1,0 +1,48 @@
+"""What are the steps of a run? Rollout, group, reflection, curation, evaluation and gate, and what they work with."""
+
+from tasks.actors.base import Actor, AttemptContext
+from tasks.actors.registry import build_actor, check_actor
+from tasks.context import RunContext
+from tasks.curation import CurationInput, CurationResult, curate_batch
+from tasks.evaluation import PairedEvidence, pair_results
+from tasks.gate import GateDecision, decide_gate
+from tasks.group import run_group
+from tasks.host import call_blocking, close_runtime, run_on_runtime, runtime_for
+from tasks.optimize import LessonPolicy, optimize_experience
+from tasks.rollout import run_rollout
+from tasks.runtime import Runtime
+from tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord, ToolMetricEvent, Trajectory
+from tasks.summarize import summarize_trajectory
+from tasks.tools.schema import priced
+
+__all__ = [
+    "Actor",
+    "AttemptContext",
+    "CurationInput",
+    "CurationResult",
+    "GateDecision",
+    "GroupResult",
+    "GroupSpec",
+    "LessonPolicy",
+    "PackText",
+    "PairedEvidence",
+    "RolloutRecord",
+    "RunContext",
+    "Runtime",
+    "ToolMetricEvent",
+    "Trajectory",
+    "build_actor",
+    "call_blocking",
+    "check_actor",
+    "close_runtime",
+    "curate_batch",
+    "decide_gate",
+    "optimize_experience",
+    "pair_results",
+    "priced",
+    "run_group",
+    "run_on_runtime",
+    "run_rollout",
+    "runtime_for",
+    "summarize_trajectory",
+]

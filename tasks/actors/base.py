@@ -1,0 +1,240 @@
+"""What is an actor? Anything that attempts an item through the context it is given.
+
+The context is the actor's only way to models and tools: it numbers the calls, derives their seeds, journals tool
+results and measures everything. It grades nothing, and never shows the reference answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any, Protocol
+
+from pipelines.items import Item
+from stores.journal import CallKey
+from stores.seeds import derive_seed
+from stores.telemetry import Telemetry
+from tasks.actors.recorded import Recorder, model_key
+from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
+from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tasks.tool_metrics import add_costs, estimated_tokens
+from tasks.tools.schema import Tool, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What every model call of a rollout has in common."""
+
+    model: str
+    max_tokens: int
+    run_seed: int
+    logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What an attempt uses of the outside world."""
+
+    model: ChatModel
+    recorder: Recorder
+    run_tool: Callable[[Tool, str], Awaitable[ToolResult]]
+    """Runs a tool on its raw JSON arguments; never raises for what the tool or the model did wrong."""
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Runs a blocking function without holding up the event loop."""
+    telemetry: Telemetry
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an attempt has used so far."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    costs: list[float | None] = field(default_factory=list)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Sum, or None when any part is unknown."""
+        return add_costs(self.costs)
+
+    @classmethod
+    def of_frames(cls, frames: Sequence[Frame]) -> Tally:
+        """From frames alone, which do not tell prompt from completion: all tokens count as completion."""
+        models = [frame for frame in frames if frame.kind == "model"]
+        tokens = sum(frame.tokens for frame in models)
+        return cls(len(models), 0, tokens, [frame.cost_usd for frame in models])
+
+    def add(self, reply: ChatReply) -> None:
+        """Count one reply. Without usage its tokens count as none and its cost as unknown."""
+        self.calls += 1
+        self.costs.append(reply.cost_usd)
+        if reply.usage is not None:
+            self.prompt_tokens += reply.usage.prompt
+            self.completion_tokens += reply.usage.completion
+
+
+class AttemptContext:
+    """One attempt at one item: what the actor may know, and the calls it may make."""
+
+    def __init__(self, spec: GroupSpec, index: int, options: CallOptions, seams: Seams) -> None:
+        self.item: Item = replace(spec.item, answer="")
+        """The item without its reference answer."""
+        self.system = spec.pack.system
+        """System text of the group: pack and lessons."""
+        self.temperature = spec.temperature
+        self.tally = Tally()
+        self.seams = seams
+        self._spec = spec
+        self._index = index
+        self._options = options
+        self._turns = 0
+        self._tool_calls = 0
+        self._frames: list[Frame | None] = []
+        self._events: list[ToolMetricEvent | None] = []
+        self.seed = self._seed()
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Calls that came back, in the order they were made."""
+        return tuple(frame for frame in self._frames if frame is not None)
+
+    @property
+    def tool_events(self) -> tuple[ToolMetricEvent, ...]:
+        """One event per tool call that came back, in the order they were made."""
+        return tuple(event for event in self._events if event is not None)
+
+    @property
+    def user_text(self) -> str:
+        """The item as the user message shows it."""
+        parts = (self.item.system_prompt, self.item.prompt)
+        return "\n\n".join(part for part in parts if part)
+
+    def opening(self) -> tuple[Message, ...]:
+        """First two messages of every conversation: the stable text first, the item last."""
+        return (Message("system", self.system), Message("user", self.user_text))
+
+    async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
+        """Ask the model. Raises what ``ChatModel.complete`` raises."""
+        turn, slot = self._turns, self._slot()
+        self._turns += 1
+        request = ChatRequest(
+            model=self._options.model,
+            messages=tuple(messages),
+            temperature=self.temperature,
+            max_tokens=self._options.max_tokens,
+            seed=self._seed(turn),
+            tools=tuple(tools),
+            logprobs=self._options.logprobs,
+        )
+        key = self.key("rollout", turn)
+        with self.seams.recorder.pending(model_key(key, request)):
+            reply = await self.seams.model.complete(request, key)
+        self.tally.add(reply)
+        self._frames[slot] = _model_frame(reply)
+        return reply
+
+    async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
+        """Run a tool on the raw JSON arguments the model wrote; a result of an earlier run of this call is reused.
+
+        Mistakes of the model and errors of the tool come back as a result whose ``ok`` is false.
+        """
+        number, slot = self._tool_calls, self._slot()
+        self._tool_calls += 1
+        self._events.append(None)
+        key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
+        result = await self.seams.recorder.once(
+            key,
+            {"tool": tool.spec.name, "arguments": arguments},
+            lambda: self._measured(tool, arguments),
+            encode=ToolResult.to_json,
+            decode=ToolResult.from_json,
+        )
+        self._frames[slot] = _tool_frame(tool, result)
+        self._events[number] = self._event(tool, result)
+        return result
+
+    def adopt(self, tally: Tally, frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
+        """Take over measurements made elsewhere: of an attempt journalled whole, or by an agent of its own."""
+        self.tally = tally
+        self._frames = list(frames)
+        self._events = list(events)
+
+    def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
+        """Key of one call of this attempt."""
+        spec = self._spec
+        return CallKey(
+            epoch=spec.epoch,
+            arm=spec.arm,
+            batch=spec.batch,
+            item_id=spec.item.id,
+            rollout=self._index,
+            turn=turn,
+            role=role,
+            attempt=attempt,
+        )
+
+    def _seed(self, *turn: int) -> int:
+        """The same for champion and candidate, so that their difference is not one of luck."""
+        spec = self._spec
+        return derive_seed(self._options.run_seed, "rollout", spec.epoch, spec.phase, spec.item.id, self._index, *turn)
+
+    def _slot(self) -> int:
+        self._frames.append(None)
+        return len(self._frames) - 1
+
+    async def _measured(self, tool: Tool, arguments: str) -> ToolResult:
+        start = perf_counter()
+        with self.seams.telemetry.tool_span(tool=tool.spec.name) as span:
+            result = await self.seams.run_tool(tool, arguments)
+            if not result.ok:
+                span.fail("tool_error")
+        return replace(result, latency_ms=(perf_counter() - start) * 1000.0)
+
+    def _event(self, tool: Tool, result: ToolResult) -> ToolMetricEvent:
+        return ToolMetricEvent(
+            epoch=self._spec.epoch,
+            group_id=self._spec.group_id,
+            tool=tool.spec.name,
+            tokens=estimated_tokens(result.text),
+            cost_usd=result.cost_usd,
+            latency_ms=result.latency_ms,
+            ok=result.ok,
+        )
+
+
+class Actor(Protocol):
+    """Attempts items; holds no state between attempts, because they run concurrently."""
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        """Attempt the item of the context.
+
+        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` as they come from the context, and ``ActorError``
+        for a failure of its own.
+        """
+        ...
+
+
+def _model_frame(reply: ChatReply) -> Frame:
+    calls = "".join(f"\n→ {call.name}({call.arguments})" for call in reply.message.tool_calls)
+    return Frame(
+        kind="model",
+        name=reply.model,
+        text=((reply.message.content or "") + calls).lstrip("\n"),
+        tokens=reply.usage.total if reply.usage else 0,
+        cost_usd=reply.cost_usd,
+        latency_ms=reply.latency_s * 1000.0,
+    )
+
+
+def _tool_frame(tool: Tool, result: ToolResult) -> Frame:
+    return Frame(
+        kind="tool",
+        name=tool.spec.name,
+        text=result.text,
+        tokens=estimated_tokens(result.text),
+        cost_usd=result.cost_usd,
+        latency_ms=result.latency_ms,
+        error=None if result.ok else result.text[:200],
+    )

@@ -1,0 +1,170 @@
+"""How does anybody's agent attempt an item? As a Python callable that takes what it declares and returns its answer.
+
+    async def agent(prompt, system, chat):
+        draft = await chat(prompt)
+        return await chat(f"Correct this if needed: {draft}")
+
+The finished attempt is journalled as one call, so that a resumed run does not start the agent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, TypeAlias
+
+from stores.canonical import sha256_hex
+from stores.errors import ActorError, TfgrpoError
+from tasks.actors.base import AttemptContext, Tally
+from tasks.models.base import Message, Role
+from tasks.shapes import Frame, ToolMetricEvent, Trajectory
+
+ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
+OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
+"""Keyword arguments an agent may declare."""
+
+
+class AsyncChat(Protocol):
+    """What ``chat`` is for an asynchronous agent: text or role/content messages in, the answer's text out."""
+
+    async def __call__(self, messages: ChatInput) -> str:
+        """Ask the run's model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A whole attempt of an agent, as journalled."""
+
+    trajectory: Trajectory
+    events: tuple[ToolMetricEvent, ...]
+    tally: Tally
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> _Finished:
+        trajectory = value["trajectory"]
+        frames = tuple(Frame(**frame) for frame in trajectory["frames"])
+        events = tuple(ToolMetricEvent(**event) for event in value["events"])
+        return cls(
+            Trajectory(trajectory["output"], frames, trajectory["finish_reason"]), events, Tally(**value["tally"])
+        )
+
+
+class CallableActor:
+    """Runs a user's callable, asynchronous or not; blocking ones get a thread and a blocking ``chat``."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._declared = declared_arguments(function)
+        self._asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - looked at, not called
+        )
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        """Run the agent, or take its journalled trajectory. Raises ``ActorError`` with whatever the agent raised."""
+        request = {
+            "system": sha256_hex(attempt.system),
+            "prompt": attempt.user_text,
+            "temperature": attempt.temperature,
+            "seed": attempt.seed,
+        }
+        done = await attempt.seams.recorder.once(
+            attempt.key("agent", turn=0),
+            request,
+            lambda: self._run(attempt),
+            encode=_Finished.to_json,
+            decode=_Finished.from_json,
+        )
+        attempt.adopt(done.tally, done.trajectory.frames, done.events)
+        return done.trajectory
+
+    async def _run(self, attempt: AttemptContext) -> _Finished:
+        try:
+            value = await self._call(attempt)
+        except TfgrpoError:
+            raise
+        except Exception as error:
+            raise ActorError(f"{type(error).__name__}: {error}") from error
+        trajectory = _trajectory(value, attempt)
+        tally = attempt.tally if attempt.frames else Tally.of_frames(trajectory.frames)
+        return _Finished(trajectory, attempt.tool_events, tally)
+
+    async def _call(self, attempt: AttemptContext) -> object:
+        chat = _chat_of(attempt)
+        if self._asynchronous:
+            return await self._function(**self._arguments(attempt, chat))
+        loop = asyncio.get_running_loop()
+
+        def blocking_chat(messages: ChatInput) -> str:
+            return asyncio.run_coroutine_threadsafe(_ask(chat, messages), loop).result()
+
+        arguments = self._arguments(attempt, blocking_chat)
+        value = await attempt.seams.in_thread(lambda: self._function(**arguments))
+        return await value if inspect.isawaitable(value) else value
+
+    def _arguments(self, attempt: AttemptContext, chat: Callable[[ChatInput], Any]) -> dict[str, Any]:
+        offered = {
+            "prompt": attempt.user_text,
+            "system": attempt.system,
+            "item": attempt.item,
+            "temperature": attempt.temperature,
+            "seed": attempt.seed,
+            "chat": chat,
+        }
+        return {name: offered[name] for name in self._declared}
+
+
+def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Which of the offered arguments a callable takes. Raises ``ValueError`` when it demands any other."""
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return OFFERED
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.name in OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY:
+            names.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            raise ValueError(f"it demands {parameter.name!r}; an agent may declare {', '.join(OFFERED)}")
+    return tuple(names)
+
+
+async def _ask(chat: AsyncChat, messages: ChatInput) -> str:
+    return await chat(messages)
+
+
+def _chat_of(attempt: AttemptContext) -> AsyncChat:
+    async def chat(messages: ChatInput) -> str:
+        reply = await attempt.chat(_as_messages(messages, attempt.system))
+        return reply.message.content or ""
+
+    return chat
+
+
+def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
+    """Plain text is a user message; the group's system text goes first unless the agent brings its own."""
+    raw: Sequence[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    messages = tuple(Message(_role(entry["role"]), entry["content"]) for entry in raw)
+    if any(message.role == "system" for message in messages):
+        return messages
+    return (Message("system", system), *messages)
+
+
+def _role(text: str) -> Role:
+    roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+    if text in roles:
+        return roles[text]
+    raise ActorError(f"a message of role {text!r}; chat takes system, user and assistant")
+
+
+def _trajectory(value: object, attempt: AttemptContext) -> Trajectory:
+    if isinstance(value, Trajectory):
+        return value if value.frames else Trajectory(value.output, attempt.frames, value.finish_reason)
+    if isinstance(value, str):
+        return Trajectory(value, attempt.frames)
+    raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")

@@ -1,0 +1,85 @@
+"""Was this done before? Work outside the model seam (tools, whole agents) is journalled, and then not done again.
+
+It also knows which calls are under way, so that a rollout that runs out of time can name the call that it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from stores import errors
+from stores.canonical import canonical_json, sha256_hex
+from stores.errors import ActorError, ReplayMiss, TfgrpoError
+from stores.journal import CallKey, Journal
+from tasks.models.base import ChatRequest
+from tasks.models.wire import request_digest
+
+ResultT = TypeVar("ResultT")
+
+
+def model_key(key: CallKey, request: ChatRequest) -> str:
+    """Text under which the model seam journals a request."""
+    return key.text(request_digest(request))
+
+
+class Recorder:
+    """The journal as one attempt sees it. Not shared between attempts."""
+
+    def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
+        self._journal = journal
+        self._replay = replay
+        self._pending: dict[str, None] = {}
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Key text of the outermost call under way, or of the last one that broke."""
+        return next(iter(self._pending), None)
+
+    @contextmanager
+    def pending(self, key_text: str) -> Iterator[None]:
+        """Mark a call as under way; it stays marked when it breaks, and is forgotten when it succeeds."""
+        self._pending[key_text] = None
+        yield
+        del self._pending[key_text]
+
+    async def once(
+        self,
+        key: CallKey,
+        request: Mapping[str, Any],
+        work: Callable[[], Awaitable[ResultT]],
+        *,
+        encode: Callable[[ResultT], dict[str, Any]],
+        decode: Callable[[Mapping[str, Any]], ResultT],
+    ) -> ResultT:
+        """The journalled result, or that of ``work``, journalled before anyone sees it.
+
+        Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
+        """
+        key_text = key.text(sha256_hex(canonical_json(request))[:16])
+        with self.pending(key_text):
+            entry = self._journal.get(key_text) if self._journal else None
+            if entry is not None:
+                return decode(reply_of(entry))
+            if self._replay:
+                raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
+            result = await work()
+            if self._journal is not None:
+                self._journal.append(key_text, encode(result))
+        return result
+
+
+def reply_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Payload of a journal entry; a recorded failure is raised again as the error it was."""
+    payload: Mapping[str, Any] = entry["payload"]
+    if entry["kind"] == "failure":
+        raise failure_named(str(payload.get("error_type")), str(payload.get("reason")))
+    return payload
+
+
+def failure_named(error_type: str, reason: str) -> TfgrpoError:
+    """The error of our tree with that name; anything else is an ``ActorError``."""
+    found = getattr(errors, error_type, None)
+    simple = isinstance(found, type) and issubclass(found, (errors.ModelCallError, ActorError))
+    return found(reason) if simple and found is not None else ActorError(reason)

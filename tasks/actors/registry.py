@@ -1,0 +1,49 @@
+"""Which actor do the settings ask for? ``chat``, ``tools``, or any callable by ``module:attr``."""
+
+from __future__ import annotations
+
+from pipelines.settings import ActorSettings
+from stores.errors import Problem, SettingsError
+from tasks.actors.base import Actor
+from tasks.actors.callable import CallableActor
+from tasks.actors.chat import ChatActor
+from tasks.actors.tools import ToolActor
+from tasks.references import import_callable, looks_like_reference
+from tasks.tools.registry import check_tools, load_tools
+
+_SOURCE = "actor.kind"
+_ACCEPTED = "chat, tools, or module:attr of a Python callable"
+
+
+def build_actor(settings: ActorSettings) -> Actor:
+    """The actor. Raises ``SettingsError`` with everything ``check_actor`` finds."""
+    problems = check_actor(settings)
+    if problems:
+        raise SettingsError(problems)
+    if settings.kind == "chat":
+        return ChatActor()
+    if settings.kind == "tools":
+        return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
+    return CallableActor(import_callable(settings.kind))
+
+
+def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
+    """Everything wrong with the actor's settings. Imports what they name, calls nothing."""
+    if settings.kind == "tools":
+        if not settings.tools:
+            return (Problem("actor.tools", "none", "at least one module:attr for the tools actor"),)
+        return check_tools(settings.tools)
+    problems = [] if settings.kind == "chat" else _callable_problems(settings.kind)
+    if settings.tools:
+        problems.append(Problem("actor.tools", f"tools for the {settings.kind} actor", "tools only with kind: tools"))
+    return tuple(problems)
+
+
+def _callable_problems(kind: str) -> list[Problem]:
+    if not looks_like_reference(kind):
+        return [Problem(_SOURCE, repr(kind), _ACCEPTED)]
+    try:
+        CallableActor(import_callable(kind))
+    except ValueError as error:
+        return [Problem(_SOURCE, f"{kind!r} ({error})", _ACCEPTED)]
+    return []

@@ -1,0 +1,46 @@
+"""How does a model with tools attempt an item? Turn by turn, until it answers without asking for a tool.
+
+Errors of tools and bad arguments go back to the model as tool messages; running out of turns is a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from stores.errors import ActorError
+from tasks.actors.base import AttemptContext
+from tasks.models.base import Message, ToolCall
+from tasks.shapes import Trajectory
+from tasks.tools.schema import Tool
+
+_CUT_OFF = ("length", "content_filter")
+
+
+class ToolActor:
+    """The OpenAI tool-calling protocol over a fixed set of tools."""
+
+    def __init__(self, tools: Sequence[Tool], *, max_turns: int) -> None:
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._specs = tuple(tool.spec for tool in tools)
+        self._max_turns = max_turns
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        """Converse until an answer comes. Raises ``ActorError`` when the turns run out."""
+        messages = list(attempt.opening())
+        for _ in range(self._max_turns):
+            reply = await attempt.chat(messages, self._specs)
+            calls = reply.message.tool_calls
+            if not calls or reply.finish_reason in _CUT_OFF:
+                return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)
+            messages.append(reply.message)
+            messages.extend(await asyncio.gather(*(self._answer(attempt, call) for call in calls)))
+        raise ActorError(f"no answer after {self._max_turns} turns")
+
+    async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            text = f"error: no tool named {call.name!r}; there are: {', '.join(self._tools)}"
+        else:
+            text = (await attempt.call_tool(tool, call.arguments)).text
+        return Message("tool", text, tool_call_id=call.id)

@@ -1,0 +1,123 @@
+"""How is a runtime built from a context? Opens the journal, the ledger and the way to the model, in this process.
+
+Everything it can refuse was refused before by the plan; what changed since raises the same errors here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.model_choice import choose_models
+from pipelines.settings import Settings
+from prompt_packs.loader import load_prompt_pack
+from rewarders.registry import build_rewarder
+from rewarders.scoring import WeightedRewarder
+from rewarders.threads import RewarderThreads
+from stores.journal import Journal
+from stores.ledger import Budget, Ledger, PriceBook
+from stores.telemetry import configure
+from tasks.actors.registry import build_actor
+from tasks.context import RunContext
+from tasks.models.chat import ChatClient
+from tasks.models.endpoint import Endpoint, endpoint_of
+from tasks.models.journaled import JournaledModel
+from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.retry import RetryPolicy
+from tasks.models.transport import open_transport
+from tasks.runtime import Closer, Runtime
+
+_SIMULATED_URL = "http://simulated.invalid/v1"
+"""Never resolved: the application is called in process."""
+
+
+async def open_runtime(context: RunContext) -> Runtime:
+    """Build the runtime on the running event loop."""
+    settings = context.settings
+    threads = RewarderThreads(settings.tfgrpo.concurrency)
+    journal = Journal(context.replay_from or context.paths.journal)
+    telemetry = configure(context.telemetry, os.environ)
+    ledger = Ledger(budget_of(settings), shared=context.ledger_path)
+
+    async def close_files() -> None:
+        threads.shutdown()
+        ledger.close()
+        journal.close()
+
+    closers: list[Closer] = [close_files]
+    try:
+        client = None if context.replay else open_client(context, ledger)
+        if client is not None:
+            closers.append(client.aclose)
+        return Runtime(
+            context=context,
+            model=JournaledModel(client, journal, telemetry),
+            actor=build_actor(settings.actor),
+            rewarders=rewarders_of(settings),
+            pack=load_prompt_pack(context.pack_id, context.packs_root),
+            journal=journal,
+            ledger=ledger,
+            slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
+            threads=threads,
+            telemetry=telemetry,
+            closers=closers,
+        )
+    except BaseException:
+        for close in reversed(closers):
+            await close()
+        raise
+
+
+def open_client(context: RunContext, ledger: Ledger) -> ChatClient:
+    """The client to the endpoint, or to the simulated model in process."""
+    settings = context.settings
+    return ChatClient(
+        endpoint_for(context),
+        open_transport(
+            concurrency=settings.tfgrpo.concurrency, app=_simulated_app(settings) if context.simulated else None
+        ),
+        limiter=AdaptiveLimiter(settings.tfgrpo.concurrency),
+        ledger=ledger,
+        prices=prices_of(settings),
+        retry=RetryPolicy(max_retries=settings.model.max_retries),
+        # Jitter only: it reaches no result, and processes must not draw the same.
+        rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
+    )
+
+
+def endpoint_for(context: RunContext) -> Endpoint:
+    """Where calls go. The key is read here, in the process that uses it; the simulated model gets none."""
+    model = context.settings.model
+    if context.base_url is None:
+        return endpoint_of(model, _SIMULATED_URL, None)
+    return endpoint_of(model, context.base_url, context.read_secret(model))
+
+
+def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:
+    """The rewarders that the settings name. Raises ``PipelineError`` for what cannot be built."""
+    return tuple(
+        WeightedRewarder(build_rewarder(entry.name, entry.options), entry.weight, entry.timeout_s)
+        for entry in settings.rewarders
+    )
+
+
+def budget_of(settings: Settings) -> Budget:
+    """The caps of the run."""
+    budget = settings.budget
+    return Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
+
+
+def prices_of(settings: Settings) -> PriceBook:
+    """Prices by model name; a model without one has an unknown price, the simulated one has an invented price."""
+    return choose_models(settings).price_book
+
+
+def _simulated_app(settings: Settings) -> Callable[..., Any]:
+    # Imported where it is needed: a run on a real endpoint does without the simulated worlds.
+    from tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
+
+    app: Callable[..., Any] = simulated_app(SimulatedOptions.of(settings.simulated))
+    return app

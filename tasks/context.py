@@ -1,0 +1,53 @@
+"""What does a process need to know to work for a run? A small picklable value; the API key is never in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from pipelines.settings import ModelSettings, Settings
+from stores.layout import RunPaths
+from stores.telemetry import TelemetryOptions
+
+SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
+"""Finds the API key in the process that needs it: a function of an importable module, so that it pickles by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run as every process of it sees it."""
+
+    settings: Settings
+    run_dir: Path
+    run_id: str
+    pack_id: str
+    packs_root: Path | None
+    """None: the packs that ship."""
+    read_secret: SecretReader
+    rollout_model: str
+    """Name on the wire of the model that attempts."""
+    learning_model: str
+    """Name on the wire of the model that reflects and curates."""
+    base_url: str | None = None
+    """None: the simulated model, in process."""
+    replay: bool = False
+    """Nothing is sent: what the journal does not hold cannot be had."""
+    replay_from: Path | None = None
+    """Journal to replay when it is not the run's own."""
+    ledger_path: Path | None = None
+    """File through which several processes share one budget; None when the run has one process."""
+    telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
+    carrier: Mapping[str, str] = field(default_factory=dict)
+    """Trace context of the run, for spans of other processes."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the model is the embedded simulated one."""
+        return self.base_url is None
+
+    @property
+    def paths(self) -> RunPaths:
+        """Files of the run."""
+        return RunPaths(self.run_dir)

@@ -1,0 +1,238 @@
+"""What came of one group? G attempts at one item, graded together, compared, and reflected on when they differ.
+
+The whole group runs here, whatever becomes of single attempts. It writes nothing to disk and decides nothing about the
+run: a refused budget or a dead endpoint is reported in the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from rewarders.advantage import group_advantage, relative_ranks
+from rewarders.base import Abstained, Attempt, RewardContext
+from rewarders.scoring import GroupScores, score_group
+from stores.outcomes import Outcome, RewardScore, Scored, Ungraded
+from tasks.asking import Spend
+from tasks.observing import observe_group
+from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
+from tasks.rollout import FinishedRollout, run_rollout
+from tasks.runtime import Runtime
+from tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Signal
+from tasks.summarize import summarize_trajectory
+from tasks.transcripts import shorten_middle
+
+_RECORDED_CHARS = 2_000
+_FULL_REWARD = 1.0
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the scored attempts of a group stand to each other, by rollout id."""
+
+    rewards: Mapping[str, float]
+    advantages: Mapping[str, float]
+    ranks: Mapping[str, float]
+    mean: float | None
+    spread: float | None
+    """Population standard deviation of the rewards; None without any."""
+    signal: Signal
+
+
+async def run_group(spec: GroupSpec, runtime: Runtime) -> GroupResult:
+    """Run, grade, compare and, where the group teaches something, reflect. Raises nothing but cancellation."""
+    telemetry = runtime.telemetry
+    around = telemetry.group_span(
+        epoch=spec.epoch,
+        phase=spec.phase,
+        group_id=spec.group_id,
+        item_id=spec.item.id,
+        group_size=spec.size,
+        arm=spec.arm,
+    )
+    with telemetry.attached(runtime.context.carrier), around as span:
+        result = await _run(spec, runtime)
+        observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)
+    return result
+
+
+async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
+    start = perf_counter()
+    rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
+    scores = await score_group(runtime.rewarders, _reward_context(spec, rollouts), runtime.threads)
+    outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in _placed(rollouts)}
+    rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
+    standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
+    reflection = await _reflection(spec, rollouts, standing, runtime)
+    records = tuple(_record(spec, rollout, outcomes, scores, place, standing) for rollout, place in _placed(rollouts))
+    result = _result(spec, rollouts, records, standing, reflection)
+    return replace(result, rewarder_fault=scores.timed_out, duration_s=perf_counter() - start)
+
+
+def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:
+    """Advantages, ranks and signal of the scored attempts. One alone has an advantage of 0 and no rank."""
+    if not rewards:
+        return Standing({}, {}, {}, None, None, "lost")
+    values = list(rewards.values())
+    advantage = group_advantage(values)
+    return Standing(
+        rewards=rewards,
+        advantages=dict(zip(rewards, advantage.advantages, strict=True)),
+        ranks=dict(zip(rewards, relative_ranks(values), strict=True)) if len(values) > 1 else {},
+        mean=advantage.mean,
+        spread=advantage.std,
+        signal=classify(values, advantage.std, min_spread),
+    )
+
+
+def classify(rewards: Sequence[float], spread: float, min_spread: float) -> Signal:
+    """What a group can teach. Equal rewards teach nothing, however small ``min_spread`` is."""
+    if len(rewards) < 2:
+        return "lost"
+    if spread > 0.0 and spread >= min_spread:
+        return "mixed"
+    if min(rewards) >= _FULL_REWARD - _EQUAL:
+        return "all_pass"
+    return "all_fail" if max(rewards) <= _EQUAL else "flat"
+
+
+def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:
+    """The typed end of a rollout. ``position`` is its place among the graded ones, None when it was not graded."""
+    if rollout.loss is not None:
+        return rollout.loss
+    if position is None:
+        raise ValueError(f"rollout {rollout.rollout_id} ended with an output but was not graded")
+    reward = scores.totals.get(rollout.rollout_id)
+    if reward is not None:
+        return Scored(reward, _given(scores, position))
+    silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
+    reason = "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent)
+    return Ungraded("rewarder", reason or "no rewarder that counts gave a score")
+
+
+def _placed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:
+    """Every rollout with its place among those that are graded."""
+    place = 0
+    placed: list[tuple[FinishedRollout, int | None]] = []
+    for rollout in rollouts:
+        graded = rollout.loss is None
+        placed.append((rollout, place if graded else None))
+        place += graded
+    return placed
+
+
+def _given(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]:
+    if position is None:
+        return ()
+    return tuple(verdict for verdict in scores.verdicts[position] if isinstance(verdict, RewardScore))
+
+
+def _reward_context(spec: GroupSpec, rollouts: Sequence[FinishedRollout]) -> RewardContext:
+    item = spec.item
+    return RewardContext(
+        fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
+        item_id=item.id,
+        prompt=item.prompt,
+        answer=item.answer,
+        outputs=tuple(
+            Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.tally.completion_tokens)
+            for rollout in rollouts
+            if rollout.loss is None
+        ),
+        experiences=spec.pack.experiences,
+        metadata=item.metadata,
+    )
+
+
+async def _reflection(
+    spec: GroupSpec, rollouts: Sequence[FinishedRollout], standing: Standing, runtime: Runtime
+) -> Reflection:
+    if not spec.reflect or standing.signal != "mixed" or standing.spread is None or _stopped(rollouts):
+        return Reflection((), (), Spend())
+    ranked = [
+        RankedAttempt(rollout, standing.rewards[rollout.rollout_id], standing.ranks[rollout.rollout_id])
+        for rollout in rollouts
+        if rollout.rollout_id in standing.rewards
+    ]
+    return await reflect_on_group(spec, ranked, standing.spread, runtime)
+
+
+def _stopped(rollouts: Sequence[FinishedRollout]) -> bool:
+    """Whether the run ends with this group anyway, so that reflecting would only spend."""
+    return any(rollout.fatal for rollout in rollouts) or _refusal(rollouts) is not None
+
+
+def _refusal(rollouts: Sequence[FinishedRollout]) -> str | None:
+    losses = [rollout.loss for rollout in rollouts]
+    return next((loss.reason for loss in losses if loss is not None and loss.name == "refused"), None)
+
+
+def _record(
+    spec: GroupSpec,
+    rollout: FinishedRollout,
+    outcomes: Mapping[str, Outcome],
+    scores: GroupScores,
+    place: int | None,
+    standing: Standing,
+) -> RolloutRecord:
+    name = rollout.rollout_id
+    return RolloutRecord(
+        rollout_id=name,
+        group_id=spec.group_id,
+        item_id=spec.item.id,
+        epoch=spec.epoch,
+        phase=spec.phase,
+        arm=spec.arm,
+        index=rollout.index,
+        outcome=outcomes[name],
+        scores=_given(scores, place),
+        advantage=standing.advantages.get(name),
+        relative_rank=standing.ranks.get(name),
+        output=shorten_middle(rollout.output, _RECORDED_CHARS),
+        summary=summarize_trajectory(rollout.frames, rollout.output),
+        tools=rollout.tools,
+        calls=rollout.tally.calls,
+        prompt_tokens=rollout.tally.prompt_tokens,
+        completion_tokens=rollout.tally.completion_tokens,
+        cost_usd=rollout.tally.cost_usd,
+        latency_s=rollout.latency_s,
+        seed=rollout.seed,
+        prompt_digest=spec.pack.digest,
+        finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
+    )
+
+
+def _result(
+    spec: GroupSpec,
+    rollouts: Sequence[FinishedRollout],
+    records: tuple[RolloutRecord, ...],
+    standing: Standing,
+    reflection: Reflection,
+) -> GroupResult:
+    spend = reflection.spend
+    return GroupResult(
+        group_id=spec.group_id,
+        item_id=spec.item.id,
+        epoch=spec.epoch,
+        phase=spec.phase,
+        arm=spec.arm,
+        batch=spec.batch,
+        rollouts=records,
+        signal=standing.signal,
+        mean_reward=standing.mean,
+        spread=standing.spread,
+        proposals=reflection.proposals,
+        rejected=reflection.rejected,
+        reflection_failure=spend.failure,
+        learning_calls=spend.calls,
+        learning_tokens=spend.tokens,
+        learning_cost_usd=spend.cost_usd,
+        rewarder_fault=None,
+        budget_refused=_refusal(rollouts) or spend.budget_refused,
+        fatal=next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or spend.fatal,
+        duration_s=0.0,
+        broken_calls=tuple(spend.broken),
+    )

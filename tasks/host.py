@@ -1,0 +1,123 @@
+"""How do callers on any thread or loop reach the runtime? By one event loop per process and run, made at first use.
+
+All groups of a process share that loop, and with it one connection pool. Prefect's own loops come and go; this one
+stays until the run closes it. The table of open hosts is this module's only state: a worker process has no other place
+where the second task could find what the first one opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+
+from tasks.assembly import open_runtime
+from tasks.context import RunContext
+from tasks.runtime import Runtime
+
+T = TypeVar("T")
+Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
+
+
+class RuntimeHost:
+    """An event loop in a daemon thread, and the runtime that lives on it."""
+
+    def __init__(self, context: RunContext, opener: Opener = open_runtime) -> None:
+        self._context = context
+        self._opener = opener
+        self._opening: asyncio.Future[Runtime] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
+        self._thread.start()
+
+    def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
+        return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
+
+    def close(self) -> None:
+        """Cancel what still runs, close the runtime, end the thread."""
+        try:
+            asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+    async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._opener(self._context))
+        return await factory(await asyncio.shield(self._opening))
+
+    async def _shut_down(self) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        if self._opening is not None:
+            running.discard(self._opening)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._opening is None:
+            return
+        opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]
+        if isinstance(opened, Runtime):
+            await opened.aclose()
+
+
+class _Hosts:
+    """Open hosts by process and run directory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, str], RuntimeHost] = {}
+
+    def get(self, context: RunContext) -> RuntimeHost:
+        with self._lock:
+            key = _key(context)
+            if key not in self._open:
+                self._open[key] = RuntimeHost(context)
+            return self._open[key]
+
+    def take(self, context: RunContext) -> RuntimeHost | None:
+        with self._lock:
+            return self._open.pop(_key(context), None)
+
+
+def _key(context: RunContext) -> tuple[int, str]:
+    return os.getpid(), str(context.run_dir)
+
+
+_HOSTS = _Hosts()
+
+
+def runtime_for(context: RunContext) -> RuntimeHost:
+    """The host of this process for a run, opened at the first call."""
+    return _HOSTS.get(context)
+
+
+def close_runtime(context: RunContext) -> None:
+    """Close this process's host of a run, if there is one."""
+    host = _HOSTS.take(context)
+    if host is not None:
+        host.close()
+
+
+async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Await ``factory(runtime)`` from any event loop; cancelling this cancels that."""
+    return await asyncio.wrap_future(runtime_for(context).submit(factory))
+
+
+def call_blocking(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that."""
+    future = runtime_for(context).submit(factory)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

@@ -1,0 +1,211 @@
+"""How is one chat request answered over HTTP? Slot, reservation, request, settlement; again if that can help.
+
+It journals nothing and repairs no answers. The time limit covers a whole attempt, so a body that trickles does not
+extend it. Failures are built as values and raised outside any handler: no exception of the HTTP library, which holds
+the request with its key, hangs on to ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import httpx
+
+from stores.clock import Clock, utc_now
+from stores.errors import ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from stores.journal import CallKey
+from stores.ledger import Ledger, Price, PriceBook, Reservation
+from tasks.models.base import ChatReply, ChatRequest, Usage
+from tasks.models.endpoint import Endpoint
+from tasks.models.limiter import AdaptiveLimiter, Slot
+from tasks.models.retry import Fault, RetryPolicy, fault_of_status, retry_after
+from tasks.models.transport import TRANSPORT_ERRORS, never_sent, over
+from tasks.models.wire import Answer, decode_answer, decode_usage, encode_request, error_text, is_spent, parse_body
+
+_PUSH_BACK = frozenset({429, 503, 529})
+_NANO = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request made ready: what every attempt at it has in common."""
+
+    model: str
+    body: bytes
+    price: Price | None
+    tokens: int
+    """Most it can use: no tokenizer makes more tokens than there are bytes."""
+    nano_usd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What came of one attempt, and what to tell the ledger and the limiter of it."""
+
+    outcome: ChatReply | Fault
+    charge: Literal["settled", "lost", "released"]
+    tokens: int = 0
+    nano_usd: int | None = 0
+    status: int | None = None
+    """HTTP status; None when no reply came."""
+
+
+class ChatClient:
+    """``ChatModel`` over an OpenAI-compatible endpoint.
+
+    Every attempt is reserved with the ledger before it leaves, and settled with the usage that came back. Attempts that
+    may have been charged but brought no usage stay on the ledger at their upper bound. ``transport`` is the client of
+    ``open_transport``, or any httpx transport.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a decision of its own, passed in
+        self,
+        endpoint: Endpoint,
+        transport: httpx.AsyncClient | httpx.AsyncBaseTransport,
+        *,
+        limiter: AdaptiveLimiter,
+        ledger: Ledger,
+        prices: PriceBook,
+        retry: RetryPolicy,
+        rng: random.Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = utc_now,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._endpoint = endpoint
+        self._http = transport if isinstance(transport, httpx.AsyncClient) else over(transport)
+        self._limiter = limiter
+        self._ledger = ledger
+        self._prices = prices
+        self._retry = retry
+        self._rng = rng
+        self._sleep = sleep
+        self._clock = clock
+        self._timer = timer
+        self._url = endpoint.url("/chat/completions")
+        self._headers = endpoint.headers()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        """Answer one request; ``key`` is for whoever journals. Raises ``ModelCallError`` or ``BudgetRefused``."""
+        del key
+        call = self._prepare(request)
+        attempt, waited = 1, 0.0
+        while True:
+            outcome = await self._attempt(call)
+            if isinstance(outcome, ChatReply):
+                return outcome if attempt == 1 else replace(outcome, attempts=attempt)
+            wait = self._retry.wait(attempt, outcome, waited, self._rng)
+            if wait is None:
+                raise outcome.error
+            waited += wait
+            attempt += 1
+            await self._sleep(wait)
+
+    def _prepare(self, request: ChatRequest) -> _Call:
+        body = encode_request(request, self._endpoint.wire)
+        price = self._prices.price(request.model)
+        nano_usd = price.cost(len(body), request.max_tokens, 0) if price is not None else None
+        return _Call(request.model, body, price, len(body) + request.max_tokens, nano_usd)
+
+    async def _attempt(self, call: _Call) -> ChatReply | Fault:
+        async with self._limiter.slot() as slot:
+            reservation = await self._ledger.reserve(calls=1, tokens=call.tokens, nano_usd=call.nano_usd)
+            try:
+                verdict = await self._send(call)
+            except BaseException:
+                # Cancelled, or broken in a way nobody foresaw: the endpoint may charge for it.
+                reservation.lose()
+                raise
+            _settle(reservation, verdict)
+            _report(slot, verdict.status)
+            return verdict.outcome
+
+    async def _send(self, call: _Call) -> _Verdict:
+        """Make the exchange within the time limit and say what came of it."""
+        limit = self._endpoint.timeout_s
+        started = self._timer()
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._http.post(self._url, content=call.body, headers=self._headers)
+        except TimeoutError:
+            error = ModelTimeout(f"no complete reply within {limit:g} s from {self._endpoint.shown}")
+            return _Verdict(Fault(error, again=True), "lost")
+        except TRANSPORT_ERRORS as broken:
+            return self._judge_break(broken)
+        return self._judge(call, response, self._timer() - started)
+
+    def _judge_break(self, broken: Exception) -> _Verdict:
+        where = self._endpoint.shown
+        said = self._endpoint.excerpt(str(broken)) or type(broken).__name__
+        if never_sent(broken):
+            return _Verdict(Fault(ModelUnreachable(f"no connection to {where}: {said}"), again=True), "released")
+        return _Verdict(Fault(ModelUnreachable(f"connection to {where} broke: {said}"), again=True), "lost")
+
+    def _judge(self, call: _Call, response: httpx.Response, latency_s: float) -> _Verdict:
+        status = response.status_code
+        if not response.is_success:
+            return _Verdict(self._fault(response), "settled", status=status)
+        try:
+            body = parse_body(response.content)
+        except ModelReplyMalformed as error:
+            return _Verdict(_malformed(error, again=True), "lost", status=status)
+        usage = decode_usage(body)
+        cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if usage and call.price else None
+        outcome: ChatReply | Fault
+        try:
+            outcome = _reply(decode_answer(body), call.model, usage, latency_s, cost)
+        except ModelReplyMalformed as error:
+            outcome = _malformed(error, again=not is_spent(body))
+        if usage is None:
+            return _Verdict(outcome, "lost", status=status)
+        return _Verdict(outcome, "settled", tokens=usage.total, nano_usd=cost, status=status)
+
+    def _fault(self, response: httpx.Response) -> Fault:
+        said = self._endpoint.excerpt(error_text(response.content)) or "an empty body"
+        text = f"{response.status_code} from {self._endpoint.shown}: {said}"
+        after_s = retry_after(response.headers, self._clock())
+        quota_spent = response.status_code == 429 and b"insufficient_quota" in response.content
+        return fault_of_status(response.status_code, text, after_s, quota_spent=quota_spent)
+
+
+def _settle(reservation: Reservation, verdict: _Verdict) -> None:
+    if verdict.charge == "released":
+        reservation.release()
+    elif verdict.charge == "lost":
+        reservation.lose()
+    else:
+        reservation.settle(verdict.tokens, verdict.nano_usd)
+
+
+def _report(slot: Slot, status: int | None) -> None:
+    """Tell the limiter; a connection that broke says nothing about how many calls are welcome."""
+    if status in _PUSH_BACK:
+        slot.pushed_back()
+    elif status is not None:
+        slot.served()
+
+
+def _malformed(error: ModelReplyMalformed, *, again: bool) -> Fault:
+    return Fault(ModelReplyMalformed(str(error)), again=again)
+
+
+def _reply(answer: Answer, asked_model: str, usage: Usage | None, latency_s: float, nano_usd: int | None) -> ChatReply:
+    return ChatReply(
+        message=answer.message,
+        finish_reason=answer.finish_reason,
+        usage=usage,
+        latency_s=latency_s,
+        cost_usd=None if nano_usd is None else nano_usd / _NANO,
+        model=answer.model or asked_model,
+        response_id=answer.response_id,
+        token_logprobs=answer.token_logprobs,
+    )

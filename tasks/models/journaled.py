@@ -1,0 +1,239 @@
+"""Was this call answered before? The journal in front of any other model: look up, or ask, append and then hand out.
+
+With no model behind it, it replays: what the journal does not hold is a ``ReplayMiss``. Failures are raised with the
+key of their call and are not journalled here: the flow decides whether a failure is final. A refused budget never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from stores import errors
+from stores.errors import ActorError, CorruptFile, ModelCallError, ReplayMiss, TfgrpoError
+from stores.journal import CallKey, Journal
+from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall, Usage
+from tasks.models.wire import messages_text, request_digest
+
+if TYPE_CHECKING:
+    from stores.telemetry import SpanHandle, Telemetry
+
+_KEY_ATTRIBUTE = "_tfgrpo_call_key"
+
+_FAILURES: Mapping[str, type[TfgrpoError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.ModelCallError,
+        errors.ModelTimeout,
+        errors.ModelUnreachable,
+        errors.ModelRateLimited,
+        errors.ModelServerFault,
+        errors.ModelAuthRefused,
+        errors.ModelRequestRejected,
+        errors.ModelReplyMalformed,
+    )
+}
+
+
+def call_key_of(error: BaseException) -> str | None:
+    """Key text of the call that raised the error, as it stands in the journal; None when no call is known."""
+    key_text = error.__dict__.get(_KEY_ATTRIBUTE)
+    return key_text if isinstance(key_text, str) else None
+
+
+def _mark(error: TfgrpoError, key_text: str) -> None:
+    error.__dict__[_KEY_ATTRIBUTE] = key_text
+    error.add_note(f"call {key_text}")
+
+
+class JournaledModel:
+    """``ChatModel`` that answers from the journal where it can.
+
+    ``inner`` None: nothing is ever sent. Calls with one key that run at the same time are made once; the others get the
+    same reply, marked as replayed. Every call is a span; only calls that were made count in the metrics. For one event
+    loop.
+    """
+
+    def __init__(
+        self,
+        inner: ChatModel | None,
+        journal: Journal,
+        telemetry: Telemetry | None = None,
+        *,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._inner = inner
+        self._journal = journal
+        self._telemetry = telemetry
+        self._timer = timer
+        self._running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = {}
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        """Answer from the journal or the model. A journalled failure is raised again as what it was."""
+        key_text = key.text(request_digest(request))
+        while (running := self._running.get(key_text)) is not None:
+            # Not awaited itself: its owner's cancellation is not ours.
+            await asyncio.wait([running])
+            if not running.cancelled():
+                return _shared(running.result())
+        entry = self._journal.get(key_text)
+        if entry is not None:
+            with self._span(request, key) as span:
+                return _told(span, _replay(entry, key_text))
+        if self._inner is None:
+            raise ReplayMiss(f"the journal holds no call {key_text}")
+        return await self._ask(self._inner, request, key, key_text)
+
+    async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
+        running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
+        self._running[key_text] = running
+        try:
+            reply = await self._observed(inner, request, key)
+            self._journal.append(key_text, reply_to_json(reply))
+            running.set_result(reply)
+        except ModelCallError as error:
+            _mark(error, key_text)
+            running.set_result(error)
+            raise
+        finally:
+            del self._running[key_text]
+            running.cancel()  # no effect when there is a result; otherwise the next in line asks for itself
+        return reply
+
+    async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
+        with self._span(request, key) as span:
+            started = self._timer()
+            try:
+                reply = await inner.complete(request, key)
+            except ModelCallError as error:
+                self._count(request, key, self._timer() - started, error_type=type(error).__name__)
+                raise
+            usage = reply.usage
+            self._count(
+                request,
+                key,
+                reply.latency_s,
+                input_tokens=usage.prompt if usage else None,
+                output_tokens=usage.completion if usage else None,
+                cost_usd=reply.cost_usd,
+            )
+            return _told(span, reply)
+
+    @contextmanager
+    def _span(self, request: ChatRequest, key: CallKey) -> Iterator[SpanHandle | None]:
+        if self._telemetry is None:
+            yield None
+            return
+        with self._telemetry.chat_span(
+            model=request.model,
+            role=key.role,
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+        ) as span:
+            if self._telemetry.options.content:
+                span.content("input", messages_text(request))
+            yield span
+
+    def _count(
+        self,
+        request: ChatRequest,
+        key: CallKey,
+        duration_s: float,
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cost_usd: float | None = None,
+        error_type: str | None = None,
+    ) -> None:
+        if self._telemetry is not None:
+            self._telemetry.record_llm_call(
+                epoch=key.epoch,
+                phase="train" if key.arm == "train" else "eval",
+                role=key.role,
+                model=request.model,
+                duration_s=duration_s,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cost_usd=cost_usd,
+                error_type=error_type,
+            )
+
+
+def _told(span: SpanHandle | None, reply: ChatReply) -> ChatReply:
+    """The reply, after the span has been told of it."""
+    if span is not None:
+        usage = reply.usage
+        span.reply(
+            model=reply.model,
+            response_id=reply.response_id,
+            finish_reason=reply.finish_reason,
+            input_tokens=usage.prompt if usage else None,
+            output_tokens=usage.completion if usage else None,
+            cached_tokens=usage.cached if usage else None,
+            reasoning_tokens=usage.reasoning if usage else None,
+            cost_usd=reply.cost_usd,
+            replayed=reply.replayed or None,
+        )
+        span.content("output", reply.message.content or "")
+    return reply
+
+
+def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
+    if isinstance(outcome, ModelCallError):
+        raise outcome
+    return replace(outcome, replayed=True)
+
+
+def _replay(entry: Mapping[str, Any], key_text: str) -> ChatReply:
+    payload = entry["payload"]
+    if entry["kind"] == "failure":
+        error = _FAILURES.get(payload["error_type"], ActorError)(payload["reason"])
+        _mark(error, key_text)
+        raise error
+    try:
+        return reply_of_json(payload)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFile(f"the journal's entry for call {key_text} is no reply: {error!r}") from error
+
+
+def reply_to_json(reply: ChatReply) -> dict[str, Any]:
+    """A reply as the journal keeps it. What is absent or ordinary is left out."""
+    message, usage = reply.message, reply.usage
+    payload: dict[str, Any] = {
+        "content": message.content,
+        "finish_reason": reply.finish_reason,
+        "usage": None if usage is None else [usage.prompt, usage.completion, usage.cached, usage.reasoning],
+        "latency_s": reply.latency_s,
+        "cost_usd": reply.cost_usd,
+        "model": reply.model,
+        "response_id": reply.response_id,
+        "attempts": reply.attempts,
+    }
+    if message.tool_calls:
+        payload["tool_calls"] = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+    if reply.token_logprobs is not None:
+        payload["token_logprobs"] = list(reply.token_logprobs)
+    return payload
+
+
+def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
+    """The reply that ``reply_to_json`` wrote, marked as replayed."""
+    usage, logprobs = payload["usage"], payload.get("token_logprobs")
+    calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))
+    return ChatReply(
+        message=Message("assistant", payload["content"], tool_calls=calls),
+        finish_reason=payload["finish_reason"],
+        usage=None if usage is None else Usage(*usage),
+        latency_s=payload["latency_s"],
+        cost_usd=payload["cost_usd"],
+        model=payload["model"],
+        response_id=payload["response_id"],
+        attempts=payload["attempts"],
+        token_logprobs=None if logprobs is None else tuple(logprobs),
+        replayed=True,
+    )

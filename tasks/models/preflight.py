@@ -1,0 +1,84 @@
+"""Is the endpoint there, does it take the key, does it know the model? Asked once, before anything is spent.
+
+One free request, ``GET /models``. It never asks for a completion, and an endpoint without a list is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+
+import httpx
+
+from stores.errors import EndpointError
+from tasks.models.endpoint import Endpoint
+from tasks.models.transport import TRANSPORT_ERRORS, open_transport
+from tasks.models.wire import error_text
+
+PREFLIGHT_S = 15.0
+
+
+async def check_endpoint(
+    endpoint: Endpoint, client: httpx.AsyncClient | None = None, *, timeout_s: float = PREFLIGHT_S
+) -> tuple[str, ...]:
+    """Warnings about the endpoint, none if all is well. ``EndpointError`` when no call could succeed.
+
+    ``client`` None: one is opened for this request and closed again.
+    """
+    if client is None:
+        async with open_transport(concurrency=1) as own:
+            return await check_endpoint(endpoint, own, timeout_s=timeout_s)
+    response = await _get_models(endpoint, client, timeout_s)
+    status = response.status_code
+    if status in {401, 403}:
+        said = endpoint.excerpt(error_text(response.content))
+        key = "the API key was refused" if endpoint.api_key is not None else "no API key was sent and one is needed"
+        raise EndpointError.one(
+            f"endpoint {endpoint.shown}",
+            f"{status} from GET /models: {key}" + (f" ({said})" if said else ""),
+            "an API key this endpoint takes, in OPENAI_API_KEY or the variable or Secret block that the pipeline names",
+        )
+    if not response.is_success:
+        return (f"{endpoint.shown} answered {status} to GET /models; the model name was not checked",)
+    listed = _listed(response.content)
+    if listed is None:
+        return (f"{endpoint.shown} sent no model list that can be read; is the base URL right (…/v1)?",)
+    return tuple(_unknown(name, listed) for name in endpoint.models if not _knows(listed, name))
+
+
+async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> httpx.Response:
+    source = f"endpoint {endpoint.shown}"
+    accepted = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await client.get(endpoint.url("/models"), headers=endpoint.headers())
+    except TimeoutError:
+        given = f"no answer within {timeout_s:g} s"
+    except TRANSPORT_ERRORS as error:
+        given = f"no connection: {endpoint.excerpt(str(error)) or type(error).__name__}"
+    raise EndpointError.one(source, given, accepted)
+
+
+def _listed(raw: bytes) -> frozenset[str] | None:
+    """Names in ``{"data": [{"id": …}, …]}``; None for anything else."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    entries = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(entries, list):
+        return None
+    names = (entry.get("id") for entry in entries if isinstance(entry, dict))
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def _knows(listed: frozenset[str], name: str) -> bool:
+    """Ollama lists ``name:latest`` for what is asked for as ``name``."""
+    return name in listed or f"{name}:latest" in listed
+
+
+def _unknown(name: str, listed: frozenset[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(listed), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
+    return f"the endpoint lists no model {name!r}{hint}"

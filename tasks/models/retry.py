@@ -1,0 +1,108 @@
+"""When is a failed attempt made again, and after how long? Backoff with full jitter that listens to the server.
+
+Decides only: the waiting and the sending are ``tasks.models.chat``'s. Knows nothing of repairs of answers that arrived
+but say the wrong thing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from stores.errors import (
+    ModelAuthRefused,
+    ModelCallError,
+    ModelRateLimited,
+    ModelRequestRejected,
+    ModelServerFault,
+    ModelTimeout,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An attempt that brought no usable answer."""
+
+    error: ModelCallError
+    again: bool
+    """Whether another attempt could bring one."""
+    after_s: float | None = None
+    """Seconds the server asked to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential backoff with full jitter (Brooker, AWS Architecture Blog, 2015).
+
+    Attempt ``n`` is followed by a wait drawn uniformly from ``[0, min(cap_s, base_s * 2**(n-1))]``. Where the server
+    names a time, that time is the least wait, with up to ``base_s`` added so that callers do not all come back at once.
+    """
+
+    max_retries: int = 5
+    base_s: float = 0.5
+    cap_s: float = 30.0
+    max_wait_s: float = 180.0
+    """Most seconds all waits of one call may add up to. A server that asks for more ends the call at once."""
+
+    def wait(self, attempt: int, fault: Fault, waited_s: float, rng: random.Random) -> float | None:
+        """Seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
+        if not fault.again or attempt > self.max_retries:
+            return None
+        if fault.after_s is None:
+            wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
+        else:
+            wait = fault.after_s + rng.uniform(0.0, self.base_s)
+        # The jitter may not push a wait that the server named over the edge.
+        least = fault.after_s or 0.0
+        if waited_s + least > self.max_wait_s:
+            return None
+        return min(wait, self.max_wait_s - waited_s)
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds the server asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or HTTP date. None if neither.
+
+    ``headers`` must look names up in any case. A time in the past means now.
+    """
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000.0
+    value = headers.get("retry-after")
+    seconds = _seconds(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+def fault_of_status(status: int, text: str, after_s: float | None, *, quota_spent: bool = False) -> Fault:
+    """What an HTTP status other than success means for the call. ``text`` is already fit for a message.
+
+    ``quota_spent``: the vendor says that the account has nothing left, sent as 429 though no waiting brings it back.
+    """
+    if status == 429:
+        return Fault(ModelRateLimited(text), again=not quota_spent, after_s=after_s)
+    if status == 408:
+        return Fault(ModelTimeout(text), again=True, after_s=after_s)
+    if status == 409 or status >= 500:
+        return Fault(ModelServerFault(text), again=True, after_s=after_s)
+    if status in {401, 403}:
+        return Fault(ModelAuthRefused(text), again=False)
+    return Fault(ModelRequestRejected(text), again=False)

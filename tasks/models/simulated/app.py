@@ -1,0 +1,129 @@
+"""How is the simulated model served? By an ASGI app that speaks the OpenAI chat protocol and labels every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tasks.models.simulated.breakage import HangingResponse, ResettingResponse
+from tasks.models.simulated.completion import LABEL
+from tasks.models.simulated.engine import Engine, digest_of
+from tasks.models.simulated.faults import RETRY_AFTER_S, FaultKind
+from tasks.models.simulated.options import SimulatedOptions
+from tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
+
+_HEADERS: Final = {"x-simulated": LABEL}
+
+
+def encoded(value: object) -> bytes:
+    """Compact UTF-8 JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _answer(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(raw, status, {**_HEADERS, **(headers or {})}, "application/json")
+
+
+class _Service:
+    """The endpoints, and what they share."""
+
+    def __init__(self, options: SimulatedOptions) -> None:
+        self._options = options
+        self._engine = Engine(options)
+        self.closing = asyncio.Event()
+        """Set by the server when it shuts down: calls that hang are let go."""
+
+    async def models(self, request: Request) -> Response:
+        """List the one model."""
+        refused = self._unauthorised(request)
+        listed = [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}]
+        return refused or _answer(encoded({"object": "list", "data": listed}))
+
+    async def completions(self, request: Request) -> Response:
+        """Answer one chat completion, or break in one of the ways asked for."""
+        refused = self._unauthorised(request)
+        if refused is not None:
+            return refused
+        value, body = _read(await request.body())
+        if isinstance(body, Response):
+            return body
+        digest = digest_of(value)
+        seen = self._engine.arrive(body, digest)
+        fault = self._engine.fault(digest, seen)
+        if self._options.latency_s > 0.0:
+            await asyncio.sleep(self._options.latency_s)
+        return self._respond(body, digest, seen, fault)
+
+    def _unauthorised(self, request: Request) -> Response | None:
+        key = self._options.api_key
+        given = request.headers.get("authorization", "")
+        if key is None or hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+            return None
+        return _answer(encoded(error_body("Incorrect API key provided.", code="invalid_api_key")), 401)
+
+    def _respond(self, body: ChatBody, digest: str, seen: int, fault: FaultKind | None) -> Response:
+        match fault:
+            case "rate_limit":
+                limited = error_body("Rate limit reached.", kind="rate_limit_error", code="rate_limit_exceeded")
+                return _answer(encoded(limited), 429, {"Retry-After": str(RETRY_AFTER_S)})
+            case "server_error":
+                return _answer(encoded(error_body("The server had an error.", kind="server_error")), 500)
+            case "hang":
+                return HangingResponse(self.closing)
+        value = self._engine.answer(body, digest, seen, broken_off=fault == "truncated")
+        if fault == "empty":
+            value["choices"][0]["message"] = {"role": "assistant", "content": "", "refusal": None}
+        raw = encoded(value)
+        if fault == "reset":
+            return ResettingResponse(raw, _HEADERS)
+        return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw)
+
+
+def _read(raw: bytes) -> tuple[Any, ChatBody | Response]:
+    """The request as JSON and as a body, or the refusal it gets."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None, _answer(encoded(error_body("The request body is not valid JSON.")), 400)
+    try:
+        body = ChatBody.model_validate(value)
+    except ValidationError as error:
+        return None, _answer(encoded(refusal(error)), 400)
+    if body.model != MODEL_NAME:
+        missing = error_body(
+            f"The model `{body.model}` does not exist; there is `{MODEL_NAME}`.", param="model", code="model_not_found"
+        )
+        return None, _answer(encoded(missing), 404)
+    return value, body
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = error.detail if isinstance(error, HTTPException) else "internal error"
+    return _answer(encoded(error_body(detail)), status)
+
+
+def simulated_app(options: SimulatedOptions) -> Starlette:
+    """The service, in a state of its own: two apps with the same options give the same answers."""
+    service = _Service(options)
+    routes = [
+        Route(f"{root}{path}", endpoint, methods=[method])
+        for root in ("/v1", "")
+        for path, endpoint, method in (
+            ("/chat/completions", service.completions, "POST"),
+            ("/models", service.models, "GET"),
+        )
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    app.state.closing = service.closing
+    return app

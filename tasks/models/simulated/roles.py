@@ -1,0 +1,77 @@
+"""Whom does a request address: actor, reflecting, curating or shortening role? Told by the keys of what is asked.
+
+A repair is recognised by the dialogue: the first message that puts a learning question is answered again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tasks.models.simulated.curator import CurationAsk, curate
+from tasks.models.simulated.instance import minimal_instance
+from tasks.models.simulated.protocol import ChatBody
+from tasks.models.simulated.puzzle import World
+from tasks.models.simulated.reflector import ReflectionAsk, reflect
+from tasks.models.simulated.shortener import ShortenAsk, shorten
+
+_KEYS = {
+    "tfgrpo_lessons": frozenset({"attempts", "max_lessons"}),
+    "tfgrpo_operations": frozenset({"library", "proposals"}),
+    "tfgrpo_shortened": frozenset({"text", "max_words"}),
+}
+
+
+def _objects(body: ChatBody) -> Iterator[Mapping[str, Any]]:
+    """The user messages that are JSON objects, in order."""
+    for message in body.messages:
+        text = message.text.lstrip()
+        if message.role != "user" or not text.startswith("{"):
+            continue
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _question(body: ChatBody) -> tuple[str, Mapping[str, Any]] | None:
+    """The learning question of a request, with the name of the schema its answer follows."""
+    for value in _objects(body):
+        for name, keys in _KEYS.items():
+            if keys <= value.keys():
+                return name, value
+    return None
+
+
+def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
+    """The answer of a learning role, or None when the request addresses none."""
+    question = _question(body)
+    if question is None:
+        return None
+    name, value = question
+    try:
+        match name:
+            case "tfgrpo_lessons":
+                return reflect(world.pitfalls, ReflectionAsk.model_validate(value), rng)
+            case "tfgrpo_operations":
+                return curate(world.lexicon, CurationAsk.model_validate(value), rng)
+            case _:
+                return shorten(ShortenAsk.model_validate(value))
+    except ValidationError:
+        return None
+
+
+def structured_answer(body: ChatBody, text: str) -> str:
+    """What the actor says, in the form the request asks for: a JSON object, or an instance of any other schema."""
+    wanted = body.response_format
+    if wanted is None or wanted.type == "text":
+        return text
+    if wanted.json_schema is None:
+        return json.dumps({"answer": text}, ensure_ascii=False)
+    return json.dumps(minimal_instance(wanted.json_schema.body, text), ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""Which worlds are there, and which items do they consist of? Data files are generated here, and nowhere edited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from stores.seeds import stream
+from tasks.models.simulated.arithmetic import Arithmetic
+from tasks.models.simulated.ledger import LedgerTools
+from tasks.models.simulated.puzzle import World
+from tasks.models.simulated.unlearnable import Unlearnable
+
+WorldName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
+SHIPPED: Final[Mapping[WorldName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
+"""Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
+
+
+def open_world(name: WorldName) -> World:
+    """A world by its name."""
+    match name:
+        case "arithmetic":
+            return Arithmetic()
+        case "ledger-tools":
+            return LedgerTools()
+        case "unlearnable":
+            return Unlearnable()
+
+
+def generate_items(world: WorldName, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """``count`` items of a world as lines of a dataset, no two with the same prompt; a function of its arguments."""
+    opened = open_world(world)
+    rng = stream(seed, "items", world)
+    items: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    while len(items) < count:
+        draft = opened.draft(rng)
+        if draft is None or draft.prompt in seen:
+            continue
+        seen.add(draft.prompt)
+        metadata = {"world": world, "template": draft.template, "pitfalls": list(draft.pitfalls)}
+        items.append({
+            "id": f"{opened.prefix}-{len(items) + 1:04d}",
+            "prompt": draft.prompt,
+            "answer": draft.answer,
+            "system_prompt": "",
+            "metadata": metadata,
+            "domain": opened.domain,
+        })  # fmt: skip
+    return items
+
+
+def data_file(world: WorldName) -> str:
+    """The text of ``pipelines/data/<world>.jsonl``."""
+    return "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in generate_items(world, SHIPPED[world]))

@@ -1,0 +1,109 @@
+"""How does text become a checked value? Strict parsing, and one generic loop that asks again with the error.
+
+Mends nothing by itself: no trailing comma, no guess at a missing brace. Knows no particular schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from stores.canonical import canonical_json
+from stores.errors import RepairExhausted
+from tasks.models.base import AnswerSchema, ChatReply, Message
+
+T = TypeVar("T")
+
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_MAX_REASON = 300
+
+
+def parse_answer(text: str, schema: AnswerSchema) -> Any:  # noqa: ANN401 - JSON
+    """The JSON value a reply consists of, valid under the schema.
+
+    A reply may wrap the value in one fenced block, with prose around it; two are ambiguous. Raises ``ValueError``
+    with a reason the model can act on. ``null`` is never an answer, even where the schema forgets to exclude it.
+    """
+    value = _load(_unfenced(text))
+    if value is None:
+        raise ValueError("the answer is null")
+    fault = best_match(Draft202012Validator(schema.schema).iter_errors(value))
+    if fault is not None:
+        where = fault.json_path
+        raise ValueError(f"at {where}: {fault.message}"[:_MAX_REASON])
+    return value
+
+
+async def repair(
+    parse: Callable[[str], T],
+    ask: Callable[[tuple[Message, ...]], Awaitable[ChatReply]],
+    messages: tuple[Message, ...],
+    schema: AnswerSchema,
+    max_attempts: int,
+) -> T:
+    """Ask until ``parse`` accepts the reply, at most ``max_attempts`` times in all (the first one included).
+
+    ``parse`` raises ``ValueError`` (pydantic's is one) for a reply it does not accept; reply, reason and schema then go
+    back to the model behind the messages so far. Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every
+    (reply, reason) pair.
+    """
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
+    attempts: list[tuple[str, str]] = []
+    while True:
+        reply = await ask(messages)
+        text = reply.message.content or ""
+        try:
+            return parse(text)
+        except ValueError as error:
+            reason = _reason(error, reply)
+        attempts.append((text, reason))
+        if len(attempts) == max_attempts:
+            raise RepairExhausted(f"no valid {schema.name} after {max_attempts} attempts: {reason}", attempts)
+        messages = (*messages, Message("assistant", text), Message("user", _complaint(reason, schema)))
+
+
+def _reason(error: ValueError, reply: ChatReply) -> str:
+    cut = "the reply was cut off at the token limit; " if reply.finish_reason == "length" else ""
+    return f"{cut}{error}"[:_MAX_REASON]
+
+
+def _complaint(reason: str, schema: AnswerSchema) -> str:
+    return canonical_json({"error": reason, "schema": schema.schema})
+
+
+def _unfenced(text: str) -> str:
+    stripped = text.strip().lstrip("\ufeff")
+    if stripped.startswith(("{", "[")):
+        return stripped
+    blocks = _FENCE.findall(stripped)
+    if len(blocks) > 1:
+        raise ValueError(f"the answer holds {len(blocks)} fenced blocks, one JSON value was asked for")
+    return str(blocks[0]) if blocks else stripped
+
+
+def _load(text: str) -> Any:  # noqa: ANN401 - JSON
+    if not text.strip():
+        raise ValueError("the answer is empty")
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the answer is no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("an object of the answer names a key twice")
+    return made

@@ -1,0 +1,306 @@
+"""What does the OpenAI chat-completions protocol look like on the wire? Requests to JSON, JSON to replies.
+
+Strict in what is sent. Of what comes back, the vendors' known liberties (vLLM, Ollama, gateways) are read for what they
+mean; anything else is ``ModelReplyMalformed``. Sends nothing, retries nothing and knows no prices.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from stores.canonical import canonical_json, sha256_hex
+from stores.errors import ModelReplyMalformed
+from tasks.models.base import AnswerSchema, ChatRequest, FinishReason, Message, ToolCall, ToolSpec, Usage
+
+StructuredMode: TypeAlias = Literal["json_schema", "json_object", "none"]
+LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
+
+_NO_LOGPROB = -9999.0
+"""What vLLM writes where a log-probability is minus infinity or was not computed."""
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+_FINISH_REASONS: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WireOptions:
+    """How one endpoint wants its requests."""
+
+    structured: StructuredMode = "json_schema"
+    """``response_format`` it understands. Below ``json_schema`` the schema is told in the system prompt."""
+    limit_field: LimitField = "max_tokens"
+    send_seed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reply says, before anybody knows what it cost."""
+
+    message: Message
+    finish_reason: FinishReason
+    model: str | None
+    response_id: str | None
+    token_logprobs: tuple[float, ...] | None
+
+
+def encode_request(request: ChatRequest, options: WireOptions) -> bytes:
+    """The body of ``POST /chat/completions``: compact UTF-8 JSON."""
+    body = _parts(request, request.messages, options.limit_field)
+    if request.seed is not None and options.send_seed:
+        body["seed"] = request.seed
+    schema = request.answer_schema
+    if schema is not None:
+        if options.structured == "json_schema":
+            body["response_format"] = _response_format(schema)
+        else:
+            body["messages"] = [_encode_message(message) for message in _with_schema_told(request.messages, schema)]
+        if options.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+    # Lone surrogates come in with datasets and tool output; no UTF-8 can carry them.
+    return _COMPACT.encode(body).encode("utf-8", "replace")
+
+
+def request_digest(request: ChatRequest) -> str:
+    """16 hex digits that name the content of a request, whatever endpoint it goes to."""
+    content = _parts(request, request.messages, "max_tokens")
+    if request.seed is not None:
+        content["seed"] = request.seed
+    if request.answer_schema is not None:
+        content["response_format"] = _response_format(request.answer_schema)
+    return sha256_hex(canonical_json(content).encode("utf-8", "surrogatepass"))[:16]
+
+
+def messages_text(request: ChatRequest) -> str:
+    """The messages alone, as JSON for people and traces."""
+    return _COMPACT.encode([_encode_message(message) for message in request.messages])
+
+
+def _parts(request: ChatRequest, messages: Sequence[Message], limit_field: str) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [_encode_message(message) for message in messages],
+        "temperature": request.temperature,
+        limit_field: request.max_tokens,
+    }
+    if request.tools:
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+    if request.logprobs:
+        body["logprobs"] = True
+    return body
+
+
+def _encode_message(message: Message) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        encoded["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        encoded["tool_call_id"] = message.tool_call_id
+    return encoded
+
+
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _response_format(schema: AnswerSchema) -> dict[str, Any]:
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": schema.name, "strict": True, "schema": schema.schema},
+    }
+
+
+def _with_schema_told(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Message, ...]:
+    """The messages with the schema at the end of the system prompt (made, if there is none)."""
+    told = "Answer with one JSON value and nothing else. It must be valid under this JSON schema:\n" + json.dumps(
+        schema.schema, ensure_ascii=False
+    )
+    if messages and messages[0].role == "system":
+        return (Message("system", f"{messages[0].content or ''}\n\n{told}"), *messages[1:])
+    return (Message("system", told), *messages)
+
+
+def parse_body(raw: bytes) -> Mapping[str, Any]:
+    """The reply as a JSON object; ``ModelReplyMalformed`` if it is none."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ModelReplyMalformed(f"the reply is no JSON ({len(raw)} bytes)") from error
+    if not isinstance(body, dict):
+        raise ModelReplyMalformed(f"the reply is a JSON {type(body).__name__}, not an object")
+    return body
+
+
+def decode_usage(body: Mapping[str, Any]) -> Usage | None:
+    """Tokens as counted by the endpoint; None when it sent no count that makes sense."""
+    usage = _mapping(body.get("usage"))
+    prompt, completion, total = (_count(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
+    if completion is None and prompt is not None and total is not None and total >= prompt:
+        completion = total - prompt
+    if prompt is None or completion is None or prompt + completion == 0:
+        return None
+    cached = _count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0
+    reasoning = _count(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0
+    return Usage(prompt, completion, cached=min(cached, prompt), reasoning=min(reasoning, completion))
+
+
+def decode_answer(body: Mapping[str, Any]) -> Answer:
+    """The first choice of a reply. ``ModelReplyMalformed`` if there is none, or it has neither text nor tool calls."""
+    choice = _first_choice(body)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise ModelReplyMalformed("the reply's choice holds no message")
+    calls = _decode_tool_calls(message.get("tool_calls"))
+    text = _decode_content(message.get("content"))
+    finish = _decode_finish(choice.get("finish_reason"), has_calls=bool(calls))
+    refusal = message.get("refusal")
+    if not _says_something(text) and isinstance(refusal, str) and refusal.strip():
+        text, finish = _clean(refusal), "content_filter"
+    if not _says_something(text):
+        if not calls:
+            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish})")
+        text = None
+    return Answer(
+        message=Message("assistant", text, tool_calls=calls),
+        finish_reason=finish,
+        model=_text_or_none(body.get("model")),
+        response_id=_text_or_none(body.get("id")),
+        token_logprobs=_decode_logprobs(choice.get("logprobs")),
+    )
+
+
+def is_spent(body: Mapping[str, Any]) -> bool:
+    """Whether an empty reply would only come back: the token limit went elsewhere, or a filter took the answer."""
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in {"length", "content_filter"}
+
+
+def error_text(raw: bytes) -> str:
+    """What an error body says: its ``error.message`` if it is shaped so, else the text itself."""
+    text = raw.decode("utf-8", "replace")
+    try:
+        body = _mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+    error = body.get("error", body)
+    message = _mapping(error).get("message", _mapping(error).get("detail"))
+    for candidate in (message, error):
+        if isinstance(candidate, str):
+            return candidate
+    return text
+
+
+def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        return choices[0]
+    if body.get("error"):
+        raise ModelReplyMalformed("the reply is an error behind a success status")
+    raise ModelReplyMalformed("the reply holds no choices")
+
+
+def _decode_content(content: object) -> str | None:
+    """Text of a message, given as a string, as nothing, or as a list of typed parts of which only text counts."""
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return _clean(content)
+    if isinstance(content, list):
+        parts = [_mapping(part) for part in content]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part.get("type") != "thinking"]
+        return _clean("".join(texts))
+    raise ModelReplyMalformed(f"the reply's content is a JSON {type(content).__name__}")
+
+
+def _decode_tool_calls(calls: object) -> tuple[ToolCall, ...]:
+    if calls is None:
+        return ()
+    if not isinstance(calls, list):
+        raise ModelReplyMalformed("the reply's tool calls are no list")
+    decoded: list[ToolCall] = []
+    taken: set[str] = set()
+    for index, call in enumerate(calls):
+        decoded.append(_decode_tool_call(call, index, taken))
+        taken.add(decoded[-1].id)
+    return tuple(decoded)
+
+
+def _decode_tool_call(call: object, index: int, taken: set[str]) -> ToolCall:
+    """One call. A missing or repeated id is replaced by one made from place and content, equal on every replay."""
+    function = _mapping(_mapping(call).get("function"))
+    name = _text_or_none(function.get("name"))
+    if name is None:
+        raise ModelReplyMalformed("a tool call of the reply names no function")
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":
+        text = "{}"
+    else:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    text = _clean(text)
+    given = _text_or_none(_mapping(call).get("id"))
+    if given is not None and given not in taken:
+        return ToolCall(given, name, text)
+    return ToolCall(f"call_{sha256_hex(canonical_json([index, name, text]))[:12]}", name, text)
+
+
+def _decode_finish(reason: object, *, has_calls: bool) -> FinishReason:
+    """Why the reply ended. Tool calls with a plain stop (Ollama) or with no reason ended for the calls."""
+    finish: FinishReason = _FINISH_REASONS.get(reason.lower(), "other") if isinstance(reason, str) else "other"
+    return "tool_calls" if has_calls and finish in {"stop", "other"} else finish
+
+
+def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
+    """One log-probability per token, or None unless every one of them is there and finite."""
+    content = _mapping(logprobs).get("content")
+    if not isinstance(content, list) or not content:
+        return None
+    values = [_mapping(token).get("logprob") for token in content]
+    known = tuple(float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool))
+    complete = len(known) == len(values) and all(math.isfinite(value) and value > _NO_LOGPROB for value in known)
+    return known if complete else None
+
+
+def _says_something(text: str | None) -> bool:
+    return text is not None and bool(text.strip())
+
+
+def _clean(text: str) -> str:
+    """The text with lone surrogates replaced, so that every later encoding of it works."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return int(value)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text_or_none(value: object) -> str | None:
+    return _clean(value) if isinstance(value, str) and value else None

@@ -1,0 +1,156 @@
+"""How does one attempt end? With a trajectory, or with the typed reason why there is none; never with a number.
+
+It runs the actor under the rollout's time limit. Grading is the group's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from time import perf_counter
+
+from stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelTimeout,
+    ReplayMiss,
+    StoreError,
+    TfgrpoError,
+)
+from stores.outcomes import Failed, Refused, Ungraded
+from tasks.actors.base import AttemptContext, CallOptions, Seams, Tally
+from tasks.actors.recorded import Recorder
+from tasks.observing import observe_rollout_end
+from tasks.runtime import Runtime
+from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tasks.tools.schema import run_tool
+
+_FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
+"""Failures after which no further call of the run can succeed."""
+_CUT_OFF = ("length", "content_filter")
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRollout:
+    """An attempt that is over, not yet graded. Heavy texts live here until the group is recorded, no longer."""
+
+    rollout_id: str
+    index: int
+    seed: int
+    trajectory: Trajectory | None
+    """None when the attempt did not end by itself."""
+    loss: Ungraded | Failed | Refused | None
+    """Why it cannot be graded; None when it can."""
+    frames: tuple[Frame, ...]
+    tools: tuple[ToolMetricEvent, ...]
+    tally: Tally
+    latency_s: float
+    fatal: str | None = None
+    """Set when the run cannot go on."""
+
+    @property
+    def output(self) -> str:
+        """Final text; empty when there is none."""
+        return self.trajectory.output if self.trajectory else ""
+
+
+def rollout_id_of(spec: GroupSpec, index: int) -> str:
+    """Name of one rollout of a group."""
+    return f"{spec.group_id}/{index}"
+
+
+async def run_rollout(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout:
+    """Attempt the item once. Whatever goes wrong is in the result; only cancellation passes through."""
+    around = runtime.telemetry.rollout_span(
+        epoch=spec.epoch,
+        phase=spec.phase,
+        group_id=spec.group_id,
+        rollout_id=rollout_id_of(spec, index),
+        index=index,
+        agent=runtime.context.settings.actor.kind,
+        group_size=spec.size,
+    )
+    with around as span:
+        rollout = await _run(spec, index, runtime)
+        costs = [event.cost_usd for event in rollout.tools]
+        observe_rollout_end(span, rollout.loss.name if rollout.loss else None, costs, rollout.latency_s)
+    return rollout
+
+
+async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout:
+    recorder = Recorder(runtime.journal, replay=runtime.context.replay)
+    attempt = _context(spec, index, runtime, recorder)
+    trajectory: Trajectory | None = None
+    error: Exception | None = None
+    async with runtime.slots:
+        start = perf_counter()
+        try:
+            trajectory = await _within_limit(attempt, runtime)
+        except Exception as raised:  # noqa: BLE001 - every failure becomes a typed outcome, also of a user's agent
+            error = raised
+        latency = perf_counter() - start
+    return FinishedRollout(
+        rollout_id=rollout_id_of(spec, index),
+        index=index,
+        seed=attempt.seed,
+        trajectory=trajectory,
+        loss=_loss(trajectory, error, recorder.waiting_for),
+        frames=trajectory.frames if trajectory else attempt.frames,
+        tools=attempt.tool_events,
+        tally=attempt.tally,
+        latency_s=latency,
+        fatal=f"{type(error).__name__}: {error}" if isinstance(error, _FATAL) else None,
+    )
+
+
+async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
+    limit = runtime.context.settings.actor.timeout_s
+    deadline = asyncio.timeout(limit)
+    try:
+        async with deadline:
+            return await runtime.actor.attempt(attempt)
+    except TimeoutError as error:
+        if deadline.expired():
+            raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s") from error
+        raise
+
+
+def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) -> AttemptContext:
+    settings = runtime.context.settings
+    options = CallOptions(
+        model=runtime.context.rollout_model,
+        max_tokens=settings.model.max_tokens,
+        run_seed=settings.tfgrpo.seed,
+        logprobs=settings.model.logprobs,
+    )
+    seams = Seams(
+        model=runtime.model,
+        recorder=recorder,
+        run_tool=lambda tool, arguments: run_tool(tool, arguments, runtime.in_thread),
+        in_thread=runtime.in_thread,
+        telemetry=runtime.telemetry,
+    )
+    return AttemptContext(spec, index, options, seams)
+
+
+def _loss(
+    trajectory: Trajectory | None, error: Exception | None, waiting_for: str | None
+) -> Ungraded | Failed | Refused | None:
+    if isinstance(error, BudgetRefused):
+        return Refused(str(error))
+    if error is not None:
+        return _failed(error, waiting_for)
+    if trajectory is None:
+        return Failed("ActorError", "the actor returned nothing")
+    if trajectory.finish_reason in _CUT_OFF:
+        return Ungraded("truncated", f"the answer was cut off ({trajectory.finish_reason})")
+    if not trajectory.output.strip():
+        return Ungraded("empty", "the attempt ended without any output")
+    return None
+
+
+def _failed(error: Exception, waiting_for: str | None) -> Failed:
+    """A failed call is named by its key, so that the run can record it once the batch is accepted."""
+    if isinstance(error, TfgrpoError):
+        return Failed(type(error).__name__, str(error), waiting_for)
+    return Failed("ActorError", f"{type(error).__name__}: {error}", waiting_for)

@@ -1,0 +1,69 @@
+"""What does a group use while it runs? The seams of one process, gathered in one value that belongs to one event loop.
+
+Building it from a context is ``tasks.assembly``; keeping one per process is ``tasks.host``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prompt_packs.models import LoadedPack
+from rewarders.scoring import WeightedRewarder
+from rewarders.threads import RewarderThreads
+from stores.clock import Clock, utc_now
+from stores.journal import Journal
+from stores.ledger import Ledger
+from stores.telemetry import Telemetry, TelemetryOptions
+from tasks.actors.base import Actor
+from tasks.context import RunContext
+from tasks.models.base import ChatModel
+
+T = TypeVar("T")
+Closer = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Models, actor, rewarders and records of one run in one process."""
+
+    context: RunContext
+    model: ChatModel
+    """Answers for every role; the journal stands in front of it."""
+    actor: Actor
+    rewarders: tuple[WeightedRewarder, ...]
+    pack: LoadedPack
+    journal: Journal | None
+    ledger: Ledger
+    slots: asyncio.Semaphore
+    """Bounds the actors in flight."""
+    threads: RewarderThreads
+    """For code that blocks: rewarders, synchronous tools and agents."""
+    telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
+    clock: Clock = utc_now
+    closers: Sequence[Closer] = field(default=())
+
+    @property
+    def max_words(self) -> int:
+        """Longest lesson in words: the setting, lowered by the pack."""
+        return min(self.context.settings.tfgrpo.experience_max_words, self.pack.manifest.max_words)
+
+    @property
+    def max_chars(self) -> int:
+        """Longest lesson in characters."""
+        return self.context.settings.tfgrpo.experience_max_chars
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run a blocking function. One that is given up on is abandoned: it holds up nobody."""
+        future = self.threads.submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self.threads.abandon(future)
+
+    async def aclose(self) -> None:
+        """Close what was opened, newest first."""
+        for close in reversed(self.closers):
+            await close()

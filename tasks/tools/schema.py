@@ -1,0 +1,174 @@
+"""How does a typed Python function become a tool? Its signature gives the JSON schema, its docstring the description.
+
+It validates what the model wrote and runs the function; it does not decide when, nor does it journal anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, to_json
+
+from stores.words import clean_text
+from tasks.models.base import ToolSpec
+
+_MAX_TEXT = 16_000
+_PRICE = "tfgrpo_cost_usd"
+_PREFIX = "given_"
+"""Before each field of the arguments model, so that a parameter may be called ``json`` or ``_x``."""
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call brought, as the model is told of it."""
+
+    text: str
+    ok: bool
+    cost_usd: float | None
+    latency_ms: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As journalled."""
+        return {"text": self.text, "ok": self.ok, "cost_usd": self.cost_usd, "latency_ms": self.latency_ms}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ToolResult:
+        """Back from the journal."""
+        return cls(value["text"], value["ok"], value["cost_usd"], value["latency_ms"])
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A callable tool: what the model is told, and the function behind it."""
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    arguments: type[BaseModel]
+    cost_usd: float | None
+    """Price of one call; None when nobody stated one."""
+
+
+def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
+    """Decorator: one call of this tool costs ``usd`` dollars (0 for a tool that is known to be free)."""
+    if not 0.0 <= usd < float("inf"):
+        raise ValueError(f"a price is a number of dollars from 0, not {usd!r}")
+
+    def mark(function: FunctionT) -> FunctionT:
+        setattr(function, _PRICE, float(usd))
+        return function
+
+    return mark
+
+
+def tool_from_function(function: Callable[..., Any]) -> Tool:
+    """Derive a tool from a function whose parameters are all annotated and can be given by name.
+
+    Raises ``ValueError`` naming the parameter otherwise.
+    """
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise ValueError("a tool is a named function")
+    arguments = _arguments_model(name, function)
+    return Tool(
+        spec=ToolSpec(name=name, description=_first_paragraph(function), parameters=_parameters(name, arguments)),
+        function=function,
+        arguments=arguments,
+        cost_usd=getattr(function, _PRICE, None),
+    )
+
+
+def _arguments_model(name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ValueError(f"{name}: an annotation cannot be resolved: {error}") from error
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ValueError(f"{name}: parameter {parameter.name!r} cannot be given by name")
+        if parameter.name not in hints:
+            raise ValueError(f"{name}: parameter {parameter.name!r} has no annotation")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[_PREFIX + parameter.name] = (hints[parameter.name], Field(default, alias=parameter.name))
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        return create_model(f"{name}_arguments", __config__=config, **fields)
+    except (PydanticUserError, NameError, TypeError) as error:
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+
+
+def _parameters(name: str, arguments: type[BaseModel]) -> dict[str, Any]:
+    try:
+        schema = arguments.model_json_schema()
+    except PydanticUserError as error:
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+    schema.pop("title", None)
+    for field in schema.get("properties", {}).values():
+        field.pop("title", None)
+    return schema
+
+
+def _first_paragraph(function: Callable[..., Any]) -> str:
+    return clean_text((inspect.getdoc(function) or "").split("\n\n", 1)[0])
+
+
+async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
+    """Run a tool on raw JSON arguments. What goes wrong becomes the text that the model reads, never an exception."""
+    try:
+        values = _validated(tool, arguments)
+    except ValueError as error:
+        return ToolResult(f"error: bad arguments: {error}", ok=False, cost_usd=0.0)
+    try:
+        value = await _run(tool.function, values, in_thread)
+        text = _as_text(value)
+    except Exception as error:  # noqa: BLE001 - a tool is the user's code; its error is for the model to read
+        return ToolResult(_cut(f"error: {type(error).__name__}: {error}"), ok=False, cost_usd=tool.cost_usd)
+    return ToolResult(_cut(text), ok=True, cost_usd=tool.cost_usd)
+
+
+def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(arguments or "{}")
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(raw, dict):
+        raise ValueError("not a JSON object")
+    try:
+        model = tool.arguments.model_validate(raw)
+    except ValidationError as error:
+        found = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:5]]
+        raise ValueError("; ".join(found)) from None
+    return {name.removeprefix(_PREFIX): getattr(model, name) for name in tool.arguments.model_fields}
+
+
+async def _run(
+    function: Callable[..., Any], values: Mapping[str, Any], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+) -> object:
+    if inspect.iscoroutinefunction(function):
+        return await function(**values)
+    value = await in_thread(lambda: function(**values))
+    return await value if inspect.isawaitable(value) else value
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return to_json(value).decode()
+    except PydanticSerializationError:
+        return str(value)
+
+
+def _cut(text: str) -> str:
+    """Keep head and tail of an oversized result, with a mark between them that says so."""
+    if len(text) <= _MAX_TEXT:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

@@ -1,0 +1,41 @@
+"""What every test may rely on: a quiet, hermetic environment and a telemetry receiver."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+# Before anything imports Prefect or the OpenTelemetry SDK: both read the environment when they are imported.
+for _name in list(os.environ):
+    if _name.startswith(("OTEL_", "TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
+        del os.environ[_name]
+_PREFECT_HOME = tempfile.mkdtemp(prefix="tfgrpo-prefect-")
+atexit.register(shutil.rmtree, _PREFECT_HOME, ignore_errors=True)
+os.environ |= {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_HOME": _PREFECT_HOME,
+    "PREFECT_LOGGING_LEVEL": "ERROR",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+}
+
+from tests.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
+
+
+@pytest.fixture
+def otlp_receiver() -> Iterator[OtlpReceiver]:
+    """A real OTLP/HTTP endpoint in this process; ``mode`` makes it hang or answer 503."""
+    with OtlpReceiver() as receiver:
+        yield receiver

@@ -1,0 +1,54 @@
+"""Small worlds to plan with: items, dataset files, a pack that needs no files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.items import Item
+from prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
+
+
+@pytest.fixture
+def make_items() -> Callable[..., tuple[Item, ...]]:
+    def make(count: int, prefix: str = "q") -> tuple[Item, ...]:
+        return tuple(
+            Item(id=f"{prefix}-{n}", prompt=f"Question {prefix} {n}?", answer=str(n), source=f"{prefix}.jsonl:{n + 1}")
+            for n in range(count)
+        )
+
+    return make
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
+    def write(rows: Sequence[Any], name: str = "items.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_text(
+            "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8"
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
+def dataset(write_jsonl: Callable[..., Path]) -> Path:
+    return write_jsonl([{"id": f"q-{n}", "prompt": f"Question {n}?", "answer": n} for n in range(60)])
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> LoadedPack:
+    manifest = PromptPackManifest(
+        id="test-pack",
+        domain="testing",
+        system="system.md",
+        templates=TemplateFiles(reflect="reflect.md", curate="curate.md", shorten="shorten.md", repair="repair.md"),
+        experience_slots=8,
+    )
+    templates = {role: f"Template for {role}. " * 10 for role in ("reflect", "curate", "shorten", "repair")}
+    return LoadedPack(manifest, tmp_path, "You solve tasks. " * 20, (), templates)

@@ -1,0 +1,466 @@
+"""Settings come from four layers, with a source for every leaf and every problem at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.layers import describe, resolve_settings
+from pipelines.leaves import LeafOption, leaf_options, leaves_by_key
+from pipelines.pipeline_file import find_pipeline, shipped_pipelines
+from pipelines.settings import Settings
+from stores.errors import ConfigError, PipelineError, SettingsError
+
+LEAVES = leaf_options()
+WITH_FLAG = [leaf for leaf in LEAVES if leaf.flag]
+WITH_ENV = [leaf for leaf in LEAVES if leaf.env]
+SPECIAL = {
+    "task_id": "another",
+    "model.base_url": "https://models.example/v1",
+    "model.api_key_env": "MY_KEY",
+    "actor.tools": ("module:function",),
+    "rewarders": ({"name": "gt", "weight": 0.5},),
+    "model.prices": {"gpt-4.1": {"input": 2, "output": 8.0}},
+    "stages": ({"name": "learn"},),
+    "tfgrpo.experience_max_words": 16,
+    "tfgrpo.experience_max_chars": 100,
+    "tfgrpo.capacity_factor": 2.5,
+    "gate.confidence": 0.75,
+    "telemetry.shutdown_s": 5.0,
+}
+
+
+def value_at(settings: Settings, key: str) -> Any:
+    value: Any = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def other_value(leaf: LeafOption) -> Any:
+    """A valid value that is not the default."""
+    if leaf.key in SPECIAL:
+        return SPECIAL[leaf.key]
+    if leaf.choices:
+        return next(choice for choice in leaf.choices if choice != leaf.default)
+    if leaf.type is bool:
+        return not leaf.default
+    if leaf.type is int:
+        return (leaf.default if isinstance(leaf.default, int) else 3) + 1
+    if leaf.type is float:
+        return 0.125
+    return "another"
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def write_file(tmp_path: Path, document: Any, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
+
+
+def same(settings: Settings, leaf: LeafOption, value: Any) -> bool:
+    return value_at(settings, leaf.key) == value_at(Settings.model_validate(nested(leaf.key, value)), leaf.key)
+
+
+def refusal(**layers: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        resolve_settings(**{"cli": {}, "env": {}, "pipeline_path": None, **layers})
+    return caught.value
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    learning = resolve_settings(cli={}, env={}).settings.tfgrpo
+    assert (learning.group_size, learning.epochs, learning.sample_size) == (2, 3, 100)
+    assert (learning.temperature.train, learning.temperature.eval, learning.experience_max_words) == (0.7, 0.3, 32)
+    assert learning.enabled is False
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_says_what_it_is_and_what_it_accepts(leaf: LeafOption) -> None:
+    assert leaf.help
+    assert leaf.accepted
+    assert leaf.key in leaves_by_key()
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_can_be_set_on_the_command_line(leaf: LeafOption) -> None:
+    value = other_value(leaf)
+    resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
+    assert same(resolved.settings, leaf, value)
+    assert value_at(resolved.settings, leaf.key) != leaf.default
+    assert resolved.sources[leaf.key] == f"command line {leaf.flag or f'--set {leaf.key}'}"
+    assert {source for key, source in resolved.sources.items() if key != leaf.key} == {"default"}
+
+
+@pytest.mark.parametrize("leaf", WITH_ENV, ids=lambda leaf: leaf.env)
+def test_every_variable_sets_its_leaf(leaf: LeafOption) -> None:
+    assert leaf.env is not None
+    resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
+    assert same(resolved.settings, leaf, other_value(leaf))
+    assert resolved.sources[leaf.key] == f"environment {leaf.env}"
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_can_be_set_in_a_pipeline_file(leaf: LeafOption, tmp_path: Path) -> None:
+    path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
+    resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
+    assert same(resolved.settings, leaf, other_value(leaf))
+    assert resolved.sources[leaf.key] == f"pipeline file {path}"
+
+
+def test_flags_and_variables_are_unique() -> None:
+    for names in ([leaf.flag for leaf in WITH_FLAG], [leaf.env for leaf in WITH_ENV]):
+        assert len(names) == len(set(names))
+
+
+def test_the_variables_of_the_specification_exist() -> None:
+    named = {leaf.env: leaf.key for leaf in WITH_ENV}
+    assert named["TFGRPO_GROUP_SIZE"] == "tfgrpo.group_size"
+    assert named["TFGRPO_EVAL_TEMP"] == "tfgrpo.temperature.eval"
+    assert named["FEATURE_TFGRPO_GROUP"] == "tfgrpo.enabled"
+    assert {"TFGRPO_EPOCHS", "TFGRPO_SAMPLE_SIZE", "TFGRPO_TRAIN_TEMP", "TFGRPO_SEED"} <= set(named)
+
+
+ROW_47_AND_53 = [
+    *[
+        ("TFGRPO_GROUP_SIZE", text, "a whole number of at least 2")
+        for text in ("1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4")
+    ],
+    *[("TFGRPO_EPOCHS", text, "a whole number of at least 2") for text in ("1", "0", "-1", "abc", "2.9", "inf", "3.0")],
+    *[("TFGRPO_SAMPLE_SIZE", text, "a whole number of at least 1") for text in ("0", "-5", "abc", "1e2", "NaN")],
+    *[("TFGRPO_BATCH_SIZE", text, "a whole number of at least 1") for text in ("0", "-5", "1.0")],
+    *[
+        ("TFGRPO_TRAIN_TEMP", text, "a number from 0 to 2")
+        for text in ("-0.1", "2.1", "NaN", "inf", "-inf", "abc", "", "0,7")
+    ],
+    *[("TFGRPO_EVAL_TEMP", text, "a number from 0 to 2") for text in ("-1", "nan", "Infinity", "warm")],
+    *[("TFGRPO_SEED", text, "a whole number of at least 0") for text in ("-1", "1.5", "abc")],
+    *[("TFGRPO_CONCURRENCY", text, "a whole number of at least 1") for text in ("0", "-1", "many")],
+    *[("TFGRPO_EXPERIENCE_MAX_WORDS", text, "a whole number from 4 to 32") for text in ("33", "3", "x")],
+    *[("TFGRPO_MAX_USD", text, "a number above 0, or none") for text in ("0", "-1", "nan", "five")],
+    *[("TFGRPO_MAX_CALLS", text, "a whole number above 0, or none") for text in ("0", "1.5")],
+    *[
+        ("FEATURE_TFGRPO_GROUP", text, "true, false, 1, 0, on, off, yes or no")
+        for text in ("maybe", "2", "", "-1", "y", "enabled", "truee")
+    ],
+    ("TFGRPO_TASK_RUNNER", "slurm", "threads, dask or ray"),
+    ("TFGRPO_MODEL", " ", "text that is not empty"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "accepted"), ROW_47_AND_53)
+def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(
+    name: str, text: str, accepted: str
+) -> None:
+    error = refusal(env={name: text})
+    assert isinstance(error, SettingsError)
+    assert str(error) == f"{name}: got {text!r}; accepted: {accepted}"
+    leaf = next(leaf for leaf in WITH_ENV if leaf.env == name)
+    flag = leaf.flag or f"--set {leaf.key}"
+    assert str(refusal(cli={leaf.key: text})) == f"{flag}: got {text!r}; accepted: {accepted}"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "given", "accepted"),
+    [
+        ("tfgrpo.group_size", "1", "1", "a whole number of at least 2"),
+        ("tfgrpo.group_size", "'3'", "'3'", "a whole number of at least 2"),
+        ("tfgrpo.group_size", "true", "True", "a whole number of at least 2"),
+        ("tfgrpo.epochs", "2.5", "2.5", "a whole number of at least 2"),
+        ("tfgrpo.temperature.train", ".nan", "nan", "a number from 0 to 2"),
+        ("tfgrpo.temperature.eval", "-0.5", "-0.5", "a number from 0 to 2"),
+        ("tfgrpo.enabled", "perhaps", "'perhaps'", "true, false, 1, 0, on, off, yes or no"),
+        ("tfgrpo.sample_size", "[1, 2]", "a list of 2", "a whole number of at least 1"),
+        ("tfgrpo.min_spread", "{a: 1}", "a mapping of 1", "a number of at least 0"),
+        ("tfgrpo.epochs", "null", "None", "a whole number of at least 2"),
+        ("model.prices", "3", "3", "a mapping"),
+        ("rewarders", "gt", "'gt'", "a list"),
+        ("telemetry.shutdown_s", "61", "61", "a number above 0 and of at most 60"),
+    ],
+)
+def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(
+    tmp_path: Path, key: str, text: str, given: str, accepted: str
+) -> None:
+    *sections, name = key.split(".")
+    lines = [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
+    path = write_file(tmp_path, "\n".join([*lines, f"{'  ' * len(sections)}{name}: {text}"]))
+    assert str(refusal(pipeline_path=path)) == f"pipeline file {path}: {key}: got {given}; accepted: {accepted}"
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "1", "on", "Yes"])
+@pytest.mark.parametrize("source", ["env", "file"])
+def test_the_feature_flag_switches_on_from_environment_and_file(tmp_path: Path, word: str, source: str) -> None:
+    path = write_file(tmp_path, f"tfgrpo:\n  enabled: {word if source == 'file' else 'off'}\n")
+    env = {"FEATURE_TFGRPO_GROUP": word} if source == "env" else {}
+    assert resolve_settings(cli={}, env=env, pipeline_path=path).settings.tfgrpo.enabled is True
+
+
+@pytest.mark.parametrize("word", ["false", "0", "OFF", "no"])
+def test_the_feature_flag_switches_off_above_a_file_that_has_it_on(word: str) -> None:
+    path = find_pipeline("tfgrpo-learning")
+    resolved = resolve_settings(cli={}, env={"FEATURE_TFGRPO_GROUP": word}, pipeline_path=path)
+    assert resolved.settings.tfgrpo.enabled is False
+
+
+@given(
+    file=st.none() | st.integers(2, 9),
+    stage=st.none() | st.integers(2, 9),
+    env=st.none() | st.integers(2, 9),
+    cli=st.none() | st.integers(2, 9),
+)
+def test_command_line_over_environment_over_stage_over_file_over_default(
+    tmp_path_factory: pytest.TempPathFactory, file: int | None, stage: int | None, env: int | None, cli: int | None
+) -> None:
+    document: dict[str, Any] = {"pipeline": "p"}
+    if file is not None:
+        document["tfgrpo"] = {"epochs": file}
+    if stage is not None:
+        document["stages"] = [{"name": "learn", "env": {"TFGRPO_EPOCHS": stage}}]
+    path = write_file(tmp_path_factory.mktemp("layers"), document)
+    resolved = resolve_settings(
+        cli={} if cli is None else {"tfgrpo.epochs": str(cli)},
+        env={} if env is None else {"TFGRPO_EPOCHS": str(env)},
+        pipeline_path=path,
+    )
+    expected = [
+        (cli, "command line --epochs"),
+        (env, "environment TFGRPO_EPOCHS"),
+        (stage, f"pipeline file {path}: stages.learn.env.TFGRPO_EPOCHS"),
+        (file, f"pipeline file {path}"),
+        (3, "default"),
+    ]
+    value, source = next(pair for pair in expected if pair[0] is not None)
+    assert (resolved.settings.tfgrpo.epochs, resolved.sources["tfgrpo.epochs"]) == (value, source)
+
+
+def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "tfgrpo: {epochs: 0}\nstages: [{name: learn, env: {TFGRPO_EPOCHS: one}}]")
+    error = refusal(cli={"tfgrpo.epochs": "3"}, env={"TFGRPO_EPOCHS": "x"}, pipeline_path=path)
+    assert {problem.source for problem in error.problems} == {
+        f"pipeline file {path}: tfgrpo.epochs",
+        f"pipeline file {path}: stages.learn.env.TFGRPO_EPOCHS",
+        "TFGRPO_EPOCHS",
+    }
+
+
+def test_all_problems_of_all_layers_come_at_once(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "tfgrpo: {epoch: 3, seed: -1}\nmodle: {name: x}\ngate: 3")
+    error = refusal(
+        cli={"tfgrpo.epochs": "x", "nonsense": "1"},
+        env={"TFGRPO_GROUP_SIZE": "1", "TFGRPO_GROUPSIZE": "2"},
+        pipeline_path=path,
+    )
+    assert isinstance(error, PipelineError)
+    assert {problem.source for problem in error.problems} == {
+        f"pipeline file {path}: tfgrpo.epoch",
+        f"pipeline file {path}: tfgrpo.seed",
+        f"pipeline file {path}: modle",
+        f"pipeline file {path}: gate",
+        "--epochs",
+        "--set nonsense",
+        "TFGRPO_GROUP_SIZE",
+        "TFGRPO_GROUPSIZE",
+    }
+
+
+def test_an_unreadable_pipeline_file_does_not_hide_the_other_problems(tmp_path: Path) -> None:
+    error = refusal(env={"TFGRPO_SEED": "x"}, pipeline_path=tmp_path / "missing.yaml")
+    assert isinstance(error, PipelineError)
+    assert len(error.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TFGRPO_EPOCH", "TFGRPO_EPOCHS (did you mean that?)"),
+        ("TFGRPO_TRAINTEMP", "TFGRPO_TRAIN_TEMP (did you mean that?)"),
+        ("FEATURE_TFGRPO_GROUPS", "FEATURE_TFGRPO_GROUP (did you mean that?)"),
+        ("TFGRPO_XYZZY_XYZZY_XYZZY", "one of FEATURE_TFGRPO_GROUP, TFGRPO_ACTOR"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str, meant: str) -> None:
+    text = str(refusal(env={name: "sk-secret"}))
+    assert text.startswith(f"{name}: got an unknown variable; accepted: {meant}")
+    assert "sk-secret" not in text
+
+
+def test_the_variable_that_holds_the_key_may_be_called_like_ours() -> None:
+    resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
+    assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
+
+
+def test_an_empty_variable_of_other_programs_counts_as_unset() -> None:
+    assert resolve_settings(cli={}, env={"OPENAI_BASE_URL": ""}).settings.model.base_url is None
+
+
+def test_an_optional_setting_can_be_unset_by_a_higher_layer() -> None:
+    resolved = resolve_settings(cli={"model.base_url": "none"}, env={"OPENAI_BASE_URL": "http://localhost:1/v1"})
+    assert resolved.settings.model.base_url is None
+
+
+def test_truth_values_may_come_as_such_from_a_program() -> None:
+    assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
+    assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number of at least 2"
+
+
+SECRETS = ["sk-abcdefghijkl", "hunter2"]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"env": {"OPENAI_BASE_URL": "https://user:hunter2@host/v1"}},
+        {"env": {"OPENAI_BASE_URL": "https://host/v1?api_key=sk-abcdefghijkl"}},
+        {"env": {"OPENAI_BASE_URL": "sk-abcdefghijkl"}},
+        {"cli": {"model.base_url": "ftp://hunter2@host"}},
+        {"cli": {"model.base_url": "http://host:hunter2/v1"}},
+        {"cli": {"model.api_key_env": "sk-abcdefghijkl"}},
+        {"cli": {"rewarders": '[{"name": "judge", "options": {"api_key": "sk-abcdefghijkl"}}]'}},
+        {"cli": {"rewarders": '[{"name": "judge", "secret": "sk-abcdefghijkl"}]'}},
+        {"cli": {"model.prices": '{"a": "sk-abcdefghijkl'}},
+    ],
+)
+def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
+    text = str(refusal(**layers))
+    assert not any(secret in text for secret in SECRETS)
+
+
+def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:
+    address = "https://host.example/openai?api-version=2026-01-01"
+    assert resolve_settings(cli={"model.base_url": address}, env={}).settings.model.base_url == address
+    assert "'http://'" in str(refusal(cli={"model.base_url": "http://"}))
+
+
+def test_problems_inside_lists_and_mappings_are_named_by_their_place(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path,
+        {
+            "rewarders": [{"name": "gt", "weight": -1}, {"weigth": 1}],
+            "model": {"prices": {"m": {"input": 1}}},
+            "actor": {"tools": [3, ""]},
+            "stages": [{"name": "deploy"}],
+        },
+    )
+    told = {
+        problem.source.removeprefix(f"pipeline file {path}: "): problem
+        for problem in refusal(pipeline_path=path).problems
+    }
+    assert told["rewarders.0.weight"].given == "-1"
+    assert told["rewarders.1.weigth"].accepted.startswith("weight (did you mean that?)")
+    assert told["rewarders.1.name"].given == "nothing"
+    assert told["model.prices.m.output"].accepted == "a number of at least 0"
+    assert told["actor.tools.0"].accepted == "text"
+    assert told["actor.tools.1"].accepted == "text that is not empty"
+    assert told["stages.0.name"].accepted == "learn or spec-guard"
+
+
+def test_a_bad_option_of_a_rewarder_is_one_problem() -> None:
+    error = refusal(cli={"rewarders": '[{"name": "gt", "options": {"match": [1]}}]'})
+    assert [str(problem) for problem in error.problems] == [
+        "--set rewarders.0.options.match: got a list of 1; accepted: text, a number, true or false"
+    ]
+
+
+def test_text_that_is_no_json_is_told_so() -> None:
+    assert (
+        str(refusal(cli={"actor.tools": "a:b"}))
+        == "--set actor.tools: got 3 characters that are no JSON; accepted: a list, as JSON"
+    )
+    assert "as JSON" in str(refusal(cli={"actor.tools": "[" * 100_000}))
+
+
+def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path,
+        {
+            "stages": [
+                {
+                    "name": "learn",
+                    "env": {"TFGRPO_EPOCH": 3, "OPENAI_BASE_URL": "http://h/v1", "FEATURE_TFGRPO_GROUP": True},
+                },
+                {"name": "spec-guard", "env": {"TFGRPO_EPOCHS": 3}},
+            ]
+        },
+    )
+    assert {problem.source.rpartition(": ")[2] for problem in refusal(pipeline_path=path).problems} == {
+        "stages.learn.env.TFGRPO_EPOCH",
+        "stages.learn.env.OPENAI_BASE_URL",
+        "stages.spec-guard.env.TFGRPO_EPOCHS",
+    }
+
+
+def test_a_stage_environment_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    path = write_file(tmp_path, {"stages": [{"name": "learn", "env": ["TFGRPO_EPOCHS=3"]}]})
+    assert "stages.0.env: got a list of 1; accepted: a mapping" in str(refusal(pipeline_path=path))
+
+
+def test_a_stage_environment_holds_truth_values_as_text(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]}
+    )
+    learning = resolve_settings(cli={}, env={}, pipeline_path=path).settings.tfgrpo
+    assert (learning.enabled, learning.seed) == (True, 7)
+
+
+def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
+    assert resolve_settings(cli={}, env={}, pipeline_path=write_file(tmp_path, "tfgrpo:\n")).settings.pipeline == "mine"
+
+
+def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
+        refusal(env={"TFGRPO_GROUP_SIZE": "1"})
+    assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number of at least 2" in caplog.text
+
+
+def test_the_description_lists_every_leaf_with_its_source() -> None:
+    rows = describe(resolve_settings(cli={}, env={"TFGRPO_EPOCHS": "4"}))
+    assert [key for key, _, _ in rows] == [leaf.key for leaf in LEAVES]
+    assert ("tfgrpo.epochs", "4", "environment TFGRPO_EPOCHS") in rows
+    assert ("budget.max_usd", "null", "default") in rows
+    assert ("pack", "arithmetic", "default") in rows
+
+
+@pytest.mark.parametrize("name", shipped_pipelines())
+def test_shipped_pipelines_resolve(name: str) -> None:
+    resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline(name))
+    assert resolved.settings.pipeline == name
+    assert resolved.settings.tfgrpo.enabled
+    assert [stage.name for stage in resolved.settings.stages] == ["learn", "spec-guard"]
+
+
+def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specification() -> None:
+    path = find_pipeline("tfgrpo-learning")
+    sources = resolve_settings(cli={}, env={}, pipeline_path=path).sources
+    for name, key in {
+        "TFGRPO_EPOCHS": "tfgrpo.epochs",
+        "TFGRPO_SAMPLE_SIZE": "tfgrpo.sample_size",
+        "TFGRPO_TRAIN_TEMP": "tfgrpo.temperature.train",
+        "TFGRPO_EVAL_TEMP": "tfgrpo.temperature.eval",
+    }.items():
+        assert sources[key] == f"pipeline file {path}: stages.learn.env.{name}"
+
+
+def test_literal_leaves_offer_their_words() -> None:
+    runner = leaves_by_key()["task_runner"]
+    assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)

@@ -1,0 +1,116 @@
+"""Is the right pack found, and is whatever is unknown or unapproved refused with the path in the log?"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prompt_packs import SHIPPED_ROOT, known_packs, load_instruction_set, load_prompt_pack, verify_pack
+from prompt_packs.loader import domains
+from stores.errors import PackError
+
+
+def test_every_pack_that_ships_verifies() -> None:
+    assert known_packs() == ("arithmetic", "general", "ledger")
+    assert {name: verify_pack(SHIPPED_ROOT / name) for name in known_packs()} == dict.fromkeys(known_packs(), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("arithmetic", "arithmetic"), ("general", "general"), ("ledger", "ledger"), ("bookkeeping", "ledger")],
+)
+def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
+    assert load_prompt_pack(name).manifest.id == expected
+
+
+@pytest.mark.parametrize("name", ["astronomy", "", "../general", "/etc", "arithmetic/../general", "x" * 500, "\x00"])
+def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(PackError, match=r"ids: arithmetic, general, ledger; domains: arithmetic, bookkeeping, general"):
+        load_prompt_pack(name)
+
+
+def test_a_root_of_your_own_replaces_those_that_ship(root: Path) -> None:
+    shutil.rmtree(root / "general")
+    assert known_packs(root) == ("arithmetic", "ledger")
+    with pytest.raises(PackError, match="ids: arithmetic, ledger"):
+        load_prompt_pack("general", root)
+
+
+def test_an_empty_root_and_a_missing_root_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match="ids: none; domains: none"):
+        load_prompt_pack("general", tmp_path)
+    with pytest.raises(PackError, match="a readable directory of prompt packs"):
+        load_prompt_pack("general", tmp_path / "missing")
+
+
+def second_pack(root: Path) -> Path:
+    """Another pack of the domain arithmetic, not stamped for its new id."""
+    shutil.copytree(root / "arithmetic", root / "sums")
+    manifest = root / "sums" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace('"id": "arithmetic"', '"id": "sums"'), "utf-8")
+    return root / "sums"
+
+
+def test_a_domain_with_several_packs_asks_for_an_id(root: Path) -> None:
+    second_pack(root)
+    manifest = root / "ledger" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace("bookkeeping", "general"), "utf-8")
+    (root / "general").rename(root / "kept")
+    manifest = root / "kept" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace('"id": "general"', '"id": "kept"'), "utf-8")
+    with pytest.raises(PackError, match="one of kept, ledger"):
+        load_prompt_pack("general", root)
+    assert load_prompt_pack("arithmetic", root).manifest.id == "arithmetic"
+
+
+def test_a_rejected_file_is_logged_with_its_path(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (directory / "reflect.md").write_text("no header", "utf-8")
+    with caplog.at_level(logging.ERROR, "tfgrpo.packs"), pytest.raises(PackError) as caught:
+        load_prompt_pack("arithmetic", directory.parent)
+    assert str(directory / "reflect.md") in caplog.text
+    assert str(directory / "reflect.md") in str(caught.value)
+
+
+def test_a_broken_manifest_elsewhere_is_logged_and_hides_no_other_pack(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "general" / "manifest.json").write_text("{", "utf-8")
+    with caplog.at_level(logging.WARNING, "tfgrpo.packs"):
+        assert load_prompt_pack("bookkeeping", root).manifest.id == "ledger"
+    assert str(root / "general" / "manifest.json") in caplog.text
+    assert known_packs(root) == ("arithmetic", "general", "ledger")
+    assert "general" not in domains(root)
+
+
+def test_instructions_are_those_of_the_domain_asked_for(root: Path) -> None:
+    chosen = load_instruction_set(root, "bookkeeping")
+    assert [pack.manifest.id for pack in chosen.packs] == ["ledger"]
+    assert chosen.rejected == ()
+    assert [pack.manifest.id for pack in load_instruction_set(None, "general").packs] == ["general"]
+
+
+def test_an_unapproved_pack_of_the_domain_is_left_out_and_logged(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spoiled = second_pack(root)
+    with caplog.at_level(logging.ERROR, "tfgrpo.packs"):
+        chosen = load_instruction_set(root, "arithmetic")
+    assert [pack.manifest.id for pack in chosen.packs] == ["arithmetic"]
+    assert any(str(spoiled / "system.md") in problem.source for problem in chosen.rejected)
+    assert str(spoiled / "system.md") in caplog.text
+
+
+def test_a_domain_of_which_nothing_is_approved_is_refused(
+    directory: Path, edit_manifest: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    edit_manifest(stamp="")
+    with caplog.at_level(logging.ERROR, "tfgrpo.packs"), pytest.raises(PackError, match="stamp: got none"):
+        load_instruction_set(directory.parent, "arithmetic")
+    assert str(directory) in caplog.text
+
+
+def test_an_unknown_domain_lists_the_known_ones(root: Path) -> None:
+    with pytest.raises(PackError, match="one of arithmetic, bookkeeping, general"):
+        load_instruction_set(root, "astronomy")

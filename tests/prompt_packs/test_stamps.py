@@ -1,0 +1,172 @@
+"""Does the stamp depend on the content, and on nothing else?"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prompt_packs import LoadedPack, PromptPackManifest, StampVerifier, approved_stamps, in_force, load_pack, pack_stamp
+from prompt_packs.stamps import compute_stamp, header_line, parse_source, source_digest
+from stores.canonical import canonical_text
+from stores.errors import PackError
+
+TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md"}
+MANIFEST = PromptPackManifest.model_validate_json(
+    '{"id": "demo", "domain": "demos", "system": "system.md", "experience_slots": 3, "templates": '
+    '{"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md"}}'
+)
+BODIES = {"system.md": "Work.", **{name: f"Text of {name}" for name in TEMPLATES.values()}}
+LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=20), max_size=6)
+MIXED = st.lists(st.sampled_from(["\n", "\r\n"]), min_size=8, max_size=8)
+ENDS = MIXED | st.just(["\r"] * 8)  # CR beside LF would read as one line end
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+
+
+@given(lines=LINES, ends=ENDS, bom=st.booleans())
+@SHARED
+def test_line_ends_and_byte_order_mark_never_change_a_digest(lines: list[str], ends: list[str], bom: bool) -> None:
+    body = "\n".join(lines).strip("\n")
+    written = [header_line("system.md", body, MANIFEST), *body.split("\n")]
+    mixed = "".join(line + end for line, end in zip(written, ends, strict=False))
+    source = parse_source(canonical_text((("\ufeff" if bom else "") + mixed).encode()))
+    assert source.body == body
+    assert source.header == (source_digest("system.md", body, MANIFEST), "demo", "demos")
+    verifier = StampVerifier(Path("demo"), MANIFEST)
+    faults = [str(problem) for problem in verifier.source_problems("system.md", source)]
+    assert not [fault for fault in faults if "does not match" in fault or "no stamp header" in fault]
+
+
+@given(body=st.text(max_size=60), other=st.text(max_size=60))
+@SHARED
+def test_different_texts_have_different_stamps(body: str, other: str) -> None:
+    same = compute_stamp(MANIFEST, BODIES | {"system.md": body}) == compute_stamp(
+        MANIFEST, BODIES | {"system.md": other}
+    )
+    assert same == (body == other)
+
+
+@pytest.mark.parametrize("change", [{"id": "other"}, {"domain": "others"}, {"system": "r.md"}, {"inject": ("s.md",)}])
+def test_id_domain_and_roles_are_inside_the_stamp(change: dict[str, object]) -> None:
+    assert compute_stamp(MANIFEST.model_copy(update=change), BODIES) != compute_stamp(MANIFEST, BODIES)
+
+
+def test_the_order_of_injected_sources_is_inside_the_stamp() -> None:
+    bodies = BODIES | {"a.md": "a", "b.md": "b"}
+    one, other = (MANIFEST.model_copy(update={"inject": order}) for order in (("a.md", "b.md"), ("b.md", "a.md")))
+    assert compute_stamp(one, bodies) != compute_stamp(other, bodies)
+
+
+@pytest.mark.parametrize("change", [{"id": "other"}, {"domain": "others"}])
+def test_id_and_domain_are_inside_the_digest_of_each_source(change: dict[str, object]) -> None:
+    changed = source_digest("system.md", "Work.", MANIFEST.model_copy(update=change))
+    assert changed != source_digest("system.md", "Work.", MANIFEST)
+    assert source_digest("r.md", "Work.", MANIFEST) != source_digest("system.md", "Work.", MANIFEST)
+
+
+def test_a_known_stamp_stays_what_it_is() -> None:
+    assert compute_stamp(MANIFEST, BODIES) == KNOWN_STAMP
+    assert source_digest("system.md", "Work.", MANIFEST) == KNOWN_DIGEST
+
+
+KNOWN_STAMP = "05040f8655b63cfe0eb2af92a24ebbbae9effafc9cdc90708e2790e0e7432efc"
+KNOWN_DIGEST = "12639915cb447a5fa257eea850d1fb122a65216094658040f07bdaeb9543842c"
+
+
+@pytest.mark.parametrize("name", ["system.md", "reflect.md", "manifest.json"])
+@pytest.mark.parametrize("disguise", ["bom", "crlf", "cr", "upper", "trailing"])
+def test_a_pack_reads_the_same_through_any_editor(directory: Path, name: str, disguise: str) -> None:
+    before = load_pack(directory)
+    path = directory / name
+    raw = path.read_bytes()
+    digests = [pack_stamp(before).stamp, raw.decode().partition("sha256:")[2][:64] or "-"]
+    upper = raw
+    for digest in digests:
+        upper = upper.replace(digest.encode(), digest.upper().encode())
+    changed = {
+        "bom": b"\xef\xbb\xbf" + raw,
+        "crlf": raw.replace(b"\n", b"\r\n"),
+        "cr": raw.replace(b"\n", b"\r"),
+        "upper": upper,
+        "trailing": raw + b"\n\n",
+    }[disguise]
+    assert changed != raw
+    path.write_bytes(changed)
+    after = load_pack(directory)
+    assert after == before
+    assert pack_stamp(after) == pack_stamp(before)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<!-- tfgrpo-stamp: sha256:abc pack:demo domain:demos -->",
+        "<!-- tfgrpo-stamp: sha1:" + "0" * 64 + " pack:demo domain:demos -->",
+        "<!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo -->",
+        "<!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos",
+        "x <!-- tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos -->",
+        "tfgrpo-stamp: sha256:" + "0" * 64 + " pack:demo domain:demos",
+        "",
+    ],
+)
+def test_a_malformed_header_is_no_header(line: str) -> None:
+    assert parse_source(f"{line}\nbody").header is None
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u2066", "\x00", "\x1b[2J", "\U000e0041", "\x85"])
+def test_hidden_characters_are_not_approved(hidden: str) -> None:
+    verifier = StampVerifier(Path("demo"), MANIFEST)
+    body = f"Do this.{hidden}"
+    source = parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")
+    assert "hidden character" in "".join(map(str, verifier.source_problems("system.md", source)))
+
+
+def test_empty_sources_and_lessons_tags_are_not_approved() -> None:
+    verifier = StampVerifier(Path("demo"), MANIFEST)
+    for body, told in (("", "no text"), ("  \n ", "no text"), ("See </Lessons >.", "a lessons tag")):
+        source = parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")
+        assert told in "".join(map(str, verifier.source_problems("system.md", source)))
+
+
+def test_emoji_and_scripts_that_need_joiners_are_approved() -> None:
+    verifier = StampVerifier(Path("demo"), MANIFEST)
+    body = "\U0001f469\u200d\U0001f4bb \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 - fine"
+    assert (
+        verifier.source_problems("system.md", parse_source(f"{header_line('system.md', body, MANIFEST)}\n{body}")) == ()
+    )
+
+
+def test_approved_stamps_are_listed_by_pack(root: Path) -> None:
+    packs = [load_pack(root / name) for name in ("arithmetic", "general")]
+    stamps = approved_stamps(packs)
+    assert {name: stamp.stamp for name, stamp in stamps.items()} == {p.manifest.id: p.manifest.stamp for p in packs}
+    assert all(datetime.fromisoformat(stamp.stamped_at).tzinfo is UTC for stamp in stamps.values())
+
+
+def test_an_unstamped_pack_has_no_stamp_to_sign_with(pack: LoadedPack) -> None:
+    bare = LoadedPack(
+        pack.manifest.model_copy(update={"stamp": ""}), pack.root, pack.system_text, pack.inject_texts, pack.templates
+    )
+    with pytest.raises(PackError, match="got none"):
+        pack_stamp(bare)
+
+
+def test_a_pack_travels_to_another_process(pack: LoadedPack) -> None:
+    assert pickle.loads(pickle.dumps(pack)) == pack
+
+
+def test_a_pack_stays_in_force_until_its_directory_changes(pack: LoadedPack, directory: Path) -> None:
+    assert in_force(pack)
+    (directory / "repair.md").write_text("changed", "utf-8")
+    assert not in_force(pack)
+
+
+def test_a_new_time_is_another_version(pack: LoadedPack, directory: Path, edit_manifest: Callable[..., None]) -> None:
+    edit_manifest(stamped_at="2031-01-01T00:00:00+00:00")
+    assert not in_force(pack)
+    assert in_force(load_pack(directory))

@@ -1,0 +1,258 @@
+"""Is every way of changing an approved pack noticed?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prompt_packs import load_pack, load_prompt_pack, verify_pack
+from prompt_packs.sources import MAX_SOURCE_BYTES
+from prompt_packs.stamps import header_line, parse_source
+from stores.errors import PackError
+
+Edit = Callable[..., None]
+SOURCES = ("system.md", "house-rules.md", "reflect.md", "curate.md", "shorten.md", "repair.md")
+
+
+def refused(directory: Path, *words: str) -> None:
+    with pytest.raises(PackError) as caught:
+        load_pack(directory)
+    for word in words:
+        assert word in str(caught.value)
+    assert verify_pack(directory) == tuple(map(str, caught.value.problems))
+
+
+def test_an_untouched_copy_verifies(directory: Path) -> None:
+    assert verify_pack(directory) == ()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_one_changed_letter_in_any_source_is_noticed(directory: Path, name: str) -> None:
+    path = directory / name
+    text = path.read_text("utf-8")
+    path.write_text(text[:-10] + "x" + text[-9:], "utf-8")
+    refused(directory, str(path), "header does not match")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_without_header_is_refused_and_named(directory: Path, name: str) -> None:
+    path = directory / name
+    path.write_text(path.read_text("utf-8").partition("\n")[2], "utf-8")
+    refused(directory, str(path), "no stamp header", "tfgrpo packs stamp")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_forged_header_does_not_help_without_the_manifest(directory: Path, name: str) -> None:
+    manifest = load_pack(directory).manifest
+    body = "Always do as the house rules say.\n{{ max_words }}"
+    (directory / name).write_text(f"{header_line(name, body, manifest)}\n{body}\n", "utf-8")
+    refused(directory, "a stamp that the sources do not match")
+
+
+def test_all_problems_are_told_at_once(directory: Path) -> None:
+    for name in SOURCES:
+        (directory / name).write_text("bare text", "utf-8")
+    problems = "\n".join(verify_pack(directory))
+    assert all(f"{name}: got no stamp header" in problems for name in SOURCES)
+
+
+def test_a_missing_source_is_named(directory: Path) -> None:
+    (directory / "curate.md").unlink()
+    refused(directory, str(directory / "curate.md"), "no such file")
+
+
+def test_a_directory_in_place_of_a_source_is_refused(directory: Path) -> None:
+    (directory / "curate.md").unlink()
+    (directory / "curate.md").mkdir()
+    refused(directory, "no plain file")
+
+
+def test_files_swapped_between_packs_are_noticed(root: Path) -> None:
+    for name in ("reflect.md", "shorten.md"):
+        kept = (root / "general" / name).read_bytes()
+        (root / "general" / name).write_bytes((root / "arithmetic" / name).read_bytes())
+        (root / "arithmetic" / name).write_bytes(kept)
+    refused(root / "arithmetic", "the header of pack general, domain general")
+    refused(root / "general", "the header of pack arithmetic, domain arithmetic")
+
+
+def test_a_swapped_file_whose_header_was_relabelled_is_noticed(root: Path) -> None:
+    text = (root / "general" / "shorten.md").read_text("utf-8")
+    relabelled = text.replace("pack:general domain:general", "pack:arithmetic domain:arithmetic")
+    (root / "arithmetic" / "shorten.md").write_text(relabelled, "utf-8")
+    refused(root / "arithmetic", "text that its header does not match")
+
+
+def test_files_swapped_inside_a_pack_are_noticed(directory: Path) -> None:
+    kept = (directory / "system.md").read_bytes()
+    (directory / "system.md").write_bytes((directory / "house-rules.md").read_bytes())
+    (directory / "house-rules.md").write_bytes(kept)
+    refused(directory, "system.md: got text that its header does not match", "house-rules.md: got text")
+
+
+def test_a_changed_domain_is_noticed(directory: Path, edit_manifest: Edit) -> None:
+    edit_manifest(domain="general")
+    refused(directory, "the header of pack arithmetic, domain general", "a stamp that the sources do not match")
+
+
+def test_a_changed_id_is_noticed(directory: Path, edit_manifest: Edit) -> None:
+    edit_manifest(id="other")
+    refused(directory, "id 'other'")
+
+
+def test_a_pack_moved_under_another_name_is_noticed(root: Path, edit_manifest: Edit) -> None:
+    edit_manifest(id="other")
+    shutil.move(root / "arithmetic", root / "other")
+    refused(root / "other", "the header of pack other, domain arithmetic")
+
+
+def test_a_dropped_inject_file_is_noticed(directory: Path, edit_manifest: Edit) -> None:
+    edit_manifest(inject=[])
+    refused(directory, "a stamp that the sources do not match")
+
+
+def test_exchanged_roles_of_templates_are_noticed(directory: Path, edit_manifest: Edit) -> None:
+    roles = {"reflect": "curate.md", "curate": "reflect.md", "shorten": "shorten.md", "repair": "repair.md"}
+    edit_manifest(templates=roles)
+    refused(directory, "a stamp that the sources do not match")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"stamp": ""}, "got none"),
+        ({"stamp": None}, "got none"),
+        ({"stamp": "0" * 64}, "do not match"),
+        ({"stamp": "xyz"}, "64 hex digits"),
+        ({"stamped_at": ""}, "got none"),
+        ({"stamped_at": "2026-01-01T00:00:00"}, "time zone"),
+        ({"stamped_at": "yesterday"}, "isoformat"),
+        ({"notes": "hello"}, "notes"),
+        ({"system": None}, "system: got nothing"),
+        ({"templates": {"reflect": "reflect.md"}}, "templates.curate"),
+        ({"experience_slots": "16"}, "experience_slots"),
+        ({"experience_slots": -1}, "experience_slots"),
+        ({"experience_slots": 2.0}, "experience_slots"),
+        ({"experience_max_words": 33}, "experience_max_words"),
+        ({"experience_max_words": 0}, "experience_max_words"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"system": "system.txt"}, ".md"),
+        ({"inject": ["system.md"]}, "named twice"),
+        ({"inject": ["SYSTEM.md"]}, "named twice"),
+        ({"id": "CON"}, "id"),
+        ({"domain": "two words"}, "domain"),
+    ],
+)
+def test_a_manifest_with_a_bad_key_is_refused_by_name(
+    directory: Path, edit_manifest: Edit, changes: dict[str, object], told: str
+) -> None:
+    edit_manifest(**changes)
+    refused(directory, str(directory / "manifest.json"), told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../general/system.md",
+        "/etc/hostname.md",
+        "a/../../general/system.md",
+        "./system.md",
+        "a//system.md",
+        "..\\general\\system.md",
+        "C:system.md",
+        "system\x00.md",
+        "NUL.md",
+        ".hidden.md",
+        "",
+    ],
+)
+def test_a_source_name_that_could_leave_the_pack_is_refused(directory: Path, edit_manifest: Edit, name: str) -> None:
+    edit_manifest(inject=[name])
+    refused(directory, "inject.0")
+
+
+def test_a_link_that_leaves_the_pack_is_refused(directory: Path, root: Path) -> None:
+    outside = root.parent / "outside.md"
+    shutil.move(directory / "system.md", outside)
+    (directory / "system.md").symlink_to(outside)
+    refused(directory, "a link that leaves the pack")
+
+
+def test_a_linked_folder_that_leaves_the_pack_is_refused(directory: Path, root: Path, edit_manifest: Edit) -> None:
+    (root.parent / "elsewhere").mkdir()
+    shutil.copy(directory / "house-rules.md", root.parent / "elsewhere" / "rules.md")
+    (directory / "extra").symlink_to(root.parent / "elsewhere")
+    edit_manifest(inject=["extra/rules.md"])
+    refused(directory, "a link that leaves the pack")
+
+
+def test_a_manifest_that_is_a_link_out_of_the_pack_is_refused(directory: Path, root: Path) -> None:
+    shutil.move(directory / "manifest.json", root.parent / "manifest.json")
+    (directory / "manifest.json").symlink_to(root.parent / "manifest.json")
+    refused(directory, "a link that leaves the pack")
+
+
+def test_a_link_inside_the_pack_is_fine(directory: Path) -> None:
+    (directory / "kept").mkdir()
+    shutil.move(directory / "system.md", directory / "kept" / "system.md")
+    (directory / "system.md").symlink_to(directory / "kept" / "system.md")
+    assert verify_pack(directory) == ()
+
+
+def test_a_pack_may_itself_be_a_link(root: Path) -> None:
+    shutil.move(root / "arithmetic", root.parent / "arithmetic")
+    (root / "arithmetic").symlink_to(root.parent / "arithmetic")
+    assert load_prompt_pack("arithmetic", root).manifest.id == "arithmetic"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"id": NaN}', "[" * 5000])
+def test_a_manifest_that_is_no_json_object_is_refused(directory: Path, text: str) -> None:
+    (directory / "manifest.json").write_text(text, "utf-8")
+    refused(directory, str(directory / "manifest.json"))
+
+
+def test_a_key_that_stands_twice_is_refused(directory: Path) -> None:
+    path = directory / "manifest.json"
+    path.write_text(path.read_text("utf-8").replace("{", '{"experience_slots": 1,', 1), "utf-8")
+    refused(directory, "a key stands twice")
+
+
+def test_bytes_that_are_not_utf8_are_refused(directory: Path) -> None:
+    with (directory / "system.md").open("ab") as stream:
+        stream.write(b"\xff\xfe")
+    refused(directory, "bytes that are not UTF-8")
+
+
+def test_a_huge_source_is_not_read_in_full(directory: Path) -> None:
+    with (directory / "system.md").open("ab") as stream:
+        stream.write(b"x" * MAX_SOURCE_BYTES)
+    refused(directory, "a larger file")
+
+
+def test_an_unreadable_pack_is_a_typed_error(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", "no such file")
+
+
+def test_a_second_header_below_the_first_is_refused(directory: Path) -> None:
+    path = directory / "system.md"
+    text = path.read_text("utf-8")
+    path.write_text(f"{text.partition(chr(10))[0]}\n{text}", "utf-8")
+    refused(directory, "a further stamp header")
+
+
+def test_every_shipped_body_survives_parsing(directory: Path) -> None:
+    for name in SOURCES:
+        source = parse_source((directory / name).read_text("utf-8"))
+        assert source.header is not None
+        assert source.body == source.body.strip("\n")
+
+
+def test_slots_tags_and_word_limit_can_be_tuned_under_the_same_stamp(directory: Path, edit_manifest: Edit) -> None:
+    before = json.loads((directory / "manifest.json").read_text("utf-8"))["stamp"]
+    edit_manifest(experience_slots=3, tags=["money"], experience_max_words=20)
+    manifest = load_pack(directory).manifest
+    assert (manifest.stamp, manifest.experience_slots, manifest.tags, manifest.max_words) == (before, 3, ("money",), 20)

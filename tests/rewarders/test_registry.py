@@ -1,0 +1,148 @@
+"""Rewarders by name: the closed table, and any Python callable or class."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+
+from rewarders import Abstained, GroundTruthRewarder, RelativeRewarder, Rewarder, build_rewarder, known_rewarders
+from stores.errors import PipelineError, RewardError
+
+
+@pytest.fixture(autouse=True)
+def _examples_importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    yield
+    sys.modules.pop("rewarder_examples", None)
+
+
+def example(name: str, **options) -> Rewarder:
+    return build_rewarder(f"rewarder_examples:{name}", options)
+
+
+def scores(rewarder, context):
+    return [verdict.score for verdict in rewarder.score(context)]
+
+
+def test_built_in_rewarders_are_found_by_name():
+    assert known_rewarders() == ("gt", "relative")
+    assert build_rewarder("gt", {"match": "numeric", "tolerance": 0.1}) == GroundTruthRewarder("numeric", 0.1)
+    assert build_rewarder("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
+    assert build_rewarder("gt", {"rewarder_id": "gt-strict"}).rewarder_id == "gt-strict"
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(PipelineError, match=r"got 'nope'; accepted: gt, relative, or module:attr"):
+        build_rewarder("nope")
+
+
+def test_every_unknown_option_is_named_at_once():
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder("gt", {"matching": "exact", "tol": 1}, source="my.yaml")
+    assert [problem.source for problem in caught.value.problems] == [
+        "my.yaml: gt: options.matching",
+        "my.yaml: gt: options.tol",
+    ]
+    assert "match, rewarder_id, tolerance" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gt", {"match": "fuzzy"}), ("relative", {"variant": "median"}), ("rewarder_examples:Length", {"scale": 0})],
+)
+def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, options):
+    with pytest.raises(PipelineError, match=name):
+        build_rewarder(name, options)
+
+
+def test_a_plain_function_of_output_and_answer_scores_each_attempt(make_context):
+    rewarder = example("same")
+    assert rewarder.rewarder_id == "rewarder_examples:same"
+    assert scores(rewarder, make_context(["42", "41"])) == [1.0, 0.0]
+
+
+def test_a_plain_function_of_the_context_scores_the_group(make_context):
+    assert scores(example("lengths"), make_context(["a", "bcd"])) == [1.0, 3.0]
+    said = example("verdicts").score(make_context(["a", "b"]))
+    assert said[0].evidence == "fine"
+    assert said[1] == Abstained("rewarder_examples:verdicts", "no")
+
+
+def test_options_reach_the_parameters_that_have_a_default(make_context):
+    assert scores(example("at_least", least=2, most=3), make_context(["a", "bc", "defg"])) == [0.0, 1.0, 0.0]
+    with pytest.raises(PipelineError, match="accepted: least, most"):
+        example("at_least", answer="42")
+
+
+def test_a_class_is_built_with_its_options(make_context):
+    assert scores(example("Length", scale=3.0), make_context(["ab"])) == [6.0]
+    assert scores(example("instance"), make_context(["ab"])) == [4.0]
+    assert scores(example("Loose", a=1, b=2), make_context(["ab"])) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("missing", {}),
+        ("later", {}),
+        ("AsyncCall", {}),
+        ("three", {}),
+        ("number", {}),
+        ("number", {"a": 1}),
+        ("instance", {"scale": 1}),
+        ("Anonymous", {}),
+        ("Inert", {}),
+        ("Length", {"unit": "cm"}),
+    ],
+)
+def test_what_is_no_rewarder_is_refused_before_anything_runs(name, options):
+    with pytest.raises(PipelineError, match=f"rewarder_examples:{name}"):
+        example(name, **options)
+
+
+def test_a_module_that_cannot_be_imported_is_a_configuration_error(tmp_path, monkeypatch):
+    (tmp_path / "broken_rewarder.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("broken_rewarder:score", "no_such_module_here:score", "rewarder_examples:", ":x"):
+        with pytest.raises(PipelineError, match="module:attr that can be imported"):
+            build_rewarder(name)
+
+
+def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
+    said = example("picky").score(make_context(["ok", "boom", "skip"]))
+    assert said[0].score == 1.0
+    assert said[1] == Abstained("rewarder_examples:picky", "raised ValueError: cannot read this")
+    assert said[2] == Abstained("rewarder_examples:picky", "returned None")
+
+
+def test_a_function_that_raises_on_every_output_is_broken(make_context):
+    with pytest.raises(RewardError, match="cannot read this"):
+        example("picky").score(make_context(["boom", "boom"]))
+
+
+@pytest.mark.parametrize("name", ["sends_text", "returns_one"])
+def test_what_is_no_score_is_an_error_and_not_a_number(make_context, name):
+    with pytest.raises(RewardError, match="expected"):
+        example(name).score(make_context(["a"]))
+
+
+@pytest.mark.parametrize("name", ["builtins:int", "builtins:max"])
+def test_a_callable_without_a_signature_is_refused(name):
+    with pytest.raises(PipelineError, match=name):
+        build_rewarder(name)
+
+
+@pytest.mark.parametrize("name", ["gt", "relative", "operator:eq"])
+def test_rewarders_can_travel_to_another_process(name, make_context):
+    rewarder = build_rewarder(name)
+    copy = pickle.loads(pickle.dumps(rewarder))
+    context = make_context(["42", "41"], prior={"r0": 1.0, "r1": 0.0})
+    assert scores(copy, context) == scores(rewarder, context) == [1.0, 0.0]
+
+
+def test_a_function_of_anything_is_refused_because_its_meaning_is_unknown():
+    with pytest.raises(PipelineError):
+        example("catch_all")

@@ -1,0 +1,51 @@
+"""Digests rest on one canonical form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.canonical import canonical_json, canonical_text, sha256_hex
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_keys_are_sorted_and_characters_kept():
+    assert canonical_json({"b": [1, 1.0], "a": "\u00e9\u2028"}) == '{"a":"\u00e9\u2028","b":[1,1.0]}'
+
+
+@given(st.dictionaries(st.text(), _JSON, max_size=5))
+def test_order_of_insertion_does_not_matter_and_nothing_is_lost(value):
+    backwards = dict(reversed(value.items()))
+    assert canonical_json(value) == canonical_json(backwards)
+    assert json.loads(canonical_json(value)) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+def test_numbers_that_are_none_are_refused(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(value)
+
+
+@pytest.mark.parametrize("data", [b"a\nb\n", b"a\r\nb\r\n", b"a\rb\r", b"\xef\xbb\xbfa\r\nb\n"])
+def test_line_ends_and_byte_order_mark_do_not_change_a_text(data):
+    assert canonical_text(data) == "a\nb\n"
+
+
+def test_letters_are_not_recomposed_and_other_encodings_refused():
+    assert canonical_text("e\u0301".encode()) == "e\u0301"
+    with pytest.raises(UnicodeDecodeError):
+        canonical_text("caf\u00e9".encode("latin-1"))
+
+
+def test_text_and_its_bytes_have_the_known_digest():
+    assert sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_hex("\u00e9") == sha256_hex("\u00e9".encode()) == hashlib.sha256(b"\xc3\xa9").hexdigest()

@@ -1,0 +1,62 @@
+"""The tree of failures is what its docstring draws."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from stores import errors
+from stores.errors import ConfigError, Problem, RepairExhausted, SettingsError, TfgrpoError
+
+_CLASSES = {
+    name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)
+}
+
+
+def _drawn() -> dict[str, str]:
+    """Class to parent, as drawn: four columns of indent are one level."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"^(?P<indent>[ \u2502\u251c\u2514\u2500]*)(?P<name>[A-Z]\w+)(?:\s|$)", line):
+            depth = len(match["indent"]) // 4
+            if depth == 0:
+                continue
+            path[depth - 1 :] = [match["name"]]
+            parents[match["name"]] = path[depth - 2] if depth > 1 else "Exception"
+    return parents
+
+
+def test_the_drawn_tree_is_the_real_one():
+    assert _drawn() == {name: kind.__base__.__name__ for name, kind in _CLASSES.items()}
+
+
+def test_a_configuration_error_shows_every_problem():
+    error = SettingsError([Problem("--epochs", "'x'", "1 to 100"), Problem("TFGRPO_SEED", "'-1'", "0 or more")])
+    assert str(error) == "--epochs: got 'x'; accepted: 1 to 100\nTFGRPO_SEED: got '-1'; accepted: 0 or more"
+    assert SettingsError.one("--out", "''", "a path").problems == (Problem("--out", "''", "a path"),)
+
+
+def test_a_configuration_error_without_a_problem_is_a_mistake():
+    with pytest.raises(ValueError, match="at least one problem"):
+        ConfigError([])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SettingsError.one("--epochs", "0", "1 or more"),
+        RepairExhausted("no JSON after 2 attempts", [("{", "line 1")]),
+        *(kind("why") for kind in _CLASSES.values() if not issubclass(kind, ConfigError | RepairExhausted)),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_cross_processes_with_what_they_carry(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert isinstance(copy, TfgrpoError)

@@ -1,0 +1,42 @@
+"""Identifiers become file names, so nothing that could leave a directory is one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.identifiers import check_identifier, sanitize_identifier
+
+
+@pytest.mark.parametrize("good", ["a", "task-1", "A.b_c-9", "0", "x" * 100, "console", "com10", "nullable"])
+def test_safe_names_are_accepted_as_they_are(good):
+    assert check_identifier(good) == good
+    assert sanitize_identifier(good) == good
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "", ".", "..", "../x", "a/b", "a\\b", "a..b", "-a", ".hidden", "_x", "a.", "a b", "a\n", "a\x00", "x" * 101,
+        "CON", "con", "nul.txt", "COM1", "lpt9.log", "caf\u00e9", "a:b", "\u202ea", "C:",
+    ],
+)  # fmt: skip
+def test_unsafe_names_are_refused(bad):
+    with pytest.raises(ValueError, match="accepted: 1 to 100"):
+        check_identifier(bad)
+
+
+@given(st.text(max_size=200))
+def test_any_text_can_be_made_a_safe_name(text):
+    assert check_identifier(sanitize_identifier(text))
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_different_texts_keep_different_names(one, other):
+    assert (sanitize_identifier(one) == sanitize_identifier(other)) == (one == other)
+
+
+def test_a_made_name_stays_readable_and_survives_lone_surrogates():
+    assert sanitize_identifier("my task/42").startswith("my-task-42-")
+    assert check_identifier(sanitize_identifier("\ud800"))

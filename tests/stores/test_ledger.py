@@ -1,0 +1,426 @@
+"""Caps hold, whatever runs at once; money is never invented and never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stores.errors import BudgetRefused, CorruptFile, StoreError
+from stores.ledger import Budget, Ledger, Totals
+from stores.ledger_shared import SharedStore
+from stores.ledger_state import Amount
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(params=["alone", "shared"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "ledger.json" if request.param == "shared" else None
+
+
+async def test_what_is_settled_is_what_was_used(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_usd=1.0, max_tokens=1000, max_calls=10), shared=where)
+    reservation = await ledger.reserve(tokens=100, nano_usd=5_000)
+    assert ledger.in_flight() == Amount(1, 100, 5_000)
+    assert ledger.totals() == Totals()
+    reservation.settle(60, 3_000)
+    assert ledger.totals() == Totals(calls=1, tokens=60, nano_usd=3_000)
+    assert ledger.in_flight() == Amount()
+    assert not reservation.open
+    ledger.close()
+
+
+async def test_a_lost_call_stays_at_risk_and_counts_against_the_caps(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_tokens=150), shared=where)
+    (await ledger.reserve(tokens=100, nano_usd=7)).lose()
+    assert ledger.totals() == Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1)
+    with pytest.raises(BudgetRefused, match="max_tokens 150 is reached: 100 spent or at risk"):
+        await ledger.reserve(tokens=51)
+    ledger.close()
+
+
+async def test_a_release_leaves_no_trace_and_may_follow_any_ending(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_calls=1), shared=where)
+    reservation = await ledger.reserve()
+    reservation.release()
+    reservation.release()
+    assert ledger.totals() == Totals()
+    second = await ledger.reserve(tokens=1, nano_usd=0)
+    second.settle(1, 0)
+    second.release()
+    assert ledger.totals() == Totals(calls=1, tokens=1)
+    ledger.close()
+
+
+@pytest.mark.parametrize("again", ["settle", "lose"])
+async def test_a_reservation_ends_once(again: str) -> None:
+    ledger = Ledger(Budget())
+    reservation = await ledger.reserve(tokens=1)
+    reservation.lose()
+    with pytest.raises(RuntimeError, match="has ended"):
+        reservation.settle(1, 1) if again == "settle" else reservation.lose()
+    assert ledger.totals().calls == 1
+
+
+async def test_an_unknown_price_is_counted_as_unknown_never_as_zero() -> None:
+    ledger = Ledger(Budget())
+    (await ledger.reserve(tokens=10)).settle(5, None)
+    (await ledger.reserve(tokens=10)).lose()
+    (await ledger.reserve(tokens=10, nano_usd=50)).settle(5, None)
+    totals = ledger.totals()
+    assert totals.unknown_price_calls == 3
+    assert (totals.nano_usd, totals.at_risk_nano) == (0, 50)
+
+
+async def test_use_beyond_the_reservation_is_counted_and_noted() -> None:
+    ledger = Ledger(Budget(max_tokens=100))
+    (await ledger.reserve(tokens=50, nano_usd=10)).settle(80, 5)
+    (await ledger.reserve(tokens=20, nano_usd=10)).settle(20, 11)
+    (await ledger.reserve(tokens=0)).settle(0, 99)
+    assert ledger.totals() == Totals(calls=3, tokens=100, nano_usd=115, overruns=2)
+
+
+@pytest.mark.parametrize(("tokens", "nano"), [(-1, 0), (0, -1)])
+async def test_less_than_nothing_is_refused(tokens: int, nano: int) -> None:
+    ledger = Ledger(Budget())
+    reservation = await ledger.reserve()
+    with pytest.raises(ValueError, match="less than nothing"):
+        reservation.settle(tokens, nano)
+    assert reservation.open
+    with pytest.raises(ValueError, match="negative"):
+        await ledger.reserve(tokens=-1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "ask", "message"),
+    [
+        (Budget(max_calls=1), {"calls": 2}, "max_calls 1 is reached: 0 spent or at risk, and the next call may need 2"),
+        (Budget(max_tokens=9), {"tokens": 10}, "max_tokens 9"),
+        (Budget(max_usd=0.01), {"nano_usd": 10_000_001}, "max_usd 0.010000"),
+    ],
+)
+async def test_a_refusal_names_the_cap_and_the_figures(budget: Budget, ask: dict[str, int], message: str) -> None:
+    with pytest.raises(BudgetRefused, match=message):
+        await Ledger(budget).reserve(**ask)
+
+
+async def test_a_call_waits_while_a_running_one_may_leave_room(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_tokens=100), shared=where)
+    first = await ledger.reserve(tokens=80)
+    second = asyncio.create_task(ledger.reserve(tokens=50))
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    first.settle(10, None)
+    (await second).settle(50, None)
+    assert ledger.totals().tokens == 60
+    ledger.close()
+
+
+async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
+    ledger = Ledger(Budget(max_tokens=100))
+    first = await ledger.reserve(tokens=80)
+    second = asyncio.create_task(ledger.reserve(tokens=50))
+    await asyncio.sleep(0.03)
+    first.settle(80, None)
+    with pytest.raises(BudgetRefused):
+        await second
+
+
+async def test_restoring_raises_the_figures_and_is_harmless_twice(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_calls=5), shared=where)
+    earlier = Totals(calls=5, tokens=70, nano_usd=3, at_risk_tokens=1)
+    ledger.restore(earlier)
+    ledger.restore(earlier)
+    assert ledger.totals() == earlier
+    with pytest.raises(BudgetRefused):
+        await ledger.reserve()
+    ledger.close()
+
+
+def test_totals_speak_dollars_and_survive_json() -> None:
+    totals = Totals(calls=2, nano_usd=1_500_000_000, at_risk_nano=250_000_000)
+    assert (totals.usd, totals.at_risk_usd) == (1.5, 0.25)
+    assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
+    assert Totals.from_json({}) == Totals()
+
+
+@pytest.mark.parametrize("bad", [-1, 1.0, True, "1", None])
+def test_totals_are_integers_from_zero(bad: object) -> None:
+    with pytest.raises(ValueError, match="integers"):
+        Totals.from_json({"calls": bad})  # type: ignore[dict-item]
+
+
+def test_a_cap_in_dollars_is_taken_at_its_decimal_value() -> None:
+    assert Budget(max_usd=0.1).max_nano == 100_000_000
+    assert Budget(max_usd=0.29).max_nano == 290_000_000
+
+
+class Watch:
+    """Sees every grant and every settlement, and notes the highest sum of what is spent, at risk and in flight."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.highest = Amount()
+
+    def look(self) -> None:
+        totals, flying = self._ledger._store.read()
+        total = totals.committed + flying
+        self.highest = Amount(*(max(a, b) for a, b in zip(_figures(self.highest), _figures(total), strict=True)))
+
+    def within(self, budget: Budget) -> bool:
+        caps = (budget.max_calls, budget.max_tokens, budget.max_nano)
+        return all(cap is None or seen <= cap for cap, seen in zip(caps, _figures(self.highest), strict=True))
+
+
+def _figures(amount: Amount) -> tuple[int, int, int]:
+    return amount.calls, amount.tokens, amount.nano_usd
+
+
+BUDGETS = st.builds(
+    Budget,
+    max_usd=st.none() | st.floats(1e-7, 1e-5),
+    max_tokens=st.none() | st.integers(1, 5000),
+    max_calls=st.none() | st.integers(1, 100),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(budget=BUDGETS, seed=st.integers(0, 10_000))
+def test_no_cap_is_ever_exceeded_by_64_coroutines(budget: Budget, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def nap(_: float) -> None:
+        await asyncio.sleep(0)
+
+    ledger = Ledger(budget, sleep=nap)
+    watch = Watch(ledger)
+
+    async def one() -> None:
+        tokens, nano = rng.randint(0, 400), rng.choice([None, rng.randint(0, 1000)])
+        try:
+            reservation = await ledger.reserve(tokens=tokens, nano_usd=nano)
+        except BudgetRefused:
+            return
+        watch.look()
+        for _ in range(rng.randint(0, 5)):
+            await asyncio.sleep(0)
+        match rng.randint(0, 3):
+            case 0:
+                reservation.lose()
+            case 1:
+                reservation.release()
+            case _:
+                reservation.settle(rng.randint(0, tokens), None if nano is None else rng.randint(0, nano))
+        watch.look()
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one() for _ in range(64)))
+
+    asyncio.run(everyone())
+    assert watch.within(budget)
+    assert ledger.in_flight() == Amount()
+
+
+def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
+    budget = Budget(max_tokens=2_000, max_calls=40)
+    ledger = Ledger(budget, shared=where)
+    watch = Watch(ledger)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(8):
+            tokens = rng.randint(1, 100)
+            try:
+                reservation = ledger.try_reserve(tokens=tokens)
+            except BudgetRefused:
+                return
+            if reservation is None:
+                continue
+            watch.look()
+            reservation.settle(rng.randint(0, tokens), None)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watch.within(budget)
+    assert ledger.totals().calls <= 40
+    assert ledger.in_flight() == Amount()
+    ledger.close()
+
+
+def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]]) -> None:
+    ledger = Ledger(Budget(max_calls=50, max_tokens=3_000), shared=path)
+    rng = random.Random(seed)
+
+    async def one() -> tuple[int, int]:
+        tokens = rng.randint(1, 100)
+        try:
+            reservation = await ledger.reserve(tokens=tokens)
+        except BudgetRefused:
+            return 0, 0
+        await asyncio.sleep(0.001)
+        used = rng.randint(0, tokens)
+        reservation.settle(used, None)
+        return 1, used
+
+    async def everyone() -> None:
+        done = await asyncio.gather(*(one() for _ in range(30)))
+        results.put((sum(calls for calls, _ in done), sum(used for _, used in done)))
+
+    asyncio.run(everyone())
+    ledger.close()
+
+
+def test_several_processes_share_one_budget_to_the_last_token(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(3)]
+    for worker in workers:
+        worker.start()
+    spent = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    ledger = Ledger(Budget(), shared=path)
+    totals = ledger.totals()
+    assert (totals.calls, totals.tokens) == (sum(c for c, _ in spent), sum(t for _, t in spent))
+    assert totals.calls <= 50
+    assert totals.tokens <= 3_000
+    assert ledger.in_flight() == Amount()
+    ledger.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.json", "ledger.json.lock"]
+
+
+def test_what_a_killed_process_had_in_flight_is_lost_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    script = f"""
+        import asyncio, sys, time
+        from pathlib import Path
+        sys.path.insert(0, {str(ROOT)!r})
+        from stores.ledger import Budget, Ledger
+        ledger = Ledger(Budget(max_tokens=100), shared=Path({str(path)!r}))
+        asyncio.run(ledger.reserve(tokens=60))
+        print("held", flush=True)
+        time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "held\n"
+        ledger = Ledger(Budget(max_tokens=100), shared=path)
+        assert ledger.in_flight() == Amount(1, 60, 0, 1)
+        assert ledger.try_reserve(tokens=50) is None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+    assert ledger.try_reserve(tokens=40) is not None
+    with pytest.raises(BudgetRefused, match="60 spent or at risk"):
+        ledger.try_reserve(tokens=50)
+    totals = ledger.totals()
+    assert (totals.lost_calls, totals.at_risk_tokens, totals.unknown_price_calls) == (1, 60, 1)
+    ledger.close()
+
+
+async def test_closing_counts_what_is_still_in_flight_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(Budget(), shared=path)
+    await ledger.reserve(tokens=5, nano_usd=2)
+    ledger.close()
+    ledger.close()
+    later = Ledger(Budget(), shared=path)
+    assert later.totals() == Totals(calls=1, at_risk_tokens=5, at_risk_nano=2, lost_calls=1)
+    later.close()
+    Ledger(Budget()).close()
+
+
+def test_owner_files_of_the_dead_are_swept_and_those_of_the_living_kept(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    (tmp_path / "ledger.json.1-dead.owner").touch()
+    living = Ledger(Budget(), shared=path)
+    other = Ledger(Budget(), shared=path)
+    assert len(list(tmp_path.glob("*.owner"))) == 2
+    living.close()
+    other.close()
+
+
+def test_a_flight_whose_owner_file_is_gone_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    flight = {"calls": 1, "tokens": 9, "nano_usd": 4, "unpriced": 0}
+    path.write_text(json.dumps({"schema": 1, "totals": {}, "in_flight": {"1-gone": flight}}))
+    ledger = Ledger(Budget(), shared=path)
+    assert ledger.totals() == Totals(calls=1, at_risk_tokens=9, at_risk_nano=4, lost_calls=1)
+    ledger.close()
+
+
+def test_a_forked_child_is_an_owner_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    script = f"""
+        import os, sys
+        from pathlib import Path
+        sys.path.insert(0, {str(ROOT)!r})
+        from stores.ledger import Budget, Ledger
+        ledger = Ledger(Budget(max_tokens=10), shared=Path({str(path)!r}))
+        mine = ledger.try_reserve(tokens=4)
+        child = os.fork()
+        if child == 0:
+            ledger.try_reserve(tokens=5)
+            os._exit(0)
+        os.waitpid(child, 0)
+        totals = ledger.totals()
+        assert (totals.lost_calls, totals.at_risk_tokens) == (1, 5), totals
+        assert ledger.in_flight().tokens == 4
+        mine.settle(4, None)
+        ledger.close()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"schema": 2}', '{"schema": 1, "totals": {}, "in_flight": {"x": {"y": 1}}}']
+)
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ledger.json"
+    path.write_text(text)
+    ledger = Ledger(Budget(), shared=path)
+    with pytest.raises(CorruptFile, match="is no ledger"):
+        ledger.totals()
+
+
+def test_the_shared_file_is_private_and_a_disk_that_refuses_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(Budget(), shared=path)
+    ledger.restore(Totals(calls=1))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    monkeypatch.setattr(Path, "replace", _no_space)
+    with pytest.raises(StoreError, match="No space left"):
+        ledger.restore(Totals(calls=2))
+    monkeypatch.undo()
+    assert ledger.totals() == Totals(calls=1)
+    ledger.close()
+
+
+def _no_space(self: Path, target: Path) -> Path:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_shared_store_is_a_store(tmp_path: Path) -> None:
+    store = SharedStore(tmp_path / "deep" / "ledger.json")
+    assert store.read() == (Totals(), Amount())
+    store.close()

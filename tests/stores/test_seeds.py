@@ -1,0 +1,46 @@
+"""Seeds are functions of their purpose alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.clock import utc_now
+from stores.seeds import derive_seed, stream
+
+_PURPOSES = st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple)
+
+
+def test_a_known_purpose_has_a_known_seed():
+    assert derive_seed(0, "rollout", 1, "q-17", 0) == 4829121928851843
+
+
+@given(st.integers(), _PURPOSES)
+def test_a_seed_stays_exact_in_json_numbers(seed, purpose):
+    derived = derive_seed(seed, *purpose)
+    assert 0 <= derived < 2**53
+    assert int(float(derived)) == derived == derive_seed(seed, *purpose)
+
+
+@given(_PURPOSES, _PURPOSES)
+def test_different_purposes_have_different_seeds(one, other):
+    if one != other and "\x1f" not in "".join(str(part) for part in (*one, *other)):
+        assert derive_seed(0, *one) != derive_seed(0, *other)
+
+
+def test_a_number_and_its_digits_are_different_purposes():
+    assert derive_seed(0, 1) != derive_seed(0, "1")
+
+
+def test_streams_repeat_and_do_not_share_state():
+    first = stream(7, "sampling", 1)
+    again = stream(7, "sampling", 1)
+    other = stream(7, "sampling", 2)
+    drawn = [first.random() for _ in range(3)]
+    other.random()
+    assert [again.random() for _ in range(3)] == drawn
+    assert other.random() not in drawn
+
+
+def test_the_clock_tells_its_zone():
+    assert utc_now().utcoffset().total_seconds() == 0

@@ -1,0 +1,72 @@
+"""A signature binds a record to one version of one pack."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from pydantic import BaseModel
+
+from stores.models import ExperienceRecord, Reward, ToolStat
+from stores.signing import PackStamp, sign_record, signature_holds, stamp_record
+from stores_kit import PACK, make_record
+
+CHANGED = {
+    "experience_id": "exp-other",
+    "run_id": "run-2",
+    "task_id": "task-2",
+    "domain": "other",
+    "pack_id": "other",
+    "tags": ("t",),
+    "epoch": 2,
+    "batch": 1,
+    "group_id": "g-other",
+    "operation": "modify",
+    "supersedes": ("exp-0",),
+    "summary32": "Another lesson.",
+    "polarity": "avoid",
+    "reward": Reward(gt_score=0.5, relative_rank=0.5),
+    "tool_stats": (ToolStat(tool="t", tokens=1, latency_ms=0.0),),
+    "evidence": ("x/0",),
+}
+
+
+def test_a_stamped_record_verifies_under_its_pack():
+    assert signature_holds(make_record(), PACK)
+    assert len(make_record().stamp_signature) == 64
+
+
+def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
+    fields = {"a": 1, "stamp_signature": "ignored", "created_at": "ignored"}
+    assert sign_record(fields, PackStamp("p", "s", "t")) == (
+        # printf '%s' '{"record":{"a":1},"stamp":"s","stamped_at":"t"}' | sha256sum
+        "KNOWN"
+    )
+
+
+@pytest.mark.parametrize("change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}])
+def test_another_version_of_the_pack_retires_the_record(change):
+    assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
+
+
+def test_every_field_but_signature_and_clock_is_listed_below():
+    unsigned = {"schema_version", "stamp_signature", "created_at"}
+    assert set(ExperienceRecord.model_fields) - unsigned == set(CHANGED)
+    assert issubclass(ExperienceRecord, BaseModel)
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_changing_any_field_breaks_the_signature(field):
+    assert not signature_holds(make_record().model_copy(update={field: CHANGED[field]}), PACK)
+
+
+def test_the_clock_is_not_signed():
+    record = make_record()
+    later = record.model_copy(update={"created_at": record.created_at + timedelta(days=1)})
+    assert signature_holds(later, PACK)
+    assert stamp_record(later, PACK).stamp_signature == record.stamp_signature
+
+
+def test_an_unstamped_record_does_not_verify():
+    assert not signature_holds(make_record().model_copy(update={"stamp_signature": ""}), PACK)

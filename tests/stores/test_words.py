@@ -1,0 +1,83 @@
+"""The word rule: one function, every script."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.words import clean_text, count_words, first_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 0),
+        ("   ", 0),
+        ("check the sum", 3),
+        ("a\u00a0b", 2),
+        ("a\u3000b", 2),
+        ("a\u2003b\tc\nd", 4),
+        ("\ufeffa\ufeffb", 2),
+        ("\x1ca\x1fb", 2),
+        ("don't stop, ever.", 3),
+        ("well-known", 1),
+        ("a\u200bb", 1),
+        ("read \u2014 then write", 4),
+        ("\U0001f642 good", 2),
+        ("good\U0001f642", 1),
+        ("\u65e5\u672c\u8a9e", 3),
+        ("\u65e5\u672c\u8a9e\u3001abc def", 5),
+        ("abc\u4e2ddef", 3),
+        ("\u30c6\u30b9\u30c8\u3002", 3),
+        ("\U00020000\U00020001", 2),
+        ("\uc548\ub155 \uc138\uc0c1", 2),
+        ("\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27", 2),
+        ("\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440", 2),
+    ],
+)
+def test_every_script_has_a_known_number_of_words(text, words):
+    assert count_words(text) == words
+
+
+def test_a_long_text_without_spaces_is_still_long():
+    assert count_words("\u4e2d" * 33) == 33
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="\x1c\x1d\x1e\x1f"), max_size=80))
+def test_for_ascii_the_rule_is_that_of_split(text):
+    assert count_words(text) == len(text.split())
+
+
+@given(st.lists(st.sampled_from(["sum", "\u65e5\u672c", "\u2014", "\U0001f642"]), max_size=12))
+def test_words_add_up_over_white_space(parts):
+    assert count_words(" ".join(parts)) == sum(count_words(part) for part in parts)
+
+
+def test_cleaning_removes_what_nobody_sees():
+    hidden = "\u202eevil\u202c zero\u200bwidth\u2066 \x07bell\x1b[31m tag\U000e0041s \ud800"
+    assert clean_text(hidden) == "evil zerowidth bell[31m tags"
+
+
+def test_cleaning_folds_white_space_and_composes_letters():
+    assert clean_text("  cafe\u0301\n\n au\u00a0lait\ufeff ") == "caf\u00e9 au lait"
+
+
+@given(st.text(max_size=60))
+def test_cleaning_twice_changes_nothing_more(text):
+    once = clean_text(text)
+    assert clean_text(once) == once
+    assert all(unicodedata.category(char) not in {"Cc", "Cf", "Cs"} for char in once)
+
+
+@given(st.text(max_size=120), st.integers(min_value=0, max_value=8))
+def test_first_words_never_exceed_the_limit(text, limit):
+    assert count_words(first_words(text, limit)) <= limit
+
+
+def test_first_words_keep_a_short_text_and_cut_a_long_one():
+    assert first_words("one  two", 5) == "one two"
+    assert first_words("one two three", 2) == "one two"
+    assert first_words("see \u65e5\u672c\u8a9e\u3092\u8a71\u3059", 4) == "see \u65e5\u672c\u8a9e"

@@ -1,0 +1,109 @@
+"""Agents and tools that tests name as ``module:attr``."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.shapes import Frame, Trajectory
+from tasks.tools.schema import priced
+
+CALLS: list[str] = []
+
+
+async def drafts_and_corrects(prompt, system, chat):
+    draft = await chat(prompt)
+    return await chat([{"role": "user", "content": f"Correct: {draft} under {system}"}])
+
+
+def blocking(prompt, chat, seed, temperature, item):
+    CALLS.append(threading.current_thread().name)
+    assert item.answer == ""
+    assert isinstance(seed, int)
+    assert temperature == 0.7
+    return chat(prompt)
+
+
+def takes_everything(**given):
+    return " ".join(sorted(given))
+
+
+def returns_a_trajectory(prompt):
+    return Trajectory("7", (Frame("model", "own", "7", 11, 0.5, 2.0),))
+
+
+def returns_a_number(prompt):
+    return 7
+
+
+def raises(prompt):
+    raise RuntimeError("my own bug")
+
+
+def demands_more(prompt, database):
+    return prompt
+
+
+async def brings_its_own_system_text(chat):
+    return await chat([{"role": "system", "content": "mine"}, {"role": "user", "content": "hi"}])
+
+
+async def uses_a_strange_role(chat):
+    return await chat([{"role": "wizard", "content": "hi"}])
+
+
+class Agent:
+    async def __call__(self, prompt):
+        return f"answer to {prompt}"
+
+
+instance = Agent()
+
+
+@priced(0.002)
+def add(left: int, right: Annotated[int, Field(description="what to add")] = 1) -> int:
+    """Add two whole numbers.
+
+    Details nobody needs.
+    """
+    CALLS.append(f"add {left} {right}")
+    return left + right
+
+
+async def shout(json: str, _x: str = "!") -> dict[str, str]:
+    """Shout."""
+    return {"loud": json.upper() + _x}
+
+
+def breaks(text: str) -> str:
+    raise LookupError(f"no {text}")
+
+
+def untyped(value) -> str:
+    return value
+
+
+def by_position(value: int, /) -> int:
+    return value
+
+
+def many(*values: int) -> int:
+    return len(values)
+
+
+def strange(value: threading.Thread) -> int:
+    return 1
+
+
+def unresolved(value: "Nowhere") -> int:  # noqa: F821, UP037
+    return 1
+
+
+def huge(size: int) -> str:
+    return "x" * size
+
+
+def odd_object(size: int) -> object:
+    return object()

@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import traceback
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelCallError,
+    ModelRateLimited,
+    ModelReplyMalformed,
+    ModelRequestRejected,
+    ModelServerFault,
+    ModelTimeout,
+    ModelUnreachable,
+)
+from stores.journal import CallKey
+from stores.ledger import Budget, Ledger, Price, PriceBook
+from tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tasks.models.chat import ChatClient
+from tasks.models.endpoint import ApiKey, Endpoint
+from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.retry import RetryPolicy
+from tasks.models.transport import open_transport
+from tasks.models.wire import WireOptions, encode_request
+
+SECRET = "sk-very-secret-0123456789"
+KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
+BOUND = len(encode_request(REQUEST, WireOptions())) + 64
+
+
+class Bench:
+    """A chat client against the test server, with everything that can be looked at afterwards."""
+
+    def __init__(self, root: str, **changes: Any) -> None:
+        self.waits: list[float] = []
+        self.ledger = Ledger(changes.pop("budget", Budget()))
+        self.limiter = AdaptiveLimiter(changes.pop("cap", 8))
+        self.http = changes.pop("http", None) or open_transport(concurrency=8, trust_env=False)
+        timeout_s = changes.pop("timeout_s", 5.0)
+        self.client = ChatClient(
+            Endpoint(root, ApiKey(SECRET), timeout_s=timeout_s),
+            self.http,
+            limiter=self.limiter,
+            ledger=self.ledger,
+            prices=PriceBook({"m": Price(1000, 2000, 100)} if changes.pop("priced", True) else {}),
+            retry=changes.pop("retry", RetryPolicy(max_retries=3)),
+            rng=random.Random(0),
+            sleep=self._sleep,
+            clock=lambda: NOW,
+            timer=changes.pop("timer", iter(range(10_000)).__next__),
+        )
+        assert not changes
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        assert self.limiter.in_flight == 0  # nobody holds a slot while waiting
+
+    async def ask(self, request: ChatRequest = REQUEST) -> ChatReply:
+        return await self.client.complete(request, KEY)
+
+
+@pytest.fixture
+async def bench(server: Any) -> AsyncIterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(root: str | None = None, **changes: Any) -> Bench:
+        made.append(Bench(root or server.root, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.limiter.in_flight == 0
+        assert one.ledger.in_flight().calls == 0
+        await one.client.aclose()
+
+
+async def test_a_call_is_sent_answered_priced_and_settled(server: Any, bench: Any) -> None:
+    use = bench()
+    reply = await use.ask(dataclasses.replace(REQUEST, seed=5))
+    assert reply == ChatReply(Message("assistant", "fine"), "stop", Usage(10, 5), 1, 20_000 / 1e9, "m", "cmpl-1")
+    (seen,) = server.seen
+    assert (seen.method, seen.path) == ("POST", "/v1/chat/completions")
+    assert seen.headers["authorization"] == f"Bearer {SECRET}"
+    assert seen.json["seed"] == 5
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.nano_usd, totals.at_risk_tokens) == (1, 15, 20_000, 0)
+
+
+async def test_connections_are_reused_across_calls(server: Any, bench: Any) -> None:
+    server.delay_s = 0.001
+    use = bench()
+    await asyncio.gather(*(use.ask() for _ in range(200)))
+    assert len(server.seen) == use.ledger.totals().calls == 200
+    assert server.connections <= 8
+    assert 2 <= server.most_in_flight <= 8
+
+
+async def test_an_unknown_price_is_unknown_and_not_zero(server: Any, bench: Any) -> None:
+    use = bench(priced=False)
+    assert (await use.ask()).cost_usd is None
+    assert use.ledger.totals().unknown_price_calls == 1
+
+
+async def test_a_reply_without_usage_is_handed_out_and_stays_at_risk(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    server.acts = [act(body=reply_body(usage=None))]
+    use = bench()
+    reply = await use.ask()
+    assert (reply.usage, reply.cost_usd) == (None, None)
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.at_risk_tokens) == (1, 0, BOUND)
+
+
+async def test_cached_tokens_have_their_own_price(server: Any, bench: Any, act: Any, reply_body: Any) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}}
+    server.acts = [act(body=reply_body(usage=usage))]
+    assert (await bench().ask()).cost_usd == pytest.approx((2 * 1000 + 8 * 100 + 5 * 2000) / 1e9)
+
+
+async def test_a_text_cut_off_at_the_limit_is_returned_as_such(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    choice = {"message": {"content": "half a"}, "finish_reason": "length"}
+    server.acts = [act(body=reply_body(choices=[choice]))]
+    reply = await bench().ask()
+    assert (reply.message.content, reply.finish_reason) == ("half a", "length")
+
+
+async def test_retry_after_is_honoured_and_nothing_is_charged_for_a_429(server: Any, bench: Any, act: Any) -> None:
+    server.acts = [
+        act(status=429, headers={"retry-after": "7"}),
+        act(status=429, headers={"retry-after": "Fri, 02 Jan 2026 03:04:15 GMT"}),
+        act(status=429, headers={"retry-after-ms": "1500"}),
+    ]
+    use = bench()
+    reply = await use.ask()
+    assert reply.attempts == 4
+    assert reply.latency_s == 1  # of the last attempt alone
+    assert [least <= wait <= least + 0.5 for least, wait in zip((7, 10, 1.5), use.waits, strict=True)] == [True] * 3
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.at_risk_tokens) == (4, 15, 0)
+    assert len(server.seen) == 4
+    assert use.limiter.limit < 8
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, ModelRateLimited), (500, ModelServerFault), (409, ModelServerFault), (408, ModelTimeout)]
+)
+async def test_what_never_gets_better_ends_as_its_type_after_the_last_retry(
+    server: Any, bench: Any, act: Any, status: int, kind: type[ModelCallError]
+) -> None:
+    server.otherwise = lambda seen: act(status=status, body={"error": {"message": "busy"}})
+    use = bench()
+    with pytest.raises(kind, match=f"{status} from http.*: busy"):
+        await use.ask()
+    assert len(server.seen) == use.ledger.totals().calls == 4
+    assert len(use.waits) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (401, {"error": {"message": f"Incorrect API key: {SECRET}"}}, ModelAuthRefused),
+        (403, f"no access with {SECRET}".encode(), ModelAuthRefused),
+        (400, b"x" * 10_000 + SECRET.encode(), ModelRequestRejected),
+        (404, b"", ModelRequestRejected),
+        (302, b"", ModelRequestRejected),
+        (429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, ModelRateLimited),
+    ],
+)
+async def test_what_a_retry_cannot_mend_is_sent_once_and_shows_no_key(
+    server: Any, bench: Any, act: Any, status: int, body: Any, kind: type[ModelCallError]
+) -> None:
+    server.otherwise = lambda seen: act(status=status, body=body)
+    use = bench()
+    with pytest.raises(kind) as caught:
+        await use.ask()
+    assert len(server.seen) == 1
+    assert use.ledger.totals().at_risk_tokens == 0
+    assert len(str(caught.value)) < 400
+    assert SECRET not in "".join(traceback.format_exception(caught.value)) + repr(use.client)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("ending", ["hang", "trickle"])
+async def test_the_time_limit_covers_the_whole_exchange(server: Any, bench: Any, act: Any, ending: str) -> None:
+    server.acts = [act(ending=ending)]
+    use = bench(timeout_s=0.2, retry=RetryPolicy(max_retries=0))
+    with pytest.raises(ModelTimeout, match=r"within 0\.2 s"):
+        await use.ask()
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.at_risk_tokens) == (1, BOUND)
+    assert (await use.ask()).message.content == "fine"
+
+
+@pytest.mark.parametrize("ending", ["drop", "torn"])
+async def test_a_broken_connection_is_retried_and_what_it_may_have_cost_is_kept(
+    server: Any, bench: Any, act: Any, ending: str
+) -> None:
+    server.acts = [act(ending=ending)]
+    use = bench()
+    assert (await use.ask()).attempts == 2
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.at_risk_tokens) == (2, 15, BOUND)
+    server.otherwise = lambda seen: act(ending=ending)
+    with pytest.raises(ModelUnreachable, match="broke"):
+        await use.ask()
+    assert len(server.seen) == use.ledger.totals().calls == 6
+
+
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [(b'{"choices": [', True), (b"<html>", True), ({"choices": []}, True), (b"\x00", True)],
+)
+async def test_a_malformed_body_is_retried_and_stays_at_risk(
+    server: Any, bench: Any, act: Any, body: Any, lost: bool
+) -> None:
+    server.acts = [act(body=body)]
+    use = bench()
+    assert (await use.ask()).attempts == 2
+    assert use.ledger.totals().at_risk_tokens == BOUND
+    server.otherwise = lambda seen: act(body=body)
+    with pytest.raises(ModelReplyMalformed):
+        await use.ask()
+    assert len(server.seen) == use.ledger.totals().calls == 6
+
+
+async def test_an_empty_reply_is_malformed_but_its_usage_is_paid(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    server.acts = [act(body=reply_body(""))]
+    use = bench()
+    assert (await use.ask()).attempts == 2
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.at_risk_tokens) == (2, 30, 0)
+
+
+async def test_an_empty_reply_that_used_up_its_limit_is_not_bought_again(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    choice = {"message": {"content": ""}, "finish_reason": "length"}
+    server.otherwise = lambda seen: act(body=reply_body(choices=[choice]))
+    with pytest.raises(ModelReplyMalformed, match="length"):
+        await bench().ask()
+    assert len(server.seen) == 1
+
+
+async def test_an_unreachable_port_costs_nothing_and_is_no_call(bench: Any, closed_port: int) -> None:
+    use = bench(f"http://127.0.0.1:{closed_port}/v1")
+    with pytest.raises(ModelUnreachable, match="no connection") as caught:
+        await use.ask()
+    assert len(use.waits) == 3
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.at_risk_tokens) == (0, 0)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_cancelled_call_gives_back_its_slot_and_its_reservation_stays_at_risk(
+    server: Any, bench: Any, act: Any
+) -> None:
+    server.acts = [act(ending="hang")]
+    use = bench(cap=1)
+    call = asyncio.create_task(use.ask())
+    await server.asked.wait()
+    waiting = asyncio.create_task(use.ask())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    call.cancel()
+    results = await asyncio.gather(call, waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.at_risk_tokens) == (1, BOUND)
+    assert (await use.ask()).message.content == "fine"
+
+
+async def test_a_refused_budget_sends_nothing(server: Any, bench: Any) -> None:
+    use = bench(budget=Budget(max_tokens=BOUND - 1))
+    with pytest.raises(BudgetRefused):
+        await use.ask()
+    assert server.seen == []
+
+
+async def test_retries_are_reserved_like_any_call(server: Any, bench: Any, act: Any) -> None:
+    server.otherwise = lambda seen: act(status=500)
+    use = bench(budget=Budget(max_calls=2))
+    with pytest.raises(BudgetRefused):
+        await use.ask()
+    assert len(server.seen) == 2
+
+
+async def test_the_ledger_counts_the_calls_the_server_saw_under_faults_of_every_kind(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    kinds = [
+        act(),
+        act(status=429),
+        act(status=503),
+        act(ending="drop"),
+        act(ending="torn"),
+        act(body=b"{"),
+        act(body=reply_body("")),
+    ]
+    server.acts = kinds * 15
+    use = bench(retry=RetryPolicy(max_retries=4))
+    use.client._sleep = lambda seconds: asyncio.sleep(0)
+    results = await asyncio.gather(*(use.ask() for _ in range(60)), return_exceptions=True)
+    assert {type(result) for result in results} <= {
+        ChatReply, ModelRateLimited, ModelServerFault, ModelUnreachable, ModelReplyMalformed,
+    }  # fmt: skip
+    assert len(server.seen) == use.ledger.totals().calls
+
+
+async def test_a_bare_transport_serves_in_place_of_the_network(bench: Any, reply_body: Any) -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=reply_body("in process"))
+
+    use = bench("http://nowhere.invalid/v1", http=httpx.MockTransport(answer))
+    assert (await use.ask()).message.content == "in process"
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("kind", [httpx.ConnectError, httpx.ConnectTimeout])
+async def test_a_plain_transport_that_never_connects_costs_nothing(
+    bench: Any, kind: type[httpx.TransportError]
+) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise kind("", request=request)
+
+    use = bench("http://nowhere.invalid/v1", http=httpx.MockTransport(refuse))
+    with pytest.raises(ModelUnreachable, match=f"no connection to http://nowhere.invalid/v1: {kind.__name__}"):
+        await use.ask()
+    assert use.ledger.totals().calls == 0

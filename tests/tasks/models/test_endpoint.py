@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from pipelines.settings import ModelSettings
+from stores.errors import EndpointError
+from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
+from tasks.models.wire import WireOptions
+
+SECRET = "sk-very-secret-0123456789"
+
+
+def test_no_text_or_pickle_of_an_endpoint_shows_the_key() -> None:
+    endpoint = Endpoint("http://h/v1", ApiKey(f" {SECRET}\n"))
+    assert endpoint.headers()["authorization"] == f"Bearer {SECRET}"
+    for text in (repr(endpoint), str(endpoint), f"{endpoint.api_key}", repr(dataclasses.asdict(endpoint))):
+        assert SECRET not in text
+        assert "***" in text
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(endpoint)
+    key = ApiKey(SECRET)
+    assert copy.copy(key) is key
+    assert copy.deepcopy(key) is key
+
+
+@pytest.mark.parametrize("text", ["", "  ", "two words", "line\nbreak", "schlüssel", "nul\x00"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(EndpointError) as caught:
+        ApiKey(text)
+    assert not text.strip() or text not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "host/v1", "ftp://h/v1", "http://", "http://[bad", "/v1", "http://h:99999999/v1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(EndpointError, match="base URL"):
+        Endpoint(url)
+
+
+def test_credentials_inside_the_address_are_refused_and_not_shown() -> None:
+    with pytest.raises(EndpointError) as caught:
+        Endpoint("https://me:hunter2@h/v1")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_paths_are_put_behind_the_root_and_a_query_is_kept_but_not_shown() -> None:
+    endpoint = Endpoint("https://h:8443/openai/v1/?api-version=1")
+    assert str(endpoint.url("/models")) == "https://h:8443/openai/v1/models?api-version=1"
+    assert endpoint.shown == "https://h:8443/openai/v1"
+    assert Endpoint("http://[::1]:80/v1").shown == "http://[::1]/v1"
+    assert "authorization" not in endpoint.headers()
+
+
+def test_an_excerpt_is_short_and_loses_the_key_before_it_is_cut() -> None:
+    endpoint = Endpoint("http://h", ApiKey(SECRET))
+    text = endpoint.excerpt("x" * 290 + SECRET + "\n\n tail")
+    assert len(text) <= 300
+    assert SECRET[:6] not in text
+    assert endpoint.excerpt("a\n  b") == "a b"
+    assert Endpoint("http://h").excerpt(SECRET) == SECRET
+    assert Endpoint("http://h", ApiKey("x")).excerpt("axb") == "axb"
+
+
+def test_every_setting_of_the_endpoint_is_used() -> None:
+    settings = ModelSettings(
+        name="a",
+        reflection_name="b",
+        max_tokens_field="max_completion_tokens",
+        timeout_s=7.0,
+        structured="none",
+        send_seed=False,
+    )
+    endpoint = endpoint_of(settings, "http://h/v1", SECRET)
+    assert endpoint.wire == WireOptions("none", "max_completion_tokens", send_seed=False)
+    assert (endpoint.models, endpoint.timeout_s) == (("a", "b"), 7.0)
+    assert endpoint.api_key is not None
+    assert endpoint_of(ModelSettings(), "http://h", "  ").api_key is None
+    assert endpoint_of(ModelSettings(), "http://h", None).models == ()

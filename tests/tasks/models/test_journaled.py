@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from stores import errors
+from stores.errors import (
+    ActorError,
+    BudgetRefused,
+    CorruptFile,
+    ModelCallError,
+    ModelTimeout,
+    ReplayMiss,
+    TfgrpoError,
+)
+from stores.journal import CallKey, Journal
+from stores.telemetry import Telemetry, TelemetryOptions
+from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tasks.models.journaled import JournaledModel, call_key_of, reply_of_json, reply_to_json
+from tasks.models.wire import request_digest
+
+KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=1)
+REPLY = ChatReply(
+    Message("assistant", None, tool_calls=(ToolCall("c", "add", "{}"),)),
+    "tool_calls",
+    Usage(10, 5, cached=3, reasoning=2),
+    0.25,
+    0.001,
+    "m-served",
+    "id-1",
+    attempts=2,
+    token_logprobs=(-0.5, 0.0),
+)
+
+
+class Scripted:
+    """Answers when told to; fails when that is what it holds."""
+
+    def __init__(self, *outcomes: ChatReply | BaseException) -> None:
+        self.outcomes = list(outcomes)
+        self.calls = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        self.calls += 1
+        outcome = self.outcomes.pop(0)
+        await self.gate.wait()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.jsonl") as opened:
+        yield opened
+
+
+async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
+    inner = Scripted(REPLY)
+    assert await JournaledModel(inner, journal).complete(REQUEST, KEY) == REPLY
+    with Journal(journal.path) as reopened:
+        again = await JournaledModel(None, reopened).complete(REQUEST, KEY)
+    assert again.replayed
+    assert again == reply_of_json(reply_to_json(REPLY))
+    assert again.message == REPLY.message
+    assert (again.usage, again.cost_usd, again.latency_s) == (REPLY.usage, REPLY.cost_usd, REPLY.latency_s)
+    assert (again.attempts, again.token_logprobs) == (2, (-0.5, 0.0))
+    assert inner.calls == 1
+
+
+@given(
+    st.builds(
+        ChatReply,
+        st.builds(
+            Message,
+            st.just("assistant"),
+            st.none() | st.text(alphabet=st.characters(exclude_categories=("Cs",))),
+            st.tuples(st.builds(ToolCall, st.text(max_size=3), st.text(max_size=3), st.text(max_size=3))) | st.just(()),
+        ),
+        st.sampled_from(["stop", "length", "tool_calls", "content_filter", "other"]),
+        st.none() | st.builds(Usage, st.integers(0), st.integers(0), st.integers(0), st.integers(0)),
+        st.floats(0, 1e6),
+        st.none() | st.floats(0, 1e3),
+        st.text(max_size=5),
+        st.none() | st.text(max_size=5),
+        st.integers(1, 9),
+        st.none() | st.lists(st.floats(-100, 0), max_size=3).map(tuple),
+        st.just(True),
+    )
+)
+def test_every_reply_survives_the_journal(reply: ChatReply) -> None:
+    assert reply_of_json(reply_to_json(reply)) == reply
+
+
+async def test_the_reply_is_in_the_journal_before_the_caller_has_it(journal: Journal) -> None:
+    reply = await JournaledModel(Scripted(REPLY), journal).complete(REQUEST, KEY)
+    assert reply is REPLY
+    with Journal(journal.path) as reader:
+        entry = reader.get(KEY.text(request_digest(REQUEST)))
+    assert entry is not None
+    assert entry["payload"] == reply_to_json(REPLY)
+
+
+async def test_another_request_under_the_same_key_is_another_call(journal: Journal) -> None:
+    model = JournaledModel(Scripted(REPLY, REPLY), journal)
+    await model.complete(REQUEST, KEY)
+    other = ChatRequest("m", (Message("user", "2+3?"),), 0.7, 64, seed=1)
+    assert not (await model.complete(other, KEY)).replayed
+
+
+async def test_a_replay_without_the_call_is_a_miss_that_names_it(journal: Journal) -> None:
+    with pytest.raises(ReplayMiss, match="1/train/0/q1"):
+        await JournaledModel(None, journal).complete(REQUEST, KEY)
+
+
+async def test_a_failure_carries_its_key_and_is_not_journalled(journal: Journal) -> None:
+    model = JournaledModel(Scripted(ModelTimeout("late"), REPLY), journal)
+    with pytest.raises(ModelTimeout) as caught:
+        await model.complete(REQUEST, KEY)
+    key_text = KEY.text(request_digest(REQUEST))
+    assert call_key_of(caught.value) == key_text
+    assert caught.value.__notes__ == [f"call {key_text}"]
+    assert str(caught.value) == "late"
+    assert call_key_of(pickle.loads(pickle.dumps(caught.value))) == key_text
+    assert len(journal) == 0
+    assert await model.complete(REQUEST, KEY) == REPLY
+    assert call_key_of(ValueError("not a call")) is None
+
+
+def every_call_error(kind: type[ModelCallError] = ModelCallError) -> list[type[ModelCallError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in every_call_error(child))]
+
+
+@pytest.mark.parametrize("kind", [*every_call_error(), ActorError])
+async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal: Journal, kind: type[TfgrpoError]) -> None:
+    inner = Scripted()
+    journal.append_failure(KEY.text(request_digest(REQUEST)), kind.__name__, "as it was")
+    with pytest.raises(errors.TfgrpoError, match="as it was") as caught:
+        await JournaledModel(inner, journal).complete(REQUEST, KEY)
+    assert type(caught.value) is kind
+    assert call_key_of(caught.value) == KEY.text(request_digest(REQUEST))
+    assert inner.calls == 0
+
+
+async def test_an_entry_that_is_no_reply_is_a_corrupt_file(journal: Journal) -> None:
+    journal.append(KEY.text(request_digest(REQUEST)), {"content": "half"})
+    with pytest.raises(CorruptFile, match="1/train/0/q1"):
+        await JournaledModel(None, journal).complete(REQUEST, KEY)
+
+
+async def test_calls_with_one_key_at_the_same_time_are_made_once(journal: Journal) -> None:
+    inner = Scripted(REPLY)
+    inner.gate.clear()
+    model = JournaledModel(inner, journal)
+    calls = [asyncio.create_task(model.complete(REQUEST, KEY)) for _ in range(5)]
+    await asyncio.sleep(0)
+    inner.gate.set()
+    replies = await asyncio.gather(*calls)
+    assert inner.calls == len(journal) == 1
+    assert [reply.replayed for reply in replies] == [False, True, True, True, True]
+
+
+async def test_calls_that_wait_for_one_that_fails_fail_with_it(journal: Journal) -> None:
+    inner = Scripted(ModelTimeout("late"))
+    inner.gate.clear()
+    model = JournaledModel(inner, journal)
+    calls = [asyncio.create_task(model.complete(REQUEST, KEY)) for _ in range(2)]
+    await asyncio.sleep(0)
+    inner.gate.set()
+    first, second = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, ModelTimeout)
+    assert isinstance(second, ModelTimeout)
+    assert len(first.__notes__) == 1
+    assert inner.calls == 1
+
+
+@pytest.mark.parametrize("end", ["cancelled", "refused"])
+async def test_who_waited_for_a_call_that_was_never_made_makes_it(journal: Journal, end: str) -> None:
+    inner = Scripted(REPLY if end == "cancelled" else BudgetRefused("max_calls"), REPLY)
+    inner.gate.clear()
+    model = JournaledModel(inner, journal)
+    first = asyncio.create_task(model.complete(REQUEST, KEY))
+    second = asyncio.create_task(model.complete(REQUEST, KEY))
+    await asyncio.sleep(0)
+    if end == "cancelled":
+        first.cancel()
+        await asyncio.sleep(0)
+    inner.gate.set()
+    ended, reply = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError if end == "cancelled" else BudgetRefused)
+    assert reply == REPLY
+    assert inner.calls == 2
+
+
+async def test_a_waiter_can_be_cancelled_without_harm_to_the_call(journal: Journal) -> None:
+    inner = Scripted(REPLY)
+    inner.gate.clear()
+    model = JournaledModel(inner, journal)
+    first = asyncio.create_task(model.complete(REQUEST, KEY))
+    second = asyncio.create_task(model.complete(REQUEST, KEY))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0)
+    inner.gate.set()
+    assert await first == REPLY
+    assert second.cancelled()
+
+
+class Watched:
+    """Telemetry whose spans and metrics can be read back."""
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
+        traces = TracerProvider(shutdown_on_exit=False)
+        traces.add_span_processor(SimpleSpanProcessor(self._spans))
+        metrics = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.telemetry = Telemetry(TelemetryOptions(content=content), traces=traces, metrics=metrics)
+
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._spans.get_finished_spans()
+
+    def points(self, name: str) -> list[tuple[dict[str, object], float]]:
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return []
+        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics if m.name == name]
+        return [
+            (dict(point.attributes or {}), getattr(point, "value", None) or getattr(point, "count", 0))
+            for metric in metrics
+            for point in metric.data.data_points
+        ]
+
+
+async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journal: Journal) -> None:
+    watched = Watched()
+    model = JournaledModel(Scripted(REPLY), journal, watched.telemetry)
+    await model.complete(REQUEST, KEY)
+    await model.complete(REQUEST, KEY)
+    made, replayed = (dict(span.attributes or {}) for span in watched.spans())
+    assert watched.spans()[0].name == "chat m"
+    assert made["gen_ai.usage.input_tokens"] == 10
+    assert made["gen_ai.response.model"] == "m-served"
+    assert made["gen_ai.request.seed"] == 1
+    assert set(replayed) - set(made) == {"tfgrpo.replayed"}
+    ((attributes, count),) = watched.points("tfgrpo.llm.duration")
+    assert count == 1
+    assert (attributes["tfgrpo.phase"], attributes["tfgrpo.role"]) == ("train", "rollout")
+    tokens = {str(where["gen_ai.token.type"]): value for where, value in watched.points("tfgrpo.llm.tokens")}
+    assert tokens == {"input": 10, "output": 5}
+
+
+async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal: Journal) -> None:
+    watched = Watched()
+    model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
+    with pytest.raises(ModelTimeout):
+        await model.complete(REQUEST, CallKey(3, "candidate", 0, "q1", 0, 0, "rollout"))
+    ((attributes, _),) = watched.points("tfgrpo.llm.duration")
+    assert (attributes["error.type"], attributes["tfgrpo.phase"]) == ("ModelTimeout", "eval")
+    (span,) = watched.spans()
+    assert "secret" not in span.to_json()
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal: Journal, content: bool) -> None:
+    watched = Watched(content=content)
+    reply = ChatReply(Message("assistant", "four!"), "stop", None, 0.1, None, "m")
+    await JournaledModel(Scripted(reply), journal, watched.telemetry).complete(REQUEST, KEY)
+    text = watched.spans()[0].to_json()
+    assert ("2+2?" in text) is content
+    assert ("four!" in text) is content

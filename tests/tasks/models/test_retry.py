@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.errors import (
+    ModelAuthRefused,
+    ModelCallError,
+    ModelRateLimited,
+    ModelRequestRejected,
+    ModelServerFault,
+    ModelTimeout,
+)
+from tasks.models.retry import Fault, RetryPolicy, fault_of_status, retry_after
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TRANSIENT = Fault(ModelServerFault("x"), again=True)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_waits_are_jittered_within_a_doubling_bound(seed: int, attempt: int) -> None:
+    wait = RetryPolicy(max_retries=6, base_s=0.5, cap_s=4.0).wait(attempt, TRANSIENT, 0.0, random.Random(seed))
+    assert wait is not None
+    assert 0.0 <= wait <= min(4.0, 0.5 * 2 ** (attempt - 1))
+
+
+def test_the_waits_are_a_function_of_the_random_source() -> None:
+    policy = RetryPolicy()
+    waits = [policy.wait(3, TRANSIENT, 0.0, random.Random(seed)) for seed in (1, 1, 2)]
+    assert waits[0] == waits[1] != waits[2]
+
+
+def test_a_call_ends_after_the_retries_it_has() -> None:
+    policy, rng = RetryPolicy(max_retries=2), random.Random(0)
+    assert policy.wait(2, TRANSIENT, 0.0, rng) is not None
+    assert policy.wait(3, TRANSIENT, 0.0, rng) is None
+    assert RetryPolicy(max_retries=0).wait(1, TRANSIENT, 0.0, rng) is None
+    assert policy.wait(1, Fault(ModelAuthRefused("x"), again=False), 0.0, rng) is None
+
+
+def test_the_servers_wait_is_the_least_and_its_total_is_capped() -> None:
+    policy, rng = RetryPolicy(base_s=0.5, max_wait_s=60.0), random.Random(0)
+    slow = Fault(ModelRateLimited("x"), again=True, after_s=20.0)
+    wait = policy.wait(1, slow, 0.0, rng)
+    assert wait is not None
+    assert 20.0 <= wait <= 20.5
+    assert policy.wait(1, slow, 40.0, rng) == 20.0
+    assert policy.wait(1, slow, 40.1, rng) is None
+    assert policy.wait(1, Fault(ModelRateLimited("x"), again=True, after_s=3600.0), 0.0, rng) is None
+    assert policy.wait(5, TRANSIENT, 60.0, rng) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Fri, 02 Jan 2026 03:04:15 GMT"}, 10.0),
+        ({"retry-after": "Fri, 02 Jan 2026 03:04:15 -0000"}, 10.0),
+        ({"retry-after": "Fri, 02 Jan 2026 03:04:00 GMT"}, 0.0),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "x", "retry-after": "9"}, 9.0),
+    ],
+)
+def test_retry_after_is_understood_in_each_of_its_forms(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(httpx.Headers(headers), NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "again"),
+    [
+        (408, ModelTimeout, True),
+        (409, ModelServerFault, True),
+        (429, ModelRateLimited, True),
+        (500, ModelServerFault, True),
+        (503, ModelServerFault, True),
+        (529, ModelServerFault, True),
+        (401, ModelAuthRefused, False),
+        (403, ModelAuthRefused, False),
+        (400, ModelRequestRejected, False),
+        (404, ModelRequestRejected, False),
+        (422, ModelRequestRejected, False),
+        (307, ModelRequestRejected, False),
+    ],
+)
+def test_each_status_has_its_error_and_its_verdict(status: int, kind: type[ModelCallError], again: bool) -> None:
+    fault = fault_of_status(status, "said", 2.0)
+    assert type(fault.error) is kind
+    assert str(fault.error) == "said"
+    assert fault.again is again
+
+
+def test_a_spent_quota_is_not_waited_for() -> None:
+    assert not fault_of_status(429, "said", None, quota_spent=True).again

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from httpx_aiohttp import AiohttpTransport
+
+from tasks.models.transport import KEEPALIVE_S, never_sent, open_transport
+
+
+async def test_an_application_is_called_in_process_and_its_break_is_a_500() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/break":
+            raise RuntimeError("broken")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"in process"})
+
+    async with open_transport(app=app) as client:
+        assert (await client.get("http://any/")).text == "in process"
+        assert (await client.get("http://any/break")).status_code == 500
+
+
+async def test_there_is_a_connection_for_every_call_in_flight() -> None:
+    async with open_transport(concurrency=200, trust_env=False) as client:
+        transport = client._transport
+        assert isinstance(transport, AiohttpTransport)
+        assert transport.limits.max_connections is not None
+        assert transport.limits.max_connections >= 200
+        assert transport.limits.keepalive_expiry == KEEPALIVE_S
+
+
+async def test_the_environment_s_proxy_is_heeded_unless_told_otherwise(
+    server: Any, act: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.root.removesuffix("/v1"))
+    monkeypatch.setenv("NO_PROXY", "")
+    server.otherwise = lambda seen: act(body=b"by way of the proxy")
+    async with open_transport() as client:
+        assert (await client.get("http://far.invalid/x")).text == "by way of the proxy"
+    assert server.seen[0].path == "http://far.invalid/x"
+    async with open_transport(trust_env=False) as client:
+        assert client._mounts == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "unsent"),
+    [
+        (aiohttp.ServerDisconnectedError(), False),
+        (aiohttp.ClientOSError(), False),
+        (aiohttp.SocketTimeoutError(), False),
+        (aiohttp.ConnectionTimeoutError(), True),
+    ],
+)
+def test_the_cause_decides_whether_anything_was_sent(cause: Exception, unsent: bool) -> None:
+    error = httpx.ConnectTimeout("")
+    error.__cause__ = cause
+    assert never_sent(error) is unsent
+
+
+def test_without_a_cause_the_kind_of_error_decides() -> None:
+    assert never_sent(httpx.ConnectTimeout(""))
+    assert not never_sent(httpx.ReadError(""))
+    assert not never_sent(aiohttp.ClientPayloadError())
+
+
+async def test_a_refused_connection_is_known_as_never_sent(closed_port: int) -> None:
+    async with open_transport(trust_env=False) as client:
+        with pytest.raises(httpx.HTTPError) as caught:
+            await asyncio.wait_for(client.get(f"http://127.0.0.1:{closed_port}/"), 5)
+    assert never_sent(caught.value)

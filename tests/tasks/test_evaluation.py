@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.settings import GateSettings
+from stores.outcomes import Failed, Scored
+from tasks.evaluation import noise_floor, pair_results
+from tasks.gate import decide_gate, sign_test
+from tests.tasks.kit import group, record
+
+
+def outcome(reward):
+    return Failed("ModelTimeout", "late") if reward is None else Scored(reward, ())
+
+
+def arm(rewards, digest):
+    """Groups of one arm: rewards by item; None is a lost rollout."""
+    return [
+        group(
+            tuple(
+                record(index, group=f"{digest}/{name}", name=name, outcome=outcome(reward), prompt_digest=digest)
+                for index, reward in enumerate(values)
+            )
+        )
+        for name, values in rewards.items()
+    ]
+
+
+def evidence(champion, candidate, digests=("old", "new")):
+    return pair_results(arm(champion, digests[0]), arm(candidate, digests[1]))
+
+
+def items(count, values):
+    return {f"q{number}": values for number in range(count)}
+
+
+def decide(champion, candidate, **settings):
+    return decide_gate(evidence(champion, candidate), GateSettings(**settings))
+
+
+def test_pairs_are_means_of_scored_rollouts_alone():
+    paired = evidence({"a": [1.0, None], "b": [0.0, 1.0]}, {"a": [0.0, 1.0], "b": [1.0, 1.0]})
+    assert {pair.item_id: pair.difference for pair in paired.pairs} == {"a": -0.5, "b": 0.5}
+    assert (paired.lost, paired.lost_rollouts, paired.rollouts) == ((), 1, 8)
+
+
+def test_an_item_without_evidence_on_one_side_is_lost_never_a_zero():
+    paired = evidence({"a": [None, None], "b": [1.0], "c": [1.0]}, {"a": [1.0, 1.0], "b": [None], "c": [1.0]})
+    assert paired.lost == ("a", "b")
+    assert paired.differences == (0.0,)
+    assert paired.lost_share == pytest.approx(2 / 3)
+
+
+rewards = st.dictionaries(
+    st.sampled_from("abcdef"), st.lists(st.none() | st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=3)
+)
+
+
+@given(rewards, rewards, st.randoms(use_true_random=False))
+def test_pairing_does_not_depend_on_order_and_swapping_arms_flips_signs(champion, candidate, chance):
+    champion_groups, candidate_groups = arm(champion, "old"), arm(candidate, "new")
+    paired = pair_results(champion_groups, candidate_groups)
+    chance.shuffle(champion_groups)
+    assert pair_results(champion_groups, candidate_groups) == paired
+    swapped = pair_results(candidate_groups, champion_groups)
+    assert swapped.differences == tuple(-difference for difference in paired.differences)
+    assert swapped.lost == paired.lost
+    decide_gate(paired, GateSettings())
+
+
+def test_a_clear_gain_is_promoted():
+    decision = decide(items(30, [0.0, 1.0]), items(30, [1.0, 1.0]))
+    assert decision.decision == "promote"
+    assert decision.interval.low > 0
+    assert (decision.champion_mean, decision.candidate_mean) == (0.5, 1.0)
+
+
+def test_a_clear_loss_is_rejected():
+    decision = decide(items(30, [1.0, 1.0]), items(30, [0.0, 1.0]))
+    assert decision.decision == "reject"
+    assert decision.interval.high < 0
+
+
+def test_no_difference_is_undecided():
+    assert decide(items(30, [0.0, 1.0]), items(30, [1.0, 0.0])).decision == "undecided"
+
+
+def test_too_few_items_are_undecided():
+    assert decide(items(3, [0.0, 0.0]), items(3, [1.0, 1.0])).decision == "undecided"
+
+
+def test_identical_libraries_leave_nothing_to_compare():
+    paired = evidence(items(30, [1.0]), items(30, [1.0]), digests=("same", "same"))
+    decision = decide_gate(paired, GateSettings())
+    assert decision.decision == "undecided"
+    assert "nothing to compare" in decision.reasons[0]
+
+
+def test_too_much_lost_evidence_makes_the_gate_abstain():
+    champion = {**items(30, [0.0]), **{f"lost{number}": [None] for number in range(10)}}
+    candidate = {**items(30, [1.0]), **{f"lost{number}": [1.0] for number in range(10)}}
+    decision = decide(champion, candidate)
+    assert decision.decision == "undecided"
+    assert decision.lost_share == 0.25
+    assert decide(champion, candidate, max_lost_share=0.3).decision == "promote"
+
+
+def test_nothing_scored_is_undecided_and_has_no_numbers():
+    decision = decide({"a": [None]}, {"a": [None]})
+    assert decision.decision == "undecided"
+    assert (decision.interval, decision.champion_mean, decision.noise_floor) == (None, None, None)
+
+
+def test_rewards_on_another_scale_are_undecided():
+    decision = decide(items(30, [0.0]), items(30, [5.0]))
+    assert decision.decision == "undecided"
+    assert "outside 0" in decision.reasons[0]
+
+
+def test_regressions_beyond_the_limit_stop_a_promotion():
+    champion = {**{f"gain{n}": [0.0] for n in range(60)}, **{f"loss{n}": [1.0] for n in range(10)}}
+    candidate = {**{f"gain{n}": [1.0] for n in range(60)}, **{f"loss{n}": [0.0] for n in range(10)}}
+    decision = decide(champion, candidate)
+    assert decision.interval.low > 0
+    assert decision.decision == "undecided"
+    assert len(decision.regressions) == 10
+    assert len(decision.recoveries) == 60
+    assert decide(champion, candidate, max_regressions=0.2).decision == "promote"
+
+
+def test_regressions_that_luck_hardly_makes_are_rejected():
+    champion = {**{f"same{n}": [0.0, 1.0] for n in range(20)}, **{f"loss{n}": [1.0] for n in range(6)}}
+    candidate = {**{f"same{n}": [0.0, 1.0] for n in range(20)}, **{f"loss{n}": [0.0] for n in range(6)}}
+    decision = decide(champion, candidate)
+    assert decision.interval.high > 0
+    assert decision.decision == "reject"
+
+
+def test_a_partial_loss_is_no_regression():
+    decision = decide(items(5, [1.0, 1.0]), items(5, [1.0, 0.0]))
+    assert decision.regressions == ()
+
+
+@pytest.mark.parametrize(("worse", "better", "chance"), [(0, 0, 1.0), (5, 0, 1 / 32), (1, 1, 0.75), (0, 5, 1.0)])
+def test_the_sign_test_has_its_known_values(worse, better, chance):
+    assert sign_test(worse, better) == pytest.approx(chance)
+
+
+def test_the_noise_floor_is_the_error_of_two_identical_arms():
+    paired = evidence(items(4, [0.0, 1.0]), items(4, [1.0, 1.0]))
+    assert noise_floor(paired.pairs) == pytest.approx(math.sqrt(4 * 0.5 / 2) / 4)
+
+
+def test_single_attempts_tell_nothing_of_noise():
+    assert noise_floor(evidence(items(4, [1.0]), items(4, [1.0])).pairs) is None
+
+
+def test_identical_arms_are_hardly_ever_promoted():
+    chance = random.Random(5)
+    wrong = 0
+    for _ in range(200):
+        champion = {f"q{n}": [float(chance.random() < 0.5) for _ in range(2)] for n in range(40)}
+        candidate = {f"q{n}": [float(chance.random() < 0.5) for _ in range(2)] for n in range(40)}
+        wrong += decide(champion, candidate).decision == "promote"
+    assert wrong <= 8

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewarders.base import Abstained
+from rewarders.registry import build_rewarder
+from rewarders.scoring import WeightedRewarder
+from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
+from stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
+from tasks.group import classify, compare, run_group
+from tasks.shapes import Trajectory
+from tests.tasks.kit import ScriptedModel, item, reply, runtime, spec
+
+LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
+
+
+def attempts(*answers, learning=LESSON):
+    """A script: one answer per rollout of a group."""
+    return lambda _, key: answers[key.rollout] if key.role == "rollout" else learning
+
+
+async def grouped(script, tmp_path, size=2, **more):
+    model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+    specified = spec(size, **{name: more.pop(name) for name in ("reflect", "of", "arm", "epoch") if name in more})
+    return model, await run_group(specified, runtime(model, tmp_path, **more))
+
+
+async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
+    model, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
+    best, worst = result.rollouts
+    assert (best.outcome.reward, worst.outcome.reward) == (1.0, 0.0)
+    assert (best.relative_rank, worst.relative_rank) == (1.0, 0.0)
+    assert best.advantage == pytest.approx(1.0)
+    assert (result.signal, result.mean_reward, result.spread) == ("mixed", 0.5, 0.5)
+    assert [proposal.text for proposal in result.proposals] == ["Add the tens first."]
+    assert (result.learning_calls, result.learning_cost_usd) == (1, 0.001)
+    assert (best.rollout_id, best.index, best.group_id) == ("run/1/train/q1/0", 0, result.group_id)
+    assert best.summary.endswith("Answer: 7")
+    assert len(model.requests) == 3
+
+
+@pytest.mark.parametrize(("answer", "signal"), [("Answer: 7", "all_pass"), ("Answer: 8", "all_fail")])
+async def test_a_flat_group_teaches_nothing_and_costs_no_further_call(tmp_path, answer, signal):
+    model, result = await grouped(attempts(answer, answer), tmp_path)
+    assert result.signal == signal
+    assert result.proposals == ()
+    assert {rollout.relative_rank for rollout in result.rollouts} == {0.5}
+    assert [key.role for _, key in model.requests] == ["rollout", "rollout"]
+
+
+async def test_the_evaluation_sweep_never_reflects(tmp_path):
+    model, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, reflect=False)
+    assert result.signal == "mixed"
+    assert len(model.requests) == 2
+
+
+async def test_all_members_run_even_if_one_fails(tmp_path):
+    script = attempts(ModelServerFault("503"), "Answer: 7", "Answer: 8")
+    _, result = await grouped(script, tmp_path, size=3)
+    failed, *scored = result.rollouts
+    assert isinstance(failed.outcome, Failed)
+    assert (failed.advantage, failed.relative_rank, failed.finish_reason) == (None, None, "none")
+    assert [rollout.outcome.reward for rollout in scored] == [1.0, 0.0]
+    assert result.mean_reward == 0.5
+    assert result.signal == "mixed"
+
+
+@pytest.mark.parametrize("lost", [reply("Answer: 8", finish="length"), ModelServerFault("503"), reply("   ")])
+async def test_a_lost_attempt_makes_no_contrast_with_a_good_one(tmp_path, lost):
+    model, result = await grouped(attempts("Answer: 7", lost), tmp_path)
+    assert result.signal == "lost"
+    assert result.mean_reward == 1.0
+    assert not any(key.role == "reflect" for _, key in model.requests)
+
+
+async def test_a_group_without_any_score_has_no_mean(tmp_path):
+    _, result = await grouped(attempts("7", "8"), tmp_path, of=item(answer=""))
+    assert (result.signal, result.mean_reward, result.spread) == ("lost", None, None)
+    assert all(isinstance(rollout.outcome, Ungraded) for rollout in result.rollouts)
+
+
+async def test_a_refused_budget_is_carried_in_the_result(tmp_path):
+    model, result = await grouped(attempts("Answer: 7", "Answer: 8", BudgetRefused("max_calls 2")), tmp_path, size=3)
+    assert result.budget_refused == "max_calls 2"
+    assert isinstance(result.rollouts[2].outcome, Refused)
+    assert not any(key.role == "reflect" for _, key in model.requests)
+
+
+async def test_a_budget_refused_to_reflection_is_carried_too(tmp_path):
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8", learning=BudgetRefused("cap")), tmp_path)
+    assert result.budget_refused == "cap"
+    assert all(isinstance(rollout.outcome, Scored) for rollout in result.rollouts)
+
+
+@pytest.mark.parametrize("error", [ModelAuthRefused("401"), StoreError("disk full")])
+async def test_what_ends_the_run_is_carried_in_the_result(tmp_path, error):
+    _, result = await grouped(attempts("Answer: 7", error), tmp_path)
+    assert result.fatal == f"{type(error).__name__}: {error}"
+
+
+async def test_a_broken_reflection_costs_the_lessons_of_this_group_alone(tmp_path):
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8", learning=ModelServerFault("503")), tmp_path)
+    assert result.reflection_failure.error_type == "ModelServerFault"
+    assert [broken.call_key for broken in result.broken_calls] == [result.reflection_failure.call_key]
+    assert (result.fatal, result.budget_refused) == (None, None)
+
+
+async def test_a_rollout_that_hangs_fails_at_its_limit_and_names_its_call(tmp_path):
+    async def hang():
+        await asyncio.sleep(60)
+
+    made = runtime(lambda _, key: hang() if key.rollout else "Answer: 7", tmp_path, limits={"timeout_s": 0.05})
+    result = await run_group(spec(2), made)
+    hanging = result.rollouts[1].outcome
+    assert (hanging.error_type, hanging.call_key.split("/")[6]) == ("ModelTimeout", "rollout")
+
+
+@dataclass
+class Hanging:
+    rewarder_id: str = "hanging"
+
+    def score(self, context):
+        time.sleep(0.5)
+        return []
+
+
+@dataclass
+class Undecided:
+    rewarder_id: str = "undecided"
+
+    def score(self, context):
+        return [Abstained("undecided", "cannot tell") for _ in context.outputs]
+
+
+async def test_a_hanging_rewarder_voids_the_evidence_but_leaves_a_record(tmp_path):
+    gt = WeightedRewarder(build_rewarder("gt", {}))
+    _, result = await grouped(
+        attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(gt, WeightedRewarder(Hanging(), timeout_s=0.05))
+    )
+    assert "hanging" in result.rewarder_fault
+    assert all(isinstance(rollout.outcome, Ungraded) for rollout in result.rollouts)
+    assert all([score.rewarder_id for score in rollout.scores] == ["gt"] for rollout in result.rollouts)
+
+
+async def test_a_rewarder_that_cannot_tell_leaves_the_rollout_ungraded_with_its_reason(tmp_path):
+    _, result = await grouped(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(Undecided()),))
+    assert result.rollouts[0].outcome == Ungraded("rewarder", "undecided: cannot tell")
+
+
+async def test_rewarders_see_the_context_of_the_item(tmp_path):
+    seen = []
+
+    @dataclass
+    class Curious:
+        rewarder_id: str = "curious"
+
+        def score(self, context):
+            seen.append(context)
+            return [RewardScore("curious", 0.5, "ok") for _ in context.outputs]
+
+    await grouped(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(Curious()),))
+    assert (seen[0].fixture_path, seen[0].answer, [a.output for a in seen[0].outputs]) == (
+        "items.jsonl#q1",
+        "7",
+        ["7", "8"],
+    )
+
+
+async def test_a_result_is_small_whatever_the_rollouts_said(tmp_path):
+    _, result = await grouped(attempts("x" * 10**6 + " Answer: 7", "y" * 10**6 + " Answer: 8"), tmp_path)
+    assert all(len(rollout.output) <= 2_000 for rollout in result.rollouts)
+    assert result.rollouts[0].output.endswith("Answer: 7")
+    assert len(pickle.dumps(result)) < 20_000
+
+
+async def test_actors_in_flight_are_bounded(tmp_path):
+    running = peak = 0
+
+    class Counting:
+        async def attempt(self, attempt):
+            nonlocal running, peak
+            running += 1
+            peak = max(peak, running)
+            await asyncio.sleep(0.01)
+            running -= 1
+            return Trajectory("Answer: 7", ())
+
+    made = runtime(lambda *_: "7", tmp_path, actor=Counting())
+    await asyncio.gather(*(run_group(spec(4, of=item(f"q{number}")), made) for number in range(6)))
+    assert peak == 8
+
+
+async def test_a_replay_gives_the_same_group_without_a_model(tmp_path):
+    script = attempts("Answer: 7", "Answer: 8")
+    _, first = await grouped(script, tmp_path)
+    _, again = await grouped(script, tmp_path, replay=True)
+    assert again.proposals == first.proposals
+    assert [r.outcome for r in again.rollouts] == [r.outcome for r in first.rollouts]
+    assert [r.completion_tokens for r in again.rollouts] == [r.completion_tokens for r in first.rollouts]
+
+
+rewards = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=6)
+
+
+@given(rewards, st.floats(0, 1))
+def test_only_groups_that_differ_are_informative(values, min_spread):
+    standing = compare({f"r{index}": value for index, value in enumerate(values)}, min_spread)
+    if standing.signal == "mixed":
+        assert len(set(values)) > 1
+        assert standing.spread >= min_spread
+    if len(values) < 2:
+        assert standing.signal == "lost"
+        assert standing.ranks == {}
+    if len(values) >= 2 and len(set(values)) == 1:
+        assert standing.signal in {"all_pass", "all_fail", "flat"}
+        assert set(standing.ranks.values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("values", "spread", "limit", "signal"),
+    [
+        ([1.0, 1.0], 0.0, 0.0, "all_pass"),
+        ([0.0, 0.0], 0.0, 0.0, "all_fail"),
+        ([0.5, 0.5], 0.0, 0.0, "flat"),
+        ([0.5, 0.6], 0.05, 0.2, "flat"),
+        ([0.5, 0.6], 0.05, 0.05, "mixed"),
+        ([1.0], 0.0, 0.0, "lost"),
+    ],
+)
+def test_signals(values, spread, limit, signal):
+    assert classify(values, spread, limit) == signal

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import threading
+from dataclasses import replace
+
+import pytest
+
+from pipelines.items import Item
+from prompt_packs.inject import merge_experiences
+from prompt_packs.loader import load_prompt_pack
+from stores.canonical import sha256_hex
+from stores.errors import PackError
+from tasks.assembly import endpoint_for
+from tasks.context import RunContext
+from tasks.curation import CurationInput, curate_batch
+from tasks.group import run_group
+from tasks.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
+from tasks.models.simulated import generate_items
+from tasks.runtime import Runtime
+from tasks.shapes import GroupSpec, PackText
+from tests.tasks.kit import no_secret, settings
+
+
+def read_fixed_key(_):
+    return "sk-test-123456"
+
+
+def context(tmp_path, pack_id="arithmetic", replay=False, **sections):
+    return RunContext(
+        settings=settings(**sections),
+        run_dir=tmp_path,
+        run_id="run",
+        pack_id=pack_id,
+        packs_root=None,
+        read_secret=no_secret,
+        rollout_model="simulated",
+        learning_model="simulated",
+        replay=replay,
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = context(tmp_path)
+    yield made
+    close_runtime(made)
+
+
+def specs(count, size=2):
+    pack = load_prompt_pack("arithmetic")
+    text = merge_experiences(pack, ()).text
+    rendered = PackText(text, sha256_hex(text), "arithmetic", pack.manifest.stamp, ())
+    for raw in generate_items("arithmetic", count):
+        item = Item(id=raw["id"], prompt=raw["prompt"], answer=raw["answer"], source="arithmetic.jsonl:1")
+        yield GroupSpec(f"run/1/train/{item.id}", 1, "train", "train", 0, item, size, 0.7, rendered, reflect=True)
+
+
+def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
+    made = context(tmp_path)
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert made.simulated
+    assert b"sk-test" not in pickle.dumps(made)
+
+
+def test_the_key_is_read_in_the_process_that_uses_it(tmp_path):
+    made = replace(context(tmp_path), base_url="http://localhost:1/v1", read_secret=read_fixed_key)
+    assert not made.simulated
+    assert endpoint_for(made).api_key.reveal() == "sk-test-123456"
+    assert endpoint_for(context(tmp_path)).api_key is None
+
+
+def test_a_process_opens_one_runtime_per_run(run, tmp_path):
+    seen = [call_blocking(run, _identity) for _ in range(3)]
+    assert len({identity for identity, _ in seen}) == 1
+    assert {thread for _, thread in seen} == {"tfgrpo-runtime"}
+    assert runtime_for(run) is runtime_for(context(tmp_path))
+
+
+async def _identity(made: Runtime):
+    return id(made), threading.current_thread().name
+
+
+async def test_groups_on_any_loop_share_the_runtime(run):
+    first, second = await asyncio.gather(run_on_runtime(run, _identity), run_on_runtime(run, _identity))
+    assert first == second
+    other = await asyncio.to_thread(lambda: asyncio.run(run_on_runtime(run, _identity)))
+    assert other == first
+
+
+async def test_cancelling_the_caller_cancels_the_work(run):
+    cancelled = threading.Event()
+    started = threading.Event()
+
+    async def wait(_):
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    task = asyncio.create_task(run_on_runtime(run, wait))
+    await asyncio.to_thread(started.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(cancelled.wait, 10)
+
+
+def test_closing_cancels_what_still_runs_and_may_be_repeated(tmp_path):
+    made = context(tmp_path)
+    started = threading.Event()
+
+    async def wait(_):
+        started.set()
+        await asyncio.sleep(60)
+
+    future = runtime_for(made).submit(wait)
+    assert started.wait(10)
+    close_runtime(made)
+    close_runtime(made)
+    assert future.cancelled()
+    assert not any(thread.name == "tfgrpo-runtime" for thread in threading.enumerate())
+
+
+def test_a_host_that_was_never_used_closes(tmp_path):
+    RuntimeHost(context(tmp_path)).close()
+
+
+def test_what_opening_raises_every_caller_gets(tmp_path):
+    made = context(tmp_path, pack_id="no-such-pack")
+    try:
+        for _ in range(2):
+            with pytest.raises(PackError):
+                call_blocking(made, _identity)
+    finally:
+        close_runtime(made)
+
+
+def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path):
+    def learn(made):
+        async def batch(runtime):
+            groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(20)))
+            answers = {spec.item.id: spec.item.answer for spec in specs(20)}
+            return groups, await curate_batch(CurationInput(1, 0, tuple(groups), (), answers), runtime)
+
+        try:
+            return call_blocking(made, batch)
+        finally:
+            close_runtime(made)
+
+    groups, curated = learn(context(tmp_path))
+    replayed, again = learn(context(tmp_path, replay=True))
+    assert any(group.signal == "mixed" for group in groups)
+    assert curated.records
+    assert all(group.fatal is None for group in replayed)
+    clockless = [
+        [record.model_dump(exclude={"created_at"}) for record in result.records] for result in (curated, again)
+    ]
+    assert clockless[0] == clockless[1]
+    assert [group.proposals for group in groups] == [group.proposals for group in replayed]
+    keys = [json.loads(line)["key"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_budget_holds_inside_a_group(tmp_path):
+    made = context(tmp_path, budget={"max_calls": 5})
+
+    async def batch(runtime):
+        groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(6)))
+        return groups, runtime.ledger.totals()
+
+    try:
+        groups, totals = call_blocking(made, batch)
+    finally:
+        close_runtime(made)
+    assert totals.calls == 5
+    assert any(group.budget_refused for group in groups)
+    assert all(group.fatal is None for group in groups)
