@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from pipelines.plan import Plan
@@ -38,8 +38,9 @@ class EpochEnd:
     """Lessons in the library now."""
 
 
+EPOCH_FIELDS = tuple(field.name for field in fields(EpochEnd))
 EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative groups", "lessons in force")
-"""Headings for the fields of ``EpochEnd``, in their order."""
+"""Headings for ``EPOCH_FIELDS``."""
 
 
 class Observer(Protocol):

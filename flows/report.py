@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from flows.observer import EPOCH_COLUMNS
+from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
 from flows.report_charts import Curve, Intervals, curve, intervals
 from stores.atomic import read_lines, replace_text
 from stores.layout import RunPaths, TaskPaths
@@ -38,13 +38,13 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
             name: manifest[name] for name in ("run_id", "task_id", "status", "started_at", "simulated", "pack", "model")
         },
         "ended_at": manifest.get("ended_at"),
-        "message": manifest.get("message", ""),
+        "message": "" if manifest.get("gate") else manifest.get("message", ""),
         "gate": manifest.get("gate"),
         "comparison": _comparison(manifest.get("gate")),
         "facts": _facts(manifest),
         "curve": _training_curve(groups),
         "epoch_columns": EPOCH_COLUMNS,
-        "epochs": [[_cell(value) for value in row.values()] for row in tfgrpo["epochs"]],
+        "epochs": [[_cell(row[name]) for name in EPOCH_FIELDS] for row in tfgrpo["epochs"]],
         "lessons": _lessons(lessons, run),
         "tools": [_tool(row) for row in tfgrpo["per_tool_metrics"]],
         "flips": _flips(groups),

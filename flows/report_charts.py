@@ -94,9 +94,9 @@ def intervals(rows: Sequence[tuple[str, float, float, float]]) -> Intervals:
             across(low),
             across(high),
             across(at),
-            24 + 34 * place,
+            30 + 36 * place,
         )
         for place, (name, low, at, high) in enumerate(rows)
     )
     ticks = tuple((across(lowest + span * part / 4), f"{lowest + span * part / 4:.2f}") for part in range(5))
-    return Intervals(placed, across(0.0), 34 * len(rows) + 40, ticks)
+    return Intervals(placed, across(0.0), 36 * len(rows) + 44, ticks)

@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from prompt_packs.models import LoadedPack
-from prompt_packs.stamps import pack_stamp
 from stores.atomic import read_lines
 from stores.errors import StoreError
 from stores.layout import RunPaths, TaskPaths
 from stores.models import ExperienceRecord
 from stores.outcomes import OutcomeName
 from stores.prices import NANO
-from stores.signing import signature_holds
+from stores.signing import PackStamp, signature_holds
 from stores.words import MAX_CHARS, MAX_WORDS, count_words
 
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 _METRIC_STATUS = {"ok", "failed"}
 _NOT_OF_A_ROLLOUT = {"reflect", "curate", "shorten", "judge", "tool"}
-_STAMP = re.compile(r"[0-9a-f]{64}")
+_WHOLE_ATTEMPT = "agent"
+"""An agent of the user's own is journalled whole, however many calls it made."""
 _SHOWN = 3
 
 Json = dict[str, Any]
@@ -62,8 +60,8 @@ class GuardReport:
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
 
 
-def guard_run(run_dir: Path, pack: LoadedPack | None = None) -> GuardReport:
-    """Check a run that has ended its epochs. With ``pack``, the signatures of the run's lessons are recomputed too."""
+def guard_run(run_dir: Path) -> GuardReport:
+    """Check a run that has ended its epochs. Its manifest must hold all of its results by now."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
     manifest = _manifest(run.manifest)
     checks: tuple[tuple[str, Callable[[], Iterator[str]], str], ...] = (
@@ -75,7 +73,7 @@ def guard_run(run_dir: Path, pack: LoadedPack | None = None) -> GuardReport:
         ),
         (
             "lessons short and stamped",
-            lambda: _lesson_faults(task, run_dir.name, manifest, pack),
+            lambda: _lesson_faults(task, run_dir.name, manifest),
             "every lesson of the run",
         ),
         ("metrics once per group", lambda: _metric_faults(run), "one line per run, epoch and group"),
@@ -123,22 +121,22 @@ def _outcome_faults(run: RunPaths) -> Iterator[str]:
             yield f"{rollout} is {name} and has a reward"
 
 
-def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json, pack: LoadedPack | None) -> Iterator[str]:
+def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str]:
     learning = manifest["settings"]["tfgrpo"]
     words = min(MAX_WORDS, learning["experience_max_words"])
     chars = min(MAX_CHARS, learning["experience_max_chars"])
+    pack = manifest["pack"]
+    stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
     for row in _rows(task.experiences):
         if row["run_id"] != run_id:
             continue
         name, text = row["experience_id"][:12], row["summary32"]
         if count_words(text) > words or len(text) > chars:
             yield f"lesson {name} has {count_words(text)} words and {len(text)} characters"
-        if not _STAMP.fullmatch(row["stamp_signature"]):
+        elif not row["stamp_signature"]:
             yield f"lesson {name} is not stamped"
-        elif pack is not None:
-            record = ExperienceRecord.model_validate_json(json.dumps(row))
-            if not signature_holds(record, pack_stamp(pack)):
-                yield f"the stamp of lesson {name} does not hold"
+        elif not signature_holds(ExperienceRecord.model_validate_json(json.dumps(row)), stamp):
+            yield f"the stamp of lesson {name} does not hold for the pack of the run"
 
 
 def _metric_faults(run: RunPaths) -> Iterator[str]:
@@ -156,20 +154,25 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
 def _journal_faults(run: RunPaths) -> Iterator[str]:
     if run.root.parent.parent.parent.name == "replays":
         return  # a replay reads the journal of the run it repeats
-    answered = Counter(place for row in _rows(run.journal) if (place := _place_of(row["key"])) is not None)
+    answered: Counter[tuple[str, str, str, str]] = Counter()
+    whole = set()
+    for row in _rows(run.journal):
+        place, role = _place_of(row["key"])
+        if role == _WHOLE_ATTEMPT:
+            whole.add(place)
+        elif role not in _NOT_OF_A_ROLLOUT:
+            answered[place] += 1
     for row in _rows(run.rollouts):
         place = (str(row["epoch"]), row["arm"], row["item_id"], str(row["index"]))
-        if row["outcome"]["name"] == "scored" and answered[place] < row["calls"]:
+        if row["outcome"]["name"] == "scored" and place not in whole and answered[place] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[place]}"
 
 
-def _place_of(key: str) -> tuple[str, str, str, str] | None:
-    """(epoch, arm, item, rollout) of a journal key, None for calls of other roles. Item ids may hold slashes."""
+def _place_of(key: str) -> tuple[tuple[str, str, str, str], str]:
+    """(epoch, arm, item, rollout) and role of a journal key. Item ids may hold slashes and hashes."""
     left, rollout, _, role, _ = key.rpartition("#")[0].rsplit("/", 4)
-    if role in _NOT_OF_A_ROLLOUT:
-        return None
     epoch, arm, _, item = left.split("/", 3)
-    return epoch, arm, item, rollout
+    return (epoch, arm, item, rollout), role
 
 
 def _budget_faults(manifest: Json) -> Iterator[str]:

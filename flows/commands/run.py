@@ -7,7 +7,7 @@ import os
 
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
-from flows.observer import EPOCH_COLUMNS
+from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
 from flows.prepare import prepare
 from flows.request import RunRequest
 from flows.stops import RunSummary
@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 def _show(summary: RunSummary, console: Console) -> None:
     epochs = summary.details.get("epochs", [])
     if epochs:
-        console.table("", EPOCH_COLUMNS, [[_cell(value) for value in row.values()] for row in epochs])
+        console.table("", EPOCH_COLUMNS, [[_cell(row[name]) for name in EPOCH_FIELDS] for row in epochs])
     for label in ("spent", "store", "report", "resume with"):
         if summary.details.get(label):
             console.say(f"{label:>12}  {summary.details[label]}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Any, Protocol
 
 from pipelines.items import Item
@@ -147,7 +146,7 @@ class AttemptContext:
         result = await self.seams.recorder.once(
             key,
             {"tool": tool.spec.name, "arguments": arguments},
-            lambda: self._measured(tool, arguments),
+            lambda: self._observed(tool, arguments),
             encode=ToolResult.to_json,
             decode=ToolResult.from_json,
         )
@@ -184,13 +183,12 @@ class AttemptContext:
         self._frames.append(None)
         return len(self._frames) - 1
 
-    async def _measured(self, tool: Tool, arguments: str) -> ToolResult:
-        start = perf_counter()
+    async def _observed(self, tool: Tool, arguments: str) -> ToolResult:
         with self.seams.telemetry.tool_span(tool=tool.spec.name) as span:
             result = await self.seams.run_tool(tool, arguments)
             if not result.ok:
                 span.fail("tool_error")
-        return replace(result, latency_ms=(perf_counter() - start) * 1000.0)
+        return result
 
     def _event(self, tool: Tool, result: ToolResult) -> ToolMetricEvent:
         return ToolMetricEvent(

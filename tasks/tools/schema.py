@@ -9,6 +9,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -120,17 +121,17 @@ def _first_paragraph(function: Callable[..., Any]) -> str:
 
 
 async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
-    """Run a tool on raw JSON arguments. What goes wrong becomes the text that the model reads, never an exception."""
+    """Run a tool on raw JSON arguments. What goes wrong becomes the text that the model reads, never an exception.
+
+    The latency is that of the function itself; waiting for a thread is not in it.
+    """
     try:
         values = _validated(tool, arguments)
     except ValueError as error:
         return ToolResult(f"error: bad arguments: {error}", ok=False, cost_usd=0.0)
-    try:
-        value = await _run(tool.function, values, in_thread)
-        text = _as_text(value)
-    except Exception as error:  # noqa: BLE001 - a tool is the user's code; its error is for the model to read
-        return ToolResult(_cut(f"error: {type(error).__name__}: {error}"), ok=False, cost_usd=tool.cost_usd)
-    return ToolResult(_cut(text), ok=True, cost_usd=tool.cost_usd)
+    if inspect.iscoroutinefunction(tool.function):
+        return await _finish(tool, tool.function(**values), perf_counter())
+    return await in_thread(lambda: _call(tool, values))
 
 
 def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
@@ -148,13 +149,29 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
     return {name.removeprefix(_PREFIX): getattr(model, name) for name in tool.arguments.model_fields}
 
 
-async def _run(
-    function: Callable[..., Any], values: Mapping[str, Any], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
-) -> object:
-    if inspect.iscoroutinefunction(function):
-        return await function(**values)
-    value = await in_thread(lambda: function(**values))
-    return await value if inspect.isawaitable(value) else value
+def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult:
+    start = perf_counter()
+    try:
+        text, ok = _as_text(tool.function(**values)), True
+    except Exception as error:  # noqa: BLE001 - a tool is the user's code; its error is for the model to read
+        text, ok = _told(error), False
+    return _result(tool, text, start, ok=ok)
+
+
+async def _finish(tool: Tool, pending: Awaitable[object], start: float) -> ToolResult:
+    try:
+        text, ok = _as_text(await pending), True
+    except Exception as error:  # noqa: BLE001 - as above
+        text, ok = _told(error), False
+    return _result(tool, text, start, ok=ok)
+
+
+def _result(tool: Tool, text: str, start: float, *, ok: bool) -> ToolResult:
+    return ToolResult(_cut(text), ok=ok, cost_usd=tool.cost_usd, latency_ms=(perf_counter() - start) * 1000.0)
+
+
+def _told(error: Exception) -> str:
+    return f"error: {type(error).__name__}: {error}"
 
 
 def _as_text(value: object) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from stores.models import ExperienceRecord, Reward, ToolStat
 from stores.signing import PackStamp, sign_record, signature_holds, stamp_record
-from stores_kit import PACK, make_record
+from tests.stores.records import PACK, make_record
 
 CHANGED = {
     "experience_id": "exp-other",
@@ -41,7 +41,7 @@ def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
     fields = {"a": 1, "stamp_signature": "ignored", "created_at": "ignored"}
     assert sign_record(fields, PackStamp("p", "s", "t")) == (
         # printf '%s' '{"record":{"a":1},"stamp":"s","stamped_at":"t"}' | sha256sum
-        "KNOWN"
+        "2113823ba81637af0440fcf5bb4af7fc36aa429c7f954389909374cc488064b9"
     )
 
 

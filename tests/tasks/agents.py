@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
@@ -79,6 +80,14 @@ async def shout(json: str, _x: str = "!") -> dict[str, str]:
 
 def breaks(text: str) -> str:
     raise LookupError(f"no {text}")
+
+
+async def breaks_later(text: str) -> str:
+    raise LookupError(f"no {text}")
+
+
+def no_schema(value: Callable[[], int]) -> int:
+    return 1
 
 
 def untyped(value) -> str:

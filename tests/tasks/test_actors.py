@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +10,11 @@ from stores.errors import ModelServerFault, ReplayMiss, SettingsError
 from stores.outcomes import Failed, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
+from tasks.actors.recorded import failure_named
 from tasks.actors.registry import build_actor, check_actor
 from tasks.actors.tools import ToolActor
 from tasks.models.base import ToolCall
+from tasks.references import import_callable
 from tasks.rollout import run_rollout
 from tasks.tools.schema import tool_from_function
 from tests.tasks import agents
@@ -74,6 +77,58 @@ async def test_a_failed_call_is_named_by_its_journal_key(tmp_path):
     assert len(model.requests) == 1
 
 
+async def test_a_reply_without_usage_costs_the_unknown(tmp_path):
+    rollout = await attempt(ChatActor(), lambda *_: replace(reply("7"), usage=None, cost_usd=None), tmp_path)
+    assert (rollout.tally.calls, rollout.tally.completion_tokens, rollout.tally.cost_usd) == (1, 0, None)
+
+
+class Misbehaving:
+    def __init__(self, act):
+        self.act = act
+
+    async def attempt(self, attempt):
+        return self.act()
+
+
+def too_slow_by_itself():
+    raise TimeoutError("its own limit")
+
+
+@pytest.mark.parametrize(("act", "said"), [(too_slow_by_itself, "its own limit"), (lambda: None, "returned nothing")])
+async def test_an_actor_that_breaks_its_promise_fails_alone(tmp_path, act, said):
+    rollout = await attempt(Misbehaving(act), lambda *_: "7", tmp_path)
+    assert rollout.loss.error_type == "ActorError"
+    assert said in rollout.loss.reason
+
+
+async def test_a_recorded_failure_of_an_agent_is_raised_again_without_running_it(tmp_path):
+    made = runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.raises))
+    rollout = await run_rollout(spec(), 0, made)
+    made.journal.append_failure(rollout.loss.call_key, rollout.loss.error_type, rollout.loss.reason)
+    again = await run_rollout(
+        spec(), 0, runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.raises), replay=True)
+    )
+    assert again.loss == rollout.loss
+
+
+async def test_without_a_journal_work_is_simply_done(tmp_path):
+    made = replace(runtime(lambda *_: "7", tmp_path), journal=None, actor=CallableActor(agents.blocking))
+    assert (await run_rollout(spec(), 0, made)).output == "7"
+
+
+@pytest.mark.parametrize("name", ["ModelTimeout", "ActorError", "RepairExhausted", "NoSuchError", "annotations"])
+def test_recorded_failures_come_back_as_what_they_were(name):
+    error = failure_named(name, "why")
+    assert type(error).__name__ == (name if name in {"ModelTimeout", "ActorError"} else "ActorError")
+    assert str(error) == "why"
+
+
+def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
+    assert import_callable("tests.tasks.agents:instance.__call__")
+    with pytest.raises(ValueError, match="module:attr"):
+        import_callable("tests.tasks.agents")
+
+
 def tool_script(*turns):
     """One reply per turn, by key."""
     return lambda _, key: turns[key.turn]
@@ -96,6 +151,21 @@ async def test_parallel_tool_calls_are_all_answered_and_each_is_one_event(tmp_pa
         ("add", True, 0.002, 1)
     ] * 2
     assert [frame.kind for frame in rollout.frames] == ["model", "tool", "tool", "model"]
+
+
+async def test_a_user_may_answer_in_turns_of_its_own(tmp_path):
+    turns = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "second"},
+        {"role": "user", "content": "third"},
+    ]
+
+    async def agent(chat):
+        return await chat(turns)
+
+    model = ScriptedModel(lambda *_: "done")
+    await attempt(CallableActor(agent), model, tmp_path)
+    assert [message.role for message in model.requests[0][0].messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_errors_of_tools_and_bad_arguments_go_back_to_the_model(tmp_path):
