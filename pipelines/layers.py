@@ -26,6 +26,8 @@ from stores.errors import ConfigError, PipelineError, Problem, SettingsError
 __all__ = ["LeafOption", "Resolved", "describe", "leaf_options", "resolve_settings"]
 
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
+_NO_SETTINGS = ("TFGRPO_HOME",)
+"""Variables of ours that others read: the checkout a deployment runs in (``prefect.yaml``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,11 @@ class _Gathering:
 
     def unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
         """Refuse variables that look like ours and are not: a misspelt one would change nothing without a word."""
-        allowed = {*leaves_by_env(), str(merged["model.api_key_env"].value) if "model.api_key_env" in merged else ""}
+        allowed = {
+            *leaves_by_env(),
+            *_NO_SETTINGS,
+            str(merged["model.api_key_env"].value) if "model.api_key_env" in merged else "",
+        }
         ours = [name for name in leaves_by_env() if name.startswith(_OURS)]
         for name in sorted(env):
             if name.startswith(_OURS) and name not in allowed:

@@ -30,14 +30,9 @@ class PipelineFile:
     path: Path
     document: Mapping[str, Any]
 
-    @property
-    def label(self) -> str:
-        """What its problems and settings are attributed to."""
-        return label_of(self.path)
-
 
 def label_of(path: Path) -> str:
-    """``pipeline file <path>``."""
+    """What problems and settings of a pipeline file are attributed to."""
     return f"pipeline file {path}"
 
 

@@ -14,13 +14,14 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from stores.errors import CorruptFile, StoreError
+from stores.errors import CorruptFile
 from stores.ledger_state import Amount, Totals, Verdict
 from stores.locked_file import LockedFile
+from stores.two_slots import TwoSlots
 
 SCHEMA_VERSION = 1
 Judge: TypeAlias = Callable[[Totals, Amount], Verdict]
@@ -89,11 +90,14 @@ class _State:
 
 
 class SharedStore:
-    """The state of a ledger in a file beside a lock; written whole and put in place by a rename."""
+    """The state of a ledger in a file, with a lock file and one small owner file per process beside it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = LockedFile(path.with_name(path.name + ".lock"))
+        self._file = TwoSlots(path)
+        self._number = 0
+        self._known = _State(Totals(), {})
         with self._lock.locked():
             self._owner = _Owner(path)
             for other in path.parent.glob(f"{path.name}.*.owner"):
@@ -134,6 +138,7 @@ class SharedStore:
             if left is not None:
                 state.totals = state.totals.lost(left)
         self._owner.close()
+        self._file.close()
         self._lock.close()
 
     def _bury_the_dead(self, state: _State) -> bool:
@@ -147,37 +152,36 @@ class SharedStore:
     def _turn(self) -> Iterator[_State]:
         """The state, to be changed in place; written back when it did change."""
         with self._lock.locked():
-            state = self._load()
-            before = (state.totals, dict(state.flights))
+            self._catch_up()
+            state = _State(self._known.totals, dict(self._known.flights))
             yield state
-            if before != (state.totals, state.flights):
-                self._save(state)
+            if state != self._known:
+                self._file.write(self._number + 1, _encode(state))
+                self._number += 1
+                self._known = state
 
-    def _load(self) -> _State:
+    def _catch_up(self) -> None:
+        if self._file.unchanged_since(self._number):
+            return
+        number, text = self._file.read()
         try:
-            raw: Any = json.loads(self._path.read_bytes())
-            if raw["schema"] != SCHEMA_VERSION:
-                raise ValueError(f"schema {raw['schema']}")
-            return _State(
-                Totals.from_json(raw["totals"]),
-                {token: Amount(**amount) for token, amount in raw["in_flight"].items()},
-            )
-        except FileNotFoundError:
-            return _State(Totals(), {})
+            self._known = _decode(text) if number else _State(Totals(), {})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(f"{self._path}: is no ledger: {error}") from error
+        self._number = number
 
-    def _save(self, state: _State) -> None:
-        flights = {token: asdict(amount) for token, amount in state.flights.items()}
-        text = json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
-        scratch = self._path.with_name(self._path.name + ".tmp")
-        try:
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-            scratch.replace(self._path)
-        except OSError as error:
-            raise StoreError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+def _encode(state: _State) -> str:
+    flights = {token: astuple(amount) for token, amount in state.flights.items()}
+    return json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
+
+
+def _decode(text: str) -> _State:
+    raw: Any = json.loads(text)
+    if raw["schema"] != SCHEMA_VERSION:
+        raise ValueError(f"schema {raw['schema']}")
+    flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
+    return _State(Totals.from_json(raw["totals"]), flights)
 
 
 class _Owner:

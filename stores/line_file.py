@@ -26,6 +26,7 @@ from stores.locked_file import LockedFile
 
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
+_NOTE = 1 << 10
 
 
 class Line(NamedTuple):
@@ -186,7 +187,8 @@ def _write_note(path: Path, pending: _Pending, *, fsync: bool) -> None:
 def _read_note(path: Path) -> _Pending | None:
     """The batch that a dead writer had begun. A note that is itself incomplete was left before its batch was begun."""
     try:
-        return _Pending(**json.loads(_note_of(path).read_bytes()))
+        with _read_only(_note_of(path)) as fd:
+            return _Pending(**json.loads(os.read(fd, _NOTE)))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

@@ -12,16 +12,10 @@ from typing import Any, Generic
 from prompt_packs.models import TemplateRole
 from prompt_packs.templating import TEMPLATE_FIELDS, render_template
 from stores.canonical import canonical_json
-from stores.errors import (
-    BudgetRefused,
-    ModelAuthRefused,
-    ModelCallError,
-    RepairExhausted,
-    ReplayMiss,
-    StoreError,
-)
+from stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from stores.journal import CallKey
 from stores.seeds import derive_seed
+from tasks.actors.base import FATAL
 from tasks.actors.recorded import model_key
 from tasks.answers import AnswerT, read_answer
 from tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
@@ -88,7 +82,7 @@ async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> An
         return await _ask(question, runtime, spend, asked)
     except BudgetRefused as error:
         spend.budget_refused = str(error)
-    except (ModelAuthRefused, ReplayMiss, StoreError) as error:
+    except FATAL as error:
         spend.fatal = f"{type(error).__name__}: {error}"
     except ModelCallError as error:
         spend.failure = ReflectionFailure(type(error).__name__, str(error), asked[-1])

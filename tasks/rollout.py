@@ -9,24 +9,15 @@ import asyncio
 from dataclasses import dataclass
 from time import perf_counter
 
-from stores.errors import (
-    BudgetRefused,
-    ModelAuthRefused,
-    ModelTimeout,
-    ReplayMiss,
-    StoreError,
-    TfgrpoError,
-)
+from stores.errors import BudgetRefused, ModelTimeout, TfgrpoError
 from stores.outcomes import Failed, Refused, Ungraded
-from tasks.actors.base import AttemptContext, CallOptions, Seams, Tally
+from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tasks.actors.recorded import Recorder
 from tasks.observing import observe_rollout_end
 from tasks.runtime import Runtime
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tasks.tools.schema import run_tool
 
-_FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
-"""Failures after which no further call of the run can succeed."""
 _CUT_OFF = ("length", "content_filter")
 
 
@@ -88,6 +79,8 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
             trajectory = await _within_limit(attempt, runtime)
         except Exception as raised:  # noqa: BLE001 - every failure becomes a typed outcome, also of a user's agent
             error = raised
+        finally:
+            attempt.end()
         latency = perf_counter() - start
     return FinishedRollout(
         rollout_id=rollout_id_of(spec, index),
@@ -99,7 +92,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         tools=attempt.tool_events,
         tally=attempt.tally,
         latency_s=latency,
-        fatal=f"{type(error).__name__}: {error}" if isinstance(error, _FATAL) else None,
+        fatal=f"{type(error).__name__}: {error}" if isinstance(error, FATAL) else None,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pipelines.items import Item
+from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
 from stores.journal import CallKey
 from stores.seeds import derive_seed
 from stores.telemetry import Telemetry
@@ -19,6 +20,9 @@ from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSp
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tasks.tool_metrics import add_costs, estimated_tokens
 from tasks.tools.schema import Tool, ToolResult
+
+FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
+"""Failures after which no further call of the run can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,9 @@ class AttemptContext:
         self.temperature = spec.temperature
         self.tally = Tally()
         self.seams = seams
+        self.stopped_by: TfgrpoError | None = None
+        """What an agent may not catch and go on from: the run is ending."""
+        self._over = False
         self._spec = spec
         self._index = index
         self._options = options
@@ -110,12 +117,17 @@ class AttemptContext:
         parts = (self.item.system_prompt, self.item.prompt)
         return "\n\n".join(part for part in parts if part)
 
+    def end(self) -> None:
+        """Nothing may be asked any more. A blocking agent that was given up on would go on spending otherwise."""
+        self._over = True
+
     def opening(self) -> tuple[Message, ...]:
         """First two messages of every conversation: the stable text first, the item last."""
         return (Message("system", self.system), Message("user", self.user_text))
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
-        """Ask the model. Raises what ``ChatModel.complete`` raises."""
+        """Ask the model. Raises what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
+        self._refuse_when_over()
         turn, slot = self._turns, self._slot()
         self._turns += 1
         request = ChatRequest(
@@ -128,8 +140,12 @@ class AttemptContext:
             logprobs=self._options.logprobs,
         )
         key = self.key("rollout", turn)
-        with self.seams.recorder.pending(model_key(key, request)):
-            reply = await self.seams.model.complete(request, key)
+        try:
+            with self.seams.recorder.pending(model_key(key, request)):
+                reply = await self.seams.model.complete(request, key)
+        except (*FATAL, BudgetRefused) as error:
+            self.stopped_by = error
+            raise
         self.tally.add(reply)
         self._frames[slot] = _model_frame(reply)
         return reply
@@ -139,6 +155,7 @@ class AttemptContext:
 
         Mistakes of the model and errors of the tool come back as a result whose ``ok`` is false.
         """
+        self._refuse_when_over()
         number, slot = self._tool_calls, self._slot()
         self._tool_calls += 1
         self._events.append(None)
@@ -178,6 +195,10 @@ class AttemptContext:
         """The same for champion and candidate, so that their difference is not one of luck."""
         spec = self._spec
         return derive_seed(self._options.run_seed, "rollout", spec.epoch, spec.phase, spec.item.id, self._index, *turn)
+
+    def _refuse_when_over(self) -> None:
+        if self._over:
+            raise ActorError("the attempt is over")
 
     def _slot(self) -> int:
         self._frames.append(None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from stores.canonical import sha256_hex
@@ -20,6 +20,7 @@ from stores.errors import ActorError, TfgrpoError
 from tasks.actors.base import AttemptContext, Tally
 from tasks.models.base import Message, Role
 from tasks.shapes import Frame, ToolMetricEvent, Trajectory
+from tasks.transcripts import storable
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
@@ -87,9 +88,13 @@ class CallableActor:
         try:
             value = await self._call(attempt)
         except TfgrpoError:
+            if attempt.stopped_by is not None:
+                raise attempt.stopped_by from None
             raise
         except Exception as error:
-            raise ActorError(f"{type(error).__name__}: {error}") from error
+            raise (attempt.stopped_by or ActorError(f"{type(error).__name__}: {error}")) from error
+        if attempt.stopped_by is not None:
+            raise attempt.stopped_by
         trajectory = _trajectory(value, attempt)
         tally = attempt.tally if attempt.frames else Tally.of_frames(trajectory.frames)
         return _Finished(trajectory, attempt.tool_events, tally)
@@ -164,7 +169,8 @@ def _role(text: str) -> Role:
 
 def _trajectory(value: object, attempt: AttemptContext) -> Trajectory:
     if isinstance(value, Trajectory):
-        return value if value.frames else Trajectory(value.output, attempt.frames, value.finish_reason)
+        frames = tuple(replace(frame, text=storable(frame.text)) for frame in value.frames)
+        return Trajectory(storable(value.output), frames or attempt.frames, value.finish_reason)
     if isinstance(value, str):
-        return Trajectory(value, attempt.frames)
+        return Trajectory(storable(value), attempt.frames)
     raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")

@@ -57,9 +57,9 @@ class Recorder:
 
         Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
         """
-        key_text = key.text(sha256_hex(canonical_json(request))[:16])
+        key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
         with self.pending(key_text):
-            entry = self._journal.get(key_text) if self._journal else None
+            entry = self._journal.get(key_text) if self._journal is not None else None
             if entry is not None:
                 return decode(reply_of(entry))
             if self._replay:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from stores.words import clean_text
 from tasks.models.base import ToolSpec
+from tasks.transcripts import shorten_middle, storable
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"
@@ -131,7 +132,8 @@ async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[],
         return ToolResult(f"error: bad arguments: {error}", ok=False, cost_usd=0.0)
     if inspect.iscoroutinefunction(tool.function):
         return await _finish(tool, tool.function(**values), perf_counter())
-    return await in_thread(lambda: _call(tool, values))
+    result: ToolResult = await in_thread(lambda: _call(tool, values))
+    return result
 
 
 def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
@@ -184,8 +186,5 @@ def _as_text(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    """Keep head and tail of an oversized result, with a mark between them that says so."""
-    if len(text) <= _MAX_TEXT:
-        return text
-    half = _MAX_TEXT // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+    """Fit for a message and for the journal: of an oversized result, head and tail."""
+    return shorten_middle(storable(text), _MAX_TEXT)

@@ -74,13 +74,16 @@ def write_file(tmp_path: Path, document: Any, name: str = "mine.yaml") -> Path:
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    for name in reversed(key.split(".")):
-        value = {name: value}
-    return value
+    *sections, leaf = key.split(".")
+    tree: dict[str, Any] = {leaf: value}
+    for name in reversed(sections):
+        tree = {name: tree}
+    return tree
 
 
 def same(settings: Settings, leaf: LeafOption, value: Any) -> bool:
-    return value_at(settings, leaf.key) == value_at(Settings.model_validate(nested(leaf.key, value)), leaf.key)
+    expected = Settings.model_validate(nested(leaf.key, value))
+    return bool(value_at(settings, leaf.key) == value_at(expected, leaf.key))
 
 
 def refusal(**layers: Any) -> ConfigError:
@@ -308,6 +311,10 @@ def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str,
 def test_the_variable_that_holds_the_key_may_be_called_like_ours() -> None:
     resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
     assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
+
+
+def test_the_variable_that_deployments_read_is_none_of_ours() -> None:
+    assert set(resolve_settings(cli={}, env={"TFGRPO_HOME": "/srv/tfgrpo"}).sources.values()) == {"default"}
 
 
 def test_an_empty_variable_of_other_programs_counts_as_unset() -> None:

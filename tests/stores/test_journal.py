@@ -331,3 +331,11 @@ def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> Non
     assert file.size() == 3
     file.close()
     file.close()
+
+
+def test_a_file_under_a_lock_can_be_forced_to_the_disk(tmp_path: Path) -> None:
+    file = LockedFile(tmp_path / "file")
+    with file.locked():
+        file.append(b"x")
+        file.sync()
+    file.close()

@@ -23,6 +23,7 @@ from stores.errors import BudgetRefused, CorruptFile, StoreError
 from stores.ledger import Budget, Ledger, Totals
 from stores.ledger_shared import SharedStore
 from stores.ledger_state import Amount
+from stores.two_slots import TwoSlots
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -360,8 +361,7 @@ def test_owner_files_of_the_dead_are_swept_and_those_of_the_living_kept(tmp_path
 
 def test_a_flight_whose_owner_file_is_gone_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    flight = {"calls": 1, "tokens": 9, "nano_usd": 4, "unpriced": 0}
-    path.write_text(json.dumps({"schema": 1, "totals": {}, "in_flight": {"1-gone": flight}}))
+    TwoSlots(path).write(1, json.dumps({"schema": 1, "totals": {}, "in_flight": {"1-gone": [1, 9, 4, 0]}}))
     ledger = Ledger(Budget(), shared=path)
     assert ledger.totals() == Totals(calls=1, at_risk_tokens=9, at_risk_nano=4, lost_calls=1)
     ledger.close()
@@ -391,11 +391,11 @@ def test_a_forked_child_is_an_owner_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"schema": 2}', '{"schema": 1, "totals": {}, "in_flight": {"x": {"y": 1}}}']
+    "text", ["", "[]", "{", '{"schema": 2}', '{"schema": 1, "totals": {}, "in_flight": {"x": ["y"]}}']
 )
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "ledger.json"
-    path.write_text(text)
+    TwoSlots(path).write(1, text)
     ledger = Ledger(Budget(), shared=path)
     with pytest.raises(CorruptFile, match="is no ledger"):
         ledger.totals()
@@ -408,7 +408,7 @@ def test_the_shared_file_is_private_and_a_disk_that_refuses_is_an_error(
     ledger = Ledger(Budget(), shared=path)
     ledger.restore(Totals(calls=1))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    monkeypatch.setattr(Path, "replace", _no_space)
+    monkeypatch.setattr(os, "pwrite", _no_space)
     with pytest.raises(StoreError, match="No space left"):
         ledger.restore(Totals(calls=2))
     monkeypatch.undo()
@@ -416,7 +416,7 @@ def test_the_shared_file_is_private_and_a_disk_that_refuses_is_an_error(
     ledger.close()
 
 
-def _no_space(self: Path, target: Path) -> Path:
+def _no_space(descriptor: int, data: bytes, offset: int) -> int:
     raise OSError(28, "No space left on device")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -47,6 +48,29 @@ def demands_more(prompt, database):
     return prompt
 
 
+async def swallows_errors(chat):
+    try:
+        return await chat("hi")
+    except Exception:  # noqa: BLE001
+        return "never mind"
+
+
+async def wraps_errors(chat):
+    try:
+        return await chat("hi")
+    except Exception as error:
+        raise ValueError("wrapped") from error
+
+
+def goes_on_after_the_end(chat):
+    time.sleep(0.3)
+    try:
+        return chat("still there?")
+    except Exception as error:
+        CALLS.append(str(error))
+        raise
+
+
 async def brings_its_own_system_text(chat):
     return await chat([{"role": "system", "content": "mine"}, {"role": "user", "content": "hi"}])
 
@@ -88,6 +112,14 @@ async def breaks_later(text: str) -> str:
 
 def no_schema(value: Callable[[], int]) -> int:
     return 1
+
+
+def echo(text: str) -> str:
+    return text
+
+
+def says_half_a_pair(prompt):
+    return "half \ud83d"
 
 
 def untyped(value) -> str:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
 from pipelines.settings import ActorSettings
-from stores.errors import ModelServerFault, ReplayMiss, SettingsError
-from stores.outcomes import Failed, Ungraded
+from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, ReplayMiss, SettingsError
+from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
 from tasks.actors.recorded import failure_named
@@ -234,6 +235,25 @@ async def test_a_finished_agent_is_not_started_again(tmp_path):
     assert [entry["key"].split("/")[6] for entry in entries] == ["rollout", "agent"]
 
 
+async def test_a_replay_does_not_start_an_agent_that_was_never_recorded(tmp_path):
+    made = runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.blocking), replay=True)
+    rollout = await run_rollout(spec(), 0, made)
+    assert rollout.fatal.startswith("ReplayMiss: the journal holds no agent call")
+    assert agents.CALLS == []
+
+
+async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
+    odd = "half a pair \ud83d"
+    script = tool_script(calling(("echo", json.dumps({"text": odd})), ("echo", odd)), f"Answer: 2 {odd}")
+    actor = ToolActor([tool_from_function(agents.echo)], max_turns=2)
+    rollout = await attempt(actor, script, tmp_path)
+    again = await attempt(actor, script, tmp_path)
+    assert rollout.loss is None
+    assert rollout.frames[1:3] == again.frames[1:3]
+    agent = await attempt(CallableActor(agents.says_half_a_pair), lambda *_: "", tmp_path)
+    assert agent.loss is None
+
+
 async def test_an_agent_may_return_a_trajectory_of_its_own(tmp_path):
     rollout = await attempt(CallableActor(agents.returns_a_trajectory), lambda *_: "", tmp_path)
     assert rollout.output == "7"
@@ -247,6 +267,34 @@ async def test_what_an_agent_does_wrong_is_a_failure_of_one_rollout(tmp_path, na
     assert rollout.loss.error_type == "ActorError"
     assert rollout.loss.call_key is not None
     assert rollout.fatal is None
+
+
+@pytest.mark.parametrize("name", ["swallows_errors", "wraps_errors", "brings_its_own_system_text"])
+async def test_an_agent_cannot_hide_that_the_run_is_ending(tmp_path, name):
+    actor = CallableActor(getattr(agents, name))
+    refused = await attempt(actor, lambda *_: BudgetRefused("max_calls 0"), tmp_path / "a")
+    assert refused.loss == Refused("max_calls 0")
+    fatal = await attempt(actor, lambda *_: ModelAuthRefused("401"), tmp_path / "b")
+    assert fatal.fatal == "ModelAuthRefused: 401"
+    assert not any("/agent/" in line for line in (tmp_path / "a" / "journal.jsonl").read_text().splitlines())
+
+
+async def test_an_agent_may_deal_with_a_failed_call(tmp_path):
+    rollout = await attempt(CallableActor(agents.swallows_errors), lambda *_: ModelServerFault("503"), tmp_path)
+    assert (rollout.output, rollout.loss) == ("never mind", None)
+
+
+async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):
+    model = ScriptedModel(lambda *_: "7")
+    made = runtime(model, tmp_path, actor=CallableActor(agents.goes_on_after_the_end), limits={"timeout_s": 0.05})
+    rollout = await run_rollout(spec(), 0, made)
+    assert rollout.loss.error_type == "ModelTimeout"
+    for _ in range(100):
+        if agents.CALLS:
+            break
+        await asyncio.sleep(0.02)
+    assert agents.CALLS == ["the attempt is over"]
+    assert model.requests == []
 
 
 async def test_a_failed_call_inside_an_agent_keeps_its_type(tmp_path):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -195,6 +195,23 @@ async def test_actors_in_flight_are_bounded(tmp_path):
     made = runtime(lambda *_: "7", tmp_path, actor=Counting())
     await asyncio.gather(*(run_group(spec(4, of=item(f"q{number}")), made) for number in range(6)))
     assert peak == 8
+
+
+async def test_each_group_is_sampled_at_its_own_temperature(tmp_path):
+    model = ScriptedModel(lambda *_: "Answer: 7")
+    made = runtime(model, tmp_path)
+    training = spec(2, reflect=False)
+    await run_group(training, made)
+    await run_group(replace(training, temperature=0.3, arm="champion", phase="eval"), made)
+    assert [request.temperature for request, _ in model.requests] == [0.7, 0.7, 0.3, 0.3]
+
+
+async def test_another_library_is_another_call_even_under_the_same_key(tmp_path):
+    model = ScriptedModel(lambda *_: "Answer: 7")
+    made = runtime(model, tmp_path)
+    for system in ("Be careful.", "Be careful.\n\n<lessons>", "Be careful."):
+        await run_group(spec(2, system=system, reflect=False), made)
+    assert len(model.requests) == 4
 
 
 async def test_a_replay_gives_the_same_group_without_a_model(tmp_path):

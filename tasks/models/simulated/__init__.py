@@ -5,4 +5,13 @@ from tasks.models.simulated.options import SimulatedOptions
 from tasks.models.simulated.serve import run_server, running_server, serve
 from tasks.models.simulated.worlds import SHIPPED, data_file, generate_items
 
-__all__ = ["SHIPPED", "SimulatedOptions", "data_file", "generate_items", "run_server", "running_server", "serve", "simulated_app"]
+__all__ = [
+    "SHIPPED",
+    "SimulatedOptions",
+    "data_file",
+    "generate_items",
+    "run_server",
+    "running_server",
+    "serve",
+    "simulated_app",
+]

@@ -17,7 +17,9 @@ _ORDERS = frozenset(
     {"add", "apply", "ask", "check", "convert", "deduct", "divide", "fetch", "get", "give", "go", "keep", "multiply"}
     | {"query", "subtract", "take", "treat", "use"}
 )
-_ALONE = frozenset({"they", "it", "them", "what", "each", "every", "all", "any", "both", "so", "whether", "when", "then"})
+_ALONE = frozenset(
+    {"they", "it", "them", "what", "each", "every", "all", "any", "both", "so", "whether", "when", "then"}
+)
 _SMALL = _ARTICLES | _OWNERS | _PREPOSITIONS | _CONJUNCTIONS | _VERBS
 _NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | frozenset(
     {"is", "are", "must", "of", "to", "at", "by", "from", "with", "into", "than", "as", "before", "after"}
@@ -36,7 +38,7 @@ _MUST_NOT_FOLLOW = {
 }
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _PLURAL = re.compile(r"\w{2,}[^\Wsiu]s")
-_SOUNDS_LIKE_CONSONANT = re.compile(r"(?:one|once|eu|u[bfgknrst][aeiou])\w*")
+_SOUNDS_LIKE_CONSONANT = re.compile(r"(?:one|once|eu|u[bfgknrst][aeiou])[\w-]*")
 
 
 def _sentences(text: str) -> list[list[str]]:

@@ -34,10 +34,10 @@ class _Protocol(H11Protocol):
         app = self.app
 
         def abort() -> None:
-            connection = transport.get_extra_info("socket")
-            if connection is not None:
+            if not transport.is_closing():
+                connection = transport.get_extra_info("socket")
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
-            transport.abort()
+                transport.abort()
 
         async def with_abort(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             cast("dict[str, Any]", scope).setdefault("extensions", {})[ABORT] = abort
@@ -70,7 +70,8 @@ class _Server(uvicorn.Server):
 
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio switches Nagle's delay off only on sockets whose protocol is given; each answer would wait 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))

@@ -33,7 +33,12 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
 
 
 def success(
-    world: World, items: Sequence[dict[str, Any]], system: str = "", temperature: float = 0.3, seed: int = 0, tries: int = 3
+    world: World,
+    items: Sequence[dict[str, Any]],
+    system: str = "",
+    temperature: float = 0.3,
+    seed: int = 0,
+    tries: int = 3,
 ) -> float:
     """Share of attempts with the right answer."""
     right = sum(

@@ -78,12 +78,35 @@ def test_shuffled_words_say_almost_nothing(plain):
                 text = text.lower().translate(str.maketrans("", "", ",.;:")) if plain else text
                 tried += 1
                 heard += bool(world.lexicon.stances(lesson.polarity, text))
-    assert heard / tried < (0.15 if plain else 0.03)
+    assert heard / tried < (0.2 if plain else 0.02)
 
 
-@pytest.mark.parametrize("text", ["", "...", "the of price", "sum the subtract. refunds From", "take it to", "and subtract it,"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "...",
+        "the of price",
+        "sum the subtract. refunds From",
+        "take it to",
+        "and subtract it",
+        "subtract it,",
+        "pay a owner",
+        "pay an person",
+        "count a posts",
+        "check every posts",
+        "the add of it",
+    ],
+)
 def test_what_is_no_language_is_not_read(text):
     assert not reads_as_language(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["an hour", "a unit", "a one-off", "a euro", "an honest mistake", "every bus", "a bonus"]
+)
+def test_articles_before_ordinary_words_are_fine(text):
+    assert reads_as_language(f"Count {text}.")
 
 
 @given(st.text(max_size=60), st.sampled_from(["do", "avoid"]))
@@ -100,7 +123,11 @@ def test_only_lines_of_the_lessons_block_are_advice():
 
 
 def test_contradicting_lessons_weigh_against_each_other():
-    lessons = [Advice("do", "Subtract every refund."), Advice("do", "Add every refund."), Advice("do", "Deduct each refund.")]
+    lessons = [
+        Advice("do", "Subtract every refund."),
+        Advice("do", "Add every refund."),
+        Advice("do", "Deduct each refund."),
+    ]
     assert ARITHMETIC.advice(with_lessons(lessons)) == {"refund_sign": pytest.approx(1 / 3)}
 
 
