@@ -1,13 +1,20 @@
-"""Which library is in force? The one that was promoted last; before any promotion, the empty one."""
+"""Which library is in force, and which of its lessons does an actor get? Read from the store and the promotions."""
 
 from __future__ import annotations
 
-from stores.experience_store import ExperienceStore
+from stores.experience_store import ExperienceStore, value_order
 from stores.layout import TaskPaths
 from stores.library import Library
+from stores.models import ExperienceRecord
 from stores.promotions import champion_ids
 
 
 def champion_library(store: ExperienceStore, paths: TaskPaths) -> Library:
-    """The promoted library of a task, rebuilt from the store's records."""
+    """The library that was promoted last, rebuilt from the store's records; before any promotion, the empty one."""
     return Library.of_ids(store.records(), champion_ids(paths.promotions))
+
+
+def most_valuable(library: Library, slots: int) -> list[ExperienceRecord]:
+    """As many lessons as a pack has slots, in the library's own order: a text that changes little stays cached."""
+    best = {entry.experience_id for entry in sorted(library.entries, key=value_order)[:slots]}
+    return [entry for entry in library.entries if entry.experience_id in best]

@@ -6,13 +6,14 @@ Command modules are imported when they are called: Prefect alone takes most of a
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from flows.console import Console
+from flows.parsing import Parser, parse
 from flows.quiet import quiet_prefect
 from stores.errors import ConfigError, TfgrpoError
 
@@ -26,40 +27,61 @@ COMMANDS = {
     "report": "write a run's report again from its files",
     "serve-simulated": "serve the SIMULATED model over HTTP",
 }
+_STOPPED = 3
 
 
-def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser of the ``tfgrpo`` command with the sub-commands named."""
-    parser = argparse.ArgumentParser(
-        prog="tfgrpo", description="A learning loop for LLM agents that changes no weights."
-    )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in commands:
-        module = importlib.import_module(f"flows.commands.{name.replace('-', '_')}")
-        subparser = subparsers.add_parser(name, help=COMMANDS[name], description=COMMANDS[name], allow_abbrev=False)
+def build_parser(command: str | None = None) -> Parser:
+    """The parser of ``tfgrpo``; only the named command gets its arguments, because only its module is imported."""
+    parser = Parser(prog="tfgrpo", description="A learning loop for LLM agents that changes no weights.")
+    parser.epilog = "`tfgrpo COMMAND --help` lists the options of a command."
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    for name, says in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=says, description=says, allow_abbrev=False)
         subparser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        module.add(subparser)
-        subparser.set_defaults(execute=module.execute)
+        if name == command:
+            module = importlib.import_module(f"flows.commands.{name.replace('-', '_')}")
+            module.add(subparser)
+            subparser.set_defaults(execute=module.execute)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code."""
     quiet_prefect(os.environ)
+    _find_modules_where_the_user_is()
+    # What the floors log about bad input is said by the console; without a handler Python would say it again.
+    logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
-    wanted = [name for name in arguments[:1] if name in COMMANDS]
-    options = build_parser(wanted or tuple(COMMANDS)).parse_args(arguments)
-    console = Console(as_json=options.json)
+    console = Console(as_json="--json" in arguments)
     try:
+        command = next((name for name in arguments[:1] if name in COMMANDS), None)
+        options = parse(build_parser(command), arguments)
         code: int = options.execute(options, console)
     except ConfigError as error:
         console.problems(error)
         code = 2
-    except TfgrpoError as error:
-        console.say(f"tfgrpo: {type(error).__name__}: {error}", style="bold red")
-        code = 1
     except BrokenPipeError:
         # The reader of our stdout went away (`| head`); point stdout elsewhere so that the exit stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except (TfgrpoError, OSError) as error:
+        console.failure(f"{type(error).__name__}: {error}")
+        code = 1
+    except KeyboardInterrupt:
+        console.failure("interrupted", status="stopped")
+        code = _STOPPED
     return code
+
+
+def _find_modules_where_the_user_is() -> None:
+    """Let ``module:attr`` name a file of the working directory, as it does under ``python -m``.
+
+    Last on the path, so that a directory of the user's called like one of ours does not hide ours.
+    """
+    here = os.getcwd()  # noqa: PTH109 - the text is what stands on the path
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from rich import box
 from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
 
 from stores.errors import ConfigError
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Text that cannot steer a terminal: control and direction characters become replacement characters."""
+    return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class Console:
@@ -24,27 +34,53 @@ class Console:
         self._stdout = stdout or RichConsole(file=sys.stdout, highlight=False, soft_wrap=True)
         self.people = stderr or RichConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
-    def result(self, value: Any) -> None:
-        """Print the command's result as JSON on stdout."""
-        self._stdout.out(json.dumps(value, ensure_ascii=False, indent=None, default=str, allow_nan=False))
+    def result(self, value: dict[str, Any]) -> None:
+        """Print the command's result as one JSON object on stdout."""
+        self._stdout.out(json.dumps(value, ensure_ascii=True, default=str, allow_nan=False), highlight=False)
 
     def text(self, text: str) -> None:
         """Print the command's result as plain text on stdout."""
-        self._stdout.out(text)
+        self._stdout.out(visible(text), highlight=False)
 
     def say(self, text: str, *, style: str = "") -> None:
         """Say a line to a person. Never interpreted as markup: it may hold a model's words."""
-        self.people.print(Text(text, style=style))
+        self.people.print(Text(visible(text), style=style))
 
-    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, result: bool = False) -> None:
-        """Show a table to a person; on stdout when the table is what was asked for."""
-        table = Table(*columns, title=title or None, title_justify="left", title_style="bold")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        (self._stdout if result else self.people).print(table)
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut."""
+        cells = [[visible(cell) for cell in row] for row in rows]
+        if self._stdout.is_terminal:
+            self._stdout.print(_drawn(columns, cells))
+            return
+        table = [list(columns), *([" ".join(cell.split()) for cell in row] for row in cells)]
+        widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
+        for row in table:
+            self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Show a person a small table beside the result."""
+        self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]))
 
     def problems(self, error: ConfigError) -> None:
         """Say what was wrong with the input, every problem on a line of its own."""
-        self.say(f"tfgrpo: nothing was run; {len(error.problems)} problem(s) found", style="bold red")
-        for problem in error.problems:
-            self.say(f"  {problem}")
+        if len(error.problems) == 1:
+            self.say(f"tfgrpo: {error.problems[0]}", style="bold red")
+        else:
+            self.say(f"tfgrpo: {len(error.problems)} problems, nothing was done", style="bold red")
+            for problem in error.problems:
+                self.say(f"  {problem}")
+        if self.as_json:
+            self.result({"status": "refused", "problems": [asdict(problem) for problem in error.problems]})
+
+    def failure(self, message: str, *, status: str = "failed") -> None:
+        """Say why a command could not do its work."""
+        self.say(f"tfgrpo: {message}", style="bold red")
+        if self.as_json:
+            self.result({"status": status, "message": message})
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -7,7 +7,10 @@ of acceptance: what is written about it is written when all its groups are back 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
 from flows.session import Session
@@ -15,40 +18,38 @@ from pipelines.items import Item
 from pipelines.sampling import Cohort
 from stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from stores.library import Library
-from stores.outcomes import Failed, scored_rewards
+from stores.outcomes import Failed, Outcome, Scored, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
 
+_SOLVED = 1.0 - 1e-9
+
 
 def learn(session: Session) -> Library:
-    """Epochs 1 … E−1. Returns the candidate library."""
-    for epoch in range(1, session.settings.tfgrpo.epochs):
+    """Epochs 1 … E−1. Returns the candidate library. An epoch that failed leaves the library as it found it."""
+    learning = session.settings.tfgrpo
+    for epoch in range(1, learning.epochs):
         cohort = session.cohort(epoch)
-        tally = EpochTally(epoch, "train")
-        try:
-            with session.runtime.telemetry.epoch_span(epoch=epoch, phase="train"):
-                _learning_epoch(session, cohort, tally)
-        except RewarderTimeout as error:
-            session.epoch_failed(epoch, str(error))
-        session.epoch_ended(tally.end(session.library))
+        start = EpochStart(epoch, learning.epochs, "train", len(cohort.items), learning.temperature.train)
+        with _epoch(session, start) as tally:
+            _learn_from(session, cohort, tally)
     return session.library
 
 
-def _learning_epoch(session: Session, cohort: Cohort, tally: EpochTally) -> None:
-    learning = session.settings.tfgrpo
-    epoch = tally.epoch
-    session.epoch_started(EpochStart(epoch, learning.epochs, "train", len(cohort.items), learning.temperature.train))
+def _learn_from(session: Session, cohort: Cohort, tally: EpochTally) -> None:
+    drawn: Counter[str] = Counter()
     position = 0
     for batch, items in enumerate(cohort.batches):
         pack = session.pack_text(session.library)
-        specs = [
-            _spec(session, _Leg(epoch, "train", "train", batch), position + offset, item, pack)
-            for offset, item in enumerate(items)
-        ]
-        position += len(items)
+        specs: list[GroupSpec] = []
+        for item in items:
+            spec = _spec(session, _Leg(tally.epoch, "train", "train", batch), position, item, pack)
+            specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
+            drawn[item.id] += 1
+            position += 1
         results = accept_batch(session, specs)
         tally.add(results)
-        session.curate(epoch, batch, items, results)
+        session.curate(tally.epoch, batch, items, results)
 
 
 def sweep(session: Session) -> PairedEvidence:
@@ -63,42 +64,54 @@ def sweep(session: Session) -> PairedEvidence:
     if candidate.digest != arms["champion"].digest:
         arms["candidate"] = candidate
     items = session.eval_items()
-    session.epoch_started(EpochStart(epoch, epoch, "eval", len(items) * len(arms), learning.temperature.eval))
-    tally = EpochTally(epoch, "eval")
-    results: dict[Arm, list[GroupResult]] = {"champion": [], "candidate": []}
-    try:
-        with session.runtime.telemetry.epoch_span(epoch=epoch, phase="eval"):
-            for batch, start in enumerate(range(0, len(items), learning.batch_size)):
-                part = items[start : start + learning.batch_size]
-                specs = [
-                    _spec(session, _Leg(epoch, "eval", arm, batch), start + offset, item, pack)
-                    for offset, item in enumerate(part)
-                    for arm, pack in arms.items()
-                ]
-                for result in accept_batch(session, specs):
-                    results[result.arm].append(_slim(result))
-                    tally.add([result])
-    except RewarderTimeout as error:
-        session.epoch_failed(epoch, str(error))
-        results = {"champion": [], "candidate": []}
-    session.epoch_ended(tally.end(session.library))
+    results: dict[Arm, list[GroupResult]] = {arm: [] for arm in arms}
+    start = EpochStart(epoch, epoch, "eval", len(items) * len(arms), learning.temperature.eval)
+    with _epoch(session, start) as tally:
+        for batch, first in enumerate(range(0, len(items), learning.batch_size)):
+            specs = [
+                _spec(session, _Leg(epoch, "eval", arm, batch), first + offset, item, pack)
+                for offset, item in enumerate(items[first : first + learning.batch_size])
+                for arm, pack in arms.items()
+            ]
+            for result in accept_batch(session, specs):
+                results[result.arm].append(_slim(result))
+                tally.add([result])
+    if epoch in session.failed_epochs:
+        return dataclasses.replace(pair_results([], []), identical=False)
     return pair_results(results["champion"], results["candidate" if "candidate" in arms else "champion"])
 
 
 def measure(session: Session) -> None:
     """The feature flag is off: one actor per item, measured, nothing learned."""
     items = session.cohort(1).items
-    session.epoch_started(EpochStart(1, 1, "eval", len(items), session.settings.tfgrpo.temperature.eval))
+    batch_size = session.settings.tfgrpo.batch_size
     pack = session.pack_text(session.library)
-    tally = EpochTally(1, "eval")
-    specs = [
-        _spec(session, _Leg(1, "eval", "champion", 0), position, item, pack) for position, item in enumerate(items)
-    ]
+    start = EpochStart(1, 1, "eval", len(items), session.settings.tfgrpo.temperature.eval)
+    drawn: Counter[str] = Counter()
+    with _epoch(session, start) as tally:
+        for batch, first in enumerate(range(0, len(items), batch_size)):
+            specs: list[GroupSpec] = []
+            for offset, item in enumerate(items[first : first + batch_size]):
+                spec = _spec(session, _Leg(1, "eval", "champion", batch), first + offset, item, pack)
+                specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
+                drawn[item.id] += 1
+            tally.add(accept_batch(session, specs))
+
+
+@contextmanager
+def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
+    """Open an epoch and close its books. A rewarder that hangs ends the epoch, and what it learned is given up."""
+    tally = EpochTally(start.epoch, start.phase)
+    before = session.library
+    began = perf_counter()
+    session.epoch_started(start)
     try:
-        tally.add(accept_batch(session, specs))
+        with session.epoch_span(start):
+            yield tally
     except RewarderTimeout as error:
-        session.epoch_failed(1, str(error))
-    session.epoch_ended(tally.end(session.library))
+        session.library = before
+        session.epoch_failed(start.epoch, str(error))
+    session.epoch_ended(tally.end(session.library), solve_rate=tally.solve_rate, duration_s=perf_counter() - began)
 
 
 def accept_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
@@ -161,9 +174,16 @@ def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText
 
 
 def _slim(result: GroupResult) -> GroupResult:
-    """Without texts: a sweep of any length is kept until the gate has seen it."""
-    rollouts = tuple(dataclasses.replace(rollout, output="", summary="", tools=()) for rollout in result.rollouts)
+    """Without texts and scores: a sweep of any length is kept until the gate has seen it."""
+    rollouts = tuple(
+        dataclasses.replace(rollout, outcome=_bare(rollout.outcome), scores=(), output="", summary="", tools=())
+        for rollout in result.rollouts
+    )
     return dataclasses.replace(result, rollouts=rollouts)
+
+
+def _bare(outcome: Outcome) -> Outcome:
+    return Scored(outcome.reward, ()) if isinstance(outcome, Scored) else outcome
 
 
 @dataclasses.dataclass(slots=True)
@@ -176,6 +196,12 @@ class EpochTally:
     scored: int = 0
     lost: int = 0
     informative: int = 0
+    solved: int = 0
+
+    @property
+    def solve_rate(self) -> float | None:
+        """Share of scored rollouts with the full reward; None when there are none."""
+        return self.solved / self.scored if self.scored else None
 
     def add(self, results: Sequence[GroupResult]) -> None:
         """Count groups."""
@@ -183,6 +209,7 @@ class EpochTally:
             rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
             self.total += sum(rewards)
             self.scored += len(rewards)
+            self.solved += sum(reward >= _SOLVED for reward in rewards)
             self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
 

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from prefect import flow, task, unmapped
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed
-from prefect.utilities.annotations import quote
 from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
@@ -31,9 +30,23 @@ from tasks.host import run_on_runtime
 from tasks.shapes import GroupResult, GroupSpec
 
 
+class Parcel:
+    """One group and the run it belongs to, as an argument of the mapped task.
+
+    No dataclass on purpose: Prefect searches the fields of dataclasses for futures, 3 ms of CPU a group, and Dask takes
+    Prefect's own ``quote`` apart.
+    """
+
+    __slots__ = ("context", "spec")
+
+    def __init__(self, spec: GroupSpec, context: RunContext) -> None:
+        self.spec = spec
+        self.context = context
+
+
 @task(
     name="group",
-    task_run_name="group-epoch-{spec.epoch}",
+    task_run_name="group-epoch-{parcel.spec.epoch}",
     cache_policy=NO_CACHE,
     persist_result=False,
     log_prints=False,
@@ -42,9 +55,9 @@ from tasks.shapes import GroupResult, GroupSpec
     retries=2,
     retry_delay_seconds=1,
 )
-async def group_task(spec: GroupSpec, context: RunContext) -> GroupResult:
+async def group_task(parcel: Parcel) -> GroupResult:
     """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
-    return await run_on_runtime(context, partial(run_group, spec))
+    return await run_on_runtime(parcel.context, partial(run_group, parcel.spec))
 
 
 @contextmanager
@@ -53,9 +66,8 @@ def mapped_groups(name: RunnerName) -> Iterator[RunGroups]:
     with task_runner_for(name) as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Iterator[GroupResult]:
-            # Quoted: Prefect would search every field of every spec for futures, 3 ms of CPU a group.
-            parameters = {"spec": quote(list(specs)), "context": unmapped(quote(context))}
-            futures: list[PrefectFuture[GroupResult]] = list(runner.map(group_task, parameters))
+            parcels = [Parcel(spec, context) for spec in specs]
+            futures: list[PrefectFuture[Any]] = list(runner.map(group_task, {"parcel": parcels}))
             for future in as_completed(futures):
                 yield future.result()
 

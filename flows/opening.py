@@ -63,15 +63,22 @@ def open_session(
     if place.earlier is not None:
         _refuse_other_world(place.earlier, identity)
     approved = {plan.pack.manifest.id: pack_stamp(plan.pack)}
-    champion = _champion(place, ExperienceStore(place.source.experiences, approved=approved))
+    earlier_store = ExperienceStore(place.source.experiences, approved=approved)
+    champion, retired = _still_stamped(_champion(place, earlier_store), earlier_store)
     lock = _lock(place.run)
-    context = _context(request, plan, place)
-    manifest = ManifestFile(place.run.manifest)
-    manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
-    for warning in (*plan.warnings, *prepared.warnings):
-        manifest.warn(warning)
-    session = Session(
-        plan=plan,
+    try:
+        session = _session(request, prepared, place, (champion, lock), observer, fan_out, clock)
+        session.manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
+        for warning in (*plan.warnings, *prepared.warnings, *retired):
+            session.manifest.warn(warning)
+    except BaseException:
+        lock.release()
+        raise
+    observer.run_started(plan, place.run_id)
+    return session
+
+
+def _session        plan=plan,
         run_id=place.run_id,
         task=place.task,
         paths=place.run,

@@ -6,7 +6,9 @@ The flow is the only writer of the experience store, of ``rollouts.jsonl``, ``gr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,6 +17,7 @@ from filelock import BaseFileLock
 
 from flows.observer import EpochEnd, EpochStart, Observer
 from flows.records import RunFiles
+from flows.timing import Stopwatch
 from pipelines.items import Item
 from pipelines.plan import Plan
 from pipelines.sampling import Cohort
@@ -27,8 +30,11 @@ from stores.experience_store import ExperienceStore, value_order
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library, fold
 from stores.manifest import ManifestFile
-from stores.models import ExperienceRecord
+from stores.models import ExperienceRecord, Operation
 from stores.outcomes import Failed
+from stores.telemetry import Telemetry
+from stores.telemetry_names import ExperienceOp
+from stores.telemetry_spans import OpenSpan
 from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
 from tasks.evaluation import PairedEvidence
@@ -37,8 +43,14 @@ from tasks.host import call_blocking
 from tasks.runtime import Runtime
 from tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
 
-RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Iterator[GroupResult]]
-"""Runs the groups of a batch somewhere, yielding each as it comes back."""
+RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[GroupResult, None, None]]
+"""Runs the groups of a batch somewhere, yielding each as it comes back; closing it gives up on the others."""
+_OPERATIONS: Mapping[Operation, ExperienceOp] = {
+    "add": "added",
+    "modify": "changed",
+    "merge": "merged",
+    "delete": "deleted",
+}
 
 
 @dataclass(slots=True)
@@ -63,6 +75,7 @@ class Session:
     """The candidate as it stands."""
     lock: BaseFileLock
     """Held while the run is open: no other process may write it."""
+    stopwatch: Stopwatch
     replay_of: TaskPaths | None = None
     """Task whose run is replayed; None for a run of its own."""
     evidence: PairedEvidence | None = None
@@ -81,6 +94,16 @@ class Session:
     def settings(self) -> Settings:
         """The settings of the run."""
         return self.plan.settings
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What this process reports to."""
+        return self.runtime.telemetry
+
+    @property
+    def domain(self) -> str:
+        """The pack's field of knowledge."""
+        return self.plan.pack.manifest.domain
 
     def cohort(self, epoch: int) -> Cohort:
         """Draw the items of an epoch and write the draw into the manifest."""
@@ -121,11 +144,18 @@ class Session:
         best = {entry.experience_id for entry in sorted(library.entries, key=value_order)[:slots]}
         return [entry for entry in library.entries if entry.experience_id in best]
 
-    def run_groups(self, specs: Sequence[GroupSpec]) -> Iterator[GroupResult]:
-        """Fan groups out and report each as it comes back."""
-        for result in self.fan_out(self.context, specs):
-            self.observer.group_done(result, self.runtime.ledger.totals())
-            yield result
+    def run_groups(self, specs: Sequence[GroupSpec]) -> list[GroupResult]:
+        """Fan the groups of a batch out and report each as it comes back, in which order they come."""
+        injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
+        self.telemetry.record_injected(epoch=specs[0].epoch, domain=self.domain, count=injected)
+        results: list[GroupResult] = []
+        # Each batch carries its own place in the trace: the processes that run it know nothing of epochs.
+        context = dataclasses.replace(self.context, carrier=self.telemetry.carrier())
+        with closing(self.fan_out(context, specs)) as arriving:
+            for result in arriving:
+                self.observer.group_done(result, self.runtime.ledger.totals())
+                results.append(result)
+        return results
 
     def record_groups(self, results: Sequence[GroupResult]) -> None:
         """Write what a batch came to, and make its failures final: a resumed run will find them in the journal."""
@@ -168,24 +198,59 @@ class Session:
         if curation.rule_used:
             reason = curation.failure.reason if curation.failure else "no usable answer"
             self.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
-        if curation.records:
-            self.store.record_batch(curation.records, self.paths.manifest)
+        fresh = self.store.record_batch(curation.records, self.paths.manifest) if curation.records else 0
+        if fresh or not curation.records:
+            self._count_operations(epoch, curation.records, curation.rejected)
         self.stored += len(curation.records)
         self.remembered = curation.memory
         self.rejected.extend(curation.rejected)
         self.observer.lessons_stored(curation.records, len(curation.rejected))
         self.library = fold(self.library, curation.records)
+        self.telemetry.record_library(domain=self.domain, active=len(self.library.entries))
         return self.library
+
+    def _count_operations(
+        self, epoch: int, records: Sequence[ExperienceRecord], rejected: Sequence[tuple[str, str]]
+    ) -> None:
+        for record in records:
+            self.telemetry.record_experience_op(epoch=epoch, domain=self.domain, op=_OPERATIONS[record.operation])
+        for _, reason in rejected:
+            self.telemetry.record_experience_op(epoch=epoch, domain=self.domain, op="rejected", reason=_code(reason))
+
+    def epoch_span(self, start: EpochStart) -> OpenSpan:
+        """The span of an epoch, with what it was run with."""
+        pack = self.plan.pack.manifest
+        return self.telemetry.epoch_span(
+            epoch=start.epoch,
+            phase=start.phase,
+            temperature=start.temperature,
+            group_size=self.plan.group_size,
+            sample_size=start.groups,
+            pack_id=pack.id,
+            pack_stamp=pack.stamp,
+            seed=self.settings.tfgrpo.seed,
+        )
 
     def epoch_started(self, start: EpochStart) -> None:
         """Tell the observers."""
         self.observer.epoch_started(start)
 
-    def epoch_ended(self, end: EpochEnd) -> None:
-        """Close the books of an epoch: metrics, manifest, observers."""
+    def epoch_ended(self, end: EpochEnd, *, solve_rate: float | None, duration_s: float) -> None:
+        """Close the books of an epoch: metrics, manifest, telemetry, observers."""
         self.epochs.append(end)
         self.files.close_epoch()
         self.manifest.update(tfgrpo=self.tfgrpo_block())
+        if end.lost:
+            lost = f"{end.lost} of {end.lost + end.scored} rollouts brought no reward and count nowhere"
+            self.manifest.warn(f"epoch {end.epoch}: {lost}")
+        self.telemetry.record_epoch(
+            epoch=end.epoch,
+            phase=end.phase,
+            duration_s=duration_s,
+            reward_mean=end.mean_reward,
+            solve_rate=solve_rate,
+        )
+        self.telemetry.collect()
         self.observer.epoch_ended(end)
 
     def decided(self, evidence: PairedEvidence, decision: GateDecision) -> None:
@@ -210,3 +275,8 @@ class Session:
             "per_tool_metrics": self.files.per_tool(),
             "rejected": [list(pair) for pair in self.rejected],
         }
+
+
+def _code(reason: str) -> str:
+    """The first words of a reason, as a label: what follows are figures and names."""
+    return "_".join(re.findall(r"[a-z]+", reason.lower())[:4])

@@ -200,6 +200,7 @@ def support_of(record: ExperienceRecord) -> int:
 
 
 def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
+    """Sorts experiences, the most valuable first: by support, reward and rank, ties by id."""
     return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
 
 

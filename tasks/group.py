@@ -42,8 +42,11 @@ class Standing:
     signal: Signal
 
 
-async def run_group(spec: GroupSpec, runtime: Runtime) -> GroupResult:
-    """Run, grade, compare and, where the group teaches something, reflect. Raises nothing but cancellation."""
+async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
+    """Run, grade, compare and, where the group teaches something, reflect. Raises nothing but cancellation.
+
+    ``carrier`` is the place of the group in the trace; None: that of the run.
+    """
     telemetry = runtime.telemetry
     around = telemetry.group_span(
         epoch=spec.epoch,
@@ -53,7 +56,7 @@ async def run_group(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         group_size=spec.size,
         arm=spec.arm,
     )
-    with telemetry.attached(runtime.context.carrier), around as span:
+    with telemetry.attached(runtime.context.carrier if carrier is None else carrier), around as span:
         result = await _run(spec, runtime)
         observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)
     return result

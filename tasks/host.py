@@ -37,6 +37,10 @@ class RuntimeHost:
         """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
 
+    def halt(self) -> None:
+        """Cancel what still runs and wait until it has ended; the runtime stays open."""
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
+
     def close(self) -> None:
         """Cancel what still runs, close the runtime, end the thread."""
         try:
@@ -56,13 +60,15 @@ class RuntimeHost:
             self._opening = asyncio.ensure_future(self._opener(self._context))
         return await factory(await asyncio.shield(self._opening))
 
-    async def _shut_down(self) -> None:
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        if self._opening is not None:
-            running.discard(self._opening)
+    async def _cancel_all(self) -> None:
+        mine = asyncio.current_task()
+        running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    async def _shut_down(self) -> None:
+        await self._cancel_all()
         if self._opening is None:
             return
         opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]
@@ -83,6 +89,10 @@ class _Hosts:
             if key not in self._open:
                 self._open[key] = RuntimeHost(context)
             return self._open[key]
+
+    def find(self, context: RunContext) -> RuntimeHost | None:
+        with self._lock:
+            return self._open.get(_key(context))
 
     def take(self, context: RunContext) -> RuntimeHost | None:
         with self._lock:
@@ -106,6 +116,13 @@ def close_runtime(context: RunContext) -> None:
     host = _HOSTS.take(context)
     if host is not None:
         host.close()
+
+
+def halt_runtime(context: RunContext) -> None:
+    """Cancel what this process's host of a run is doing: what was interrupted must not go on spending."""
+    host = _HOSTS.find(context)
+    if host is not None:
+        host.halt()
 
 
 async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:

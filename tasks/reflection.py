@@ -135,7 +135,7 @@ def _proposal(
 
 def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
     return CallKey(
-        epoch=spec.epoch, arm=spec.arm, batch=spec.batch, item_id=spec.item.id, rollout=0, turn=turn, role=role
+        epoch=spec.epoch, arm=spec.arm, batch=spec.batch, item_id=spec.draw_id, rollout=0, turn=turn, role=role
     )
 
 

@@ -82,6 +82,13 @@ class GroupSpec:
     pack: PackText
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
+    draw: int = 0
+    """How often the item was drawn before in this epoch; above 0 only when drawing with replacement."""
+
+    @property
+    def draw_id(self) -> str:
+        """Names this draw of the item, in journal keys and seeds: a second draw is another group with other replies."""
+        return self.item.id if self.draw == 0 else f"{self.item.id}~{self.draw}"
 
 
 @dataclass(frozen=True, slots=True)

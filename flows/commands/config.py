@@ -19,13 +19,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Show the settings a run with these options would have."""
     resolved = resolve_settings(
-        cli=dict(asked_settings(options)), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
+        cli=asked_settings(options), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
     )
     rows = describe(resolved)
     if console.as_json:
         console.result({key: {"value": value, "source": source} for key, value, source in rows})
     else:
-        console.table(
-            "", ("setting", "value", "source"), [(key, str(value), source) for key, value, source in rows], result=True
-        )
+        console.table(("setting", "value", "source"), rows)
     return 0

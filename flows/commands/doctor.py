@@ -18,14 +18,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Say what would run, or every problem at once."""
-    plan = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ).plan
+    prepared = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ)
+    plan = prepared.plan
     facts = {
-        "endpoint": "SIMULATED, in process" if plan.simulated else plan.settings.model.base_url,
-        "model": "simulated" if plan.simulated else plan.settings.model.name,
+        "endpoint": "SIMULATED, in process" if plan.simulated else plan.models.base_url,
+        "model": ", ".join(plan.models.in_use),
         "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
         "items": f"{len(plan.learn_items)} to learn on, {len(plan.eval_items)} held out",
+        "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
+        "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
-        "warnings": list(plan.warnings),
+        "warnings": [*plan.warnings, *prepared.warnings],
     }
     if console.as_json:
         console.result({"ok": True, **facts})

@@ -1,42 +1,106 @@
-"""Which options do commands share? Those of the settings, derived from the settings class; none is listed by hand."""
+"""Which options do commands share? Those of the settings, derived from the settings class, and where tasks are kept."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from pipelines.layers import leaf_options
+from pipelines.layers import LeafOption, leaf_options
+from pipelines.pipeline_file import shipped_pipelines
 from stores.errors import SettingsError
+from stores.layout import TaskPaths
 
 _PREFIX = "setting:"
+_NUMBERS = {int: "N", float: "X"}
+_DEFAULTS = "Defaults hold where neither the pipeline file nor the variable in parentheses says otherwise."
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add ``--pipeline``, ``--set`` and an option for every setting that has a flag. Values stay text until resolved."""
+    parser.usage = f"{parser.prog} [options]"
+    parser.epilog = _DEFAULTS
     parser.add_argument(
-        "--pipeline", default="tfgrpo-learning", metavar="P", help="shipped pipeline by name, or a pipeline file"
+        "--pipeline",
+        default="tfgrpo-learning",
+        metavar="P",
+        help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())} [tfgrpo-learning]",
     )
+    settings = parser.add_argument_group("settings")
     for leaf in leaf_options():
         if leaf.flag is None:
             continue
-        destination = _PREFIX + leaf.key
-        help_text = f"{leaf.help} [default: {leaf.default}]".replace("%", "%%")
         if leaf.type is bool:
-            parser.add_argument(leaf.flag, dest=destination, action="store_const", const="true", help=help_text)
+            settings.add_argument(
+                leaf.flag, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf)
+            )
         else:
-            parser.add_argument(leaf.flag, dest=destination, metavar="X", help=help_text)
-    parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="any setting by dotted key"
+            settings.add_argument(leaf.flag, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
+    settings.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other setting by its dotted key; `tfgrpo config` lists them",
     )
 
 
-def asked_settings(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The settings given on the command line, as (dotted key, raw text). Raises ``SettingsError`` for a bad ``--set``."""
+def asked_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings given on the command line, as raw text by dotted key. Raises ``SettingsError`` for a bad ``--set``."""
+    return dict(_asked(options))
+
+
+def _asked(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     for assignment in options.assignments:
         key, separator, value = assignment.partition("=")
-        if not separator or not key:
-            raise SettingsError.one("--set", repr(assignment), "KEY=VALUE, such as tfgrpo.min_spread=0.1")
-        yield key, value
+        if not separator or not key.strip():
+            raise SettingsError.one("--set", "no KEY=VALUE", "KEY=VALUE, such as tfgrpo.min_spread=0.1")
+        yield key.strip(), value
     for name, value in vars(options).items():
         if name.startswith(_PREFIX) and value is not None:
             yield name.removeprefix(_PREFIX), value
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add ``--out`` and ``--task-id``, as the settings of the same names."""
+    defaults = {leaf.flag: leaf.default for leaf in leaf_options()}
+    parser.add_argument("--out", metavar="DIR", help=f"where tasks are kept [{defaults['--out']}] (TFGRPO_OUT)")
+    parser.add_argument(
+        "--task-id", metavar="TASK", help=f"name of the task [{defaults['--task-id']}] (TFGRPO_TASK_ID)"
+    )
+
+
+def place_of(options: argparse.Namespace) -> TaskPaths:
+    """The task that the options, else the environment, else the defaults name. Raises ``SettingsError``."""
+    defaults = {leaf.flag: str(leaf.default) for leaf in leaf_options()}
+    out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
+    task = options.task_id or os.environ.get("TFGRPO_TASK_ID") or defaults["--task-id"]
+    try:
+        paths = TaskPaths.of(out, task)
+    except ValueError as error:
+        raise SettingsError.one("--task-id", repr(task), str(error)) from error
+    if not paths.root.is_dir():
+        tasks = ", ".join(known_tasks(Path(out))) or f"there is none in {out}"
+        raise SettingsError.one("--task-id", repr(task), f"a task that was run: {tasks}")
+    return paths
+
+
+def known_tasks(out: Path) -> list[str]:
+    """Names of the tasks that have runs under ``out``."""
+    return sorted({path.parent.parent.parent.name for path in out.glob("*/runs/*/manifest.json")})
+
+
+def _metavar(leaf: LeafOption) -> str:
+    if leaf.choices:
+        return f"{{{','.join(leaf.choices)}}}"
+    return _NUMBERS.get(leaf.type, "TEXT")
+
+
+def _help(leaf: LeafOption) -> str:
+    says = re.sub(r"\bNone(?= while|:)", "absent", leaf.help.replace("``", ""))
+    default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
+    variable = f" ({leaf.env})" if leaf.env else ""
+    return f"{says.rstrip('.')}{default}{variable}".replace("%", "%%")

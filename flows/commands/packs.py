@@ -5,25 +5,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from flows.champion import most_valuable
+from flows.commands.options import add_place
+from flows.commands.shelf import add_packs_root, open_shelf
 from flows.console import Console
-from prompt_packs import approved_stamps, known_packs, load_prompt_pack, render_pack, stamp_pack, verify_pack
+from prompt_packs import known_packs, load_prompt_pack, render_pack, stamp_pack
 from prompt_packs.loader import SHIPPED_ROOT
 from stores.clock import utc_now
-from stores.errors import PackError
-from stores.experience_store import ExperienceStore
-from stores.layout import TaskPaths
+from stores.errors import PackError, Problem, SettingsError
 from stores.models import ExperienceRecord
+
+ACTIONS = ("stamp", "verify", "render")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("action", choices=("stamp", "verify", "render"))
+    parser.usage = f"{parser.prog} {{{','.join(ACTIONS)}}} [PACK] [options]"
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
     parser.add_argument(
-        "pack", nargs="?", help="pack id or domain; `stamp` also takes a directory [default: all, to verify]"
+        "pack", nargs="?", metavar="PACK", help="id or domain; stamp also takes a directory, verify without it takes all"
     )
-    parser.add_argument("--packs-root", metavar="DIR", help="directory of your own packs")
-    parser.add_argument("--out", default="out", help="where tasks are kept, to render with lessons [default: out]")
-    parser.add_argument("--task-id", help="render with the lessons promoted in this task")
+    add_packs_root(parser)
+    add_place(parser)
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -32,37 +35,50 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if options.action == "verify":
         return _verify(root, options.pack, console)
     if options.pack is None:
-        raise PackError.one(
-            "tfgrpo packs", options.action, f"a pack to {options.action}: {', '.join(known_packs(root))}"
+        raise SettingsError.one(
+            f"tfgrpo packs {options.action}", "no PACK", f"one of {', '.join(known_packs(root)) or 'none'}"
         )
-    if options.action == "stamp":
-        directory = Path(options.pack) if Path(options.pack).is_dir() else root / options.pack
-        manifest = stamp_pack(directory, utc_now)
-        _answer(console, {"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
-        return 0
-    pack = load_prompt_pack(options.pack, root)
-    text = render_pack(pack, _champion(options))
-    _answer(console, {"pack": pack.manifest.id, "text": text}, text)
+    return _stamp(root, options.pack, console) if options.action == "stamp" else _render(root, options, console)
+
+
+def _stamp(root: Path, name: str, console: Console) -> int:
+    directory = Path(name) if Path(name).is_dir() else root / name
+    if not directory.is_dir():
+        raise PackError.one("PACK", repr(name), f"a directory, or one of {', '.join(known_packs(root))}")
+    manifest = stamp_pack(directory, utc_now)
+    _answer(console, {"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
     return 0
 
 
 def _verify(root: Path, name: str | None, console: Console) -> int:
-    found = {pack: list(verify_pack(root / pack)) for pack in ([name] if name else known_packs(root))}
-    bad = any(found.values())
-    lines = [f"{pack}: {'verifies' if not problems else '; '.join(problems)}" for pack, problems in found.items()]
-    _answer(console, {"ok": not bad, "packs": found}, "\n".join(lines))
-    return 2 if bad else 0
+    stamps: dict[str, str] = {}
+    problems: list[Problem] = []
+    for each in [name] if name else known_packs(root):
+        try:
+            pack = load_prompt_pack(each, root)
+            stamps[pack.manifest.id] = pack.manifest.stamp
+        except PackError as error:
+            problems.extend(error.problems)
+    if not console.as_json:
+        console.text("\n".join(f"{pack}: verifies, stamp {stamp[:12]}" for pack, stamp in stamps.items()))
+    if problems:
+        raise PackError(problems)
+    if not stamps:
+        raise PackError.one("--packs-root", str(root), "a directory with packs in it")
+    if console.as_json:
+        console.result({"ok": True, "packs": stamps})
+    return 0
 
 
-def _champion(options: argparse.Namespace) -> list[ExperienceRecord]:
-    if options.task_id is None:
-        return []
-    from flows.champion import champion_library  # noqa: PLC0415 - needed for lessons only
-
-    paths = TaskPaths.of(options.out, options.task_id)
-    root = Path(options.packs_root) if options.packs_root else SHIPPED_ROOT
-    approved = approved_stamps([load_prompt_pack(pack, root) for pack in known_packs(root)])
-    return list(champion_library(ExperienceStore(paths.experiences, approved=approved), paths).entries)
+def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
+    """The text as an actor gets it; with a task, that includes the lessons promoted there."""
+    pack = load_prompt_pack(options.pack, root)
+    lessons: list[ExperienceRecord] = []
+    if options.task_id is not None:
+        lessons = most_valuable(open_shelf(options).champion, pack.manifest.experience_slots)
+    text = render_pack(pack, lessons)
+    _answer(console, {"pack": pack.manifest.id, "text": text}, text)
+    return 0
 
 
 def _answer(console: Console, value: dict[str, object], text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
@@ -39,18 +41,34 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if console.as_json:
         console.result(summary.as_json())
     else:
-        _show(summary, console)
+        show_summary(summary, console)
     return summary.exit_code
 
 
-def _show(summary: RunSummary, console: Console) -> None:
-    epochs = summary.details.get("epochs", [])
-    if epochs:
-        console.table("", EPOCH_COLUMNS, [[_cell(row[name]) for name in EPOCH_FIELDS] for row in epochs])
-    for label in ("spent", "store", "report", "resume with"):
-        if summary.details.get(label):
-            console.say(f"{label:>12}  {summary.details[label]}")
-    console.say(f"{summary.status:>12}  {summary.message}", style="bold" if summary.exit_code == 0 else "bold red")
+def show_summary(summary: RunSummary, console: Console) -> None:
+    """The closing table and what to do next, for people."""
+    details = summary.details
+    rows = list(_rows(details))
+    if rows:
+        console.show(EPOCH_COLUMNS, rows)
+    for label in ("spent", "store", "report"):
+        if details.get(label):
+            console.say(f"{label:>12}  {details[label]}")
+    if details.get("resume with"):
+        console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}")
+    style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
+    console.say(f"{summary.status:>12}  {summary.message}", style=style)
+
+
+def _rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row per epoch; the sweep's has both arms, because a mean over the two would be nobody's."""
+    gate = details.get("gate") or {}
+    arms = (gate.get("champion"), gate.get("candidate"))
+    for epoch in details.get("epochs", []):
+        row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
+        if epoch["phase"] == "eval" and all(arms):
+            row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
+        yield list(row.values())
 
 
 def _cell(value: object) -> str:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Iterator
 from typing import get_args
 
 from flows.console import Console
 from pipelines.settings import FaultSettings, SimulatedSettings
-from stores.errors import SettingsError
+from stores.errors import Problem, SettingsError
 from tasks.models.simulated import SimulatedOptions, run_server
 
 FAULT_KINDS = tuple(FaultSettings.model_fields)
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
+_MAX_PORT = 65535
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind [default: 127.0.0.1]")
-    parser.add_argument("--port", type=int, default=8001, help="port, 0 for any free one [default: 8001]")
-    parser.add_argument("--world", choices=WORLDS, default="arithmetic", help="which world [default: arithmetic]")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the world's replies [default: 0]")
-    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="latency of every reply")
-    parser.add_argument("--api-key", help="refuse callers that do not send this key")
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
+    parser.add_argument("--port", type=int, default=8001, metavar="N", help="port, 0 for any free one [8001]")
+    parser.add_argument("--world", choices=WORLDS, default="arithmetic", help="which world [arithmetic]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the world's replies [0]")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="seconds every reply takes [0]")
+    parser.add_argument("--api-key", metavar="KEY", help="refuse callers that do not send this key")
     parser.add_argument(
         "--fault",
         action="append",
@@ -33,30 +36,45 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Serve until interrupted."""
+    shares = [_fault(text) for text in options.fault]
+    if problems := [*_problems(options), *(found for found in shares if isinstance(found, Problem))]:
+        raise SettingsError(problems)
     try:
         app_options = SimulatedOptions(
             world=options.world,
             seed=options.seed,
             latency_s=options.latency,
             api_key=options.api_key,
-            faults=FaultSettings(**dict(_fault(text) for text in options.fault)),
+            faults=FaultSettings(**dict(found for found in shares if not isinstance(found, Problem))),
         )
     except ValueError as error:
         raise SettingsError.one("--fault", " ".join(options.fault), str(error)) from error
 
     def ready(url: str) -> None:
-        console.text(f"SIMULATED model, world {options.world}, at {url}")
+        if console.as_json:
+            console.result({"status": "serving", "simulated": True, "world": options.world, "base_url": url})
+        else:
+            console.text(f"SIMULATED model, world {options.world}, at {url}")
 
     run_server(app_options, options.host, options.port, ready)
     return 0
 
 
-def _fault(text: str) -> tuple[str, float]:
+def _problems(options: argparse.Namespace) -> Iterator[Problem]:
+    if not 0 <= options.port <= _MAX_PORT:
+        yield Problem("--port", str(options.port), f"a whole number from 0 to {_MAX_PORT}")
+    if options.seed < 0:
+        yield Problem("--seed", str(options.seed), "a whole number of at least 0")
+    if not (math.isfinite(options.latency) and options.latency >= 0.0):
+        yield Problem("--latency", str(options.latency), "a number of at least 0")
+
+
+def _fault(text: str) -> tuple[str, float] | Problem:
     kind, _, share = text.partition("=")
     try:
         value = float(share)
     except ValueError:
-        value = -1.0
+        value = math.nan
     if kind not in FAULT_KINDS or not 0.0 <= value <= 1.0:
-        raise SettingsError.one("--fault", repr(text), f"KIND=SHARE, 0 to 1, of {', '.join(FAULT_KINDS)}")
+        return Problem("--fault", repr(text), f"KIND=SHARE, 0 to 1, of {', '.join(FAULT_KINDS)}")
     return kind, value

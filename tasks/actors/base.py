@@ -184,7 +184,7 @@ class AttemptContext:
             epoch=spec.epoch,
             arm=spec.arm,
             batch=spec.batch,
-            item_id=spec.item.id,
+            item_id=spec.draw_id,
             rollout=self._index,
             turn=turn,
             role=role,
@@ -194,7 +194,7 @@ class AttemptContext:
     def _seed(self, *turn: int) -> int:
         """The same for champion and candidate, so that their difference is not one of luck."""
         spec = self._spec
-        return derive_seed(self._options.run_seed, "rollout", spec.epoch, spec.phase, spec.item.id, self._index, *turn)
+        return derive_seed(self._options.run_seed, "rollout", spec.epoch, spec.phase, spec.draw_id, self._index, *turn)
 
     def _refuse_when_over(self) -> None:
         if self._over:

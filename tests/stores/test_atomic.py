@@ -126,6 +126,16 @@ def test_what_is_no_file_is_a_store_error(tmp_path):
         list(read_lines(tmp_path))
 
 
+def test_a_line_is_found_by_the_byte_it_begins_at(tmp_path):
+    path = tmp_path / "file"
+    with line_file.exclusively(path) as file:
+        assert file.append(["one", "two"]) == 0
+        second = file.append(["three"])
+        assert file.line_at(second) == b"three"
+        with pytest.raises(CorruptFile, match="no line begins at byte 14"):
+            file.line_at(file.size)
+
+
 # --- torn tails
 
 

@@ -11,9 +11,7 @@ import pytest
 from stores import errors
 from stores.errors import ConfigError, Problem, RepairExhausted, SettingsError, TfgrpoError
 
-_CLASSES = {
-    name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)
-}
+_CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
 
 
 def _drawn() -> dict[str, str]:

@@ -41,7 +41,9 @@ def test_a_record_survives_its_line():
 
 def test_a_line_carries_every_field_of_the_specification():
     line = json.loads(record().model_dump_json())
-    assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(line)
+    assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(
+        line
+    )
     assert set(line["reward"]) == {"gt_score", "relative_rank"}
     assert set(line["tool_stats"][0]) == {"tool", "tokens", "latency_ms", "cost_usd"}
     assert line["tool_stats"][0]["cost_usd"] is None

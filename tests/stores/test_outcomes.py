@@ -8,7 +8,11 @@ import pytest
 
 from stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, scored_rewards
 
-_NO_REWARD = [Ungraded("RewardError", "no answer"), Failed("ModelTimeout", "60 s", "1/train/0/q/0/0/rollout/0#ab"), Refused("max_calls")]
+_NO_REWARD = [
+    Ungraded("RewardError", "no answer"),
+    Failed("ModelTimeout", "60 s", "1/train/0/q/0/0/rollout/0#ab"),
+    Refused("max_calls"),
+]
 
 
 def test_a_failure_never_becomes_a_number():

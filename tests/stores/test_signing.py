@@ -45,7 +45,9 @@ def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
     )
 
 
-@pytest.mark.parametrize("change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}])
+@pytest.mark.parametrize(
+    "change", [{"stamp": "b" * 64}, {"stamped_at": "2026-01-02T00:00:00+00:00"}, {"pack_id": "other"}]
+)
 def test_another_version_of_the_pack_retires_the_record(change):
     assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
 

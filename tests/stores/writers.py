@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -41,7 +42,7 @@ def append_for_ever(path: Path) -> None:
     while True:
         append_lines(path, [f"{batch} {line} {'x' * 2000}" for line in range(200)])
         if batch == 0:
-            print("ready", flush=True)
+            print("ready", flush=True)  # noqa: T201 - the parent waits for it
         batch += 1
 
 
@@ -69,7 +70,6 @@ class _OsWith:
 
 def append_on_a_full_disk(path: Path, limit: int) -> None:
     """Try to append and to replace with at most ``limit`` bytes allowed in a file; exit 0 when both were refused."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     refused = 0
     for attempt in (
         lambda: append_lines(path, [f"more {line} {'x' * 1000}" for line in range(100)]),
@@ -77,7 +77,8 @@ def append_on_a_full_disk(path: Path, limit: int) -> None:
         lambda: replace_text(path.with_name("state.json"), "z" * 100_000),
     ):
         try:
-            attempt()
+            with _files_up_to(limit):
+                attempt()
         except StoreError:
             refused += 1
     sys.exit(0 if refused == 3 else 1)
@@ -85,12 +86,23 @@ def append_on_a_full_disk(path: Path, limit: int) -> None:
 
 def store_on_a_full_disk(path: Path, limit: int) -> None:
     """Try to store a batch with at most ``limit`` bytes allowed in a file; exit 0 when it was refused."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        ExperienceStore(path, approved=APPROVED).record_batch(make_batch(50, prefix="late"), Path("m.json"))
+        with _files_up_to(limit):
+            ExperienceStore(path, approved=APPROVED).record_batch(make_batch(50, prefix="late"), Path("m.json"))
     except StoreError:
         sys.exit(0)
     sys.exit(1)
+
+
+@contextlib.contextmanager
+def _files_up_to(limit: int):
+    """No file may grow beyond ``limit`` bytes; lifted afterwards, so that coverage can be saved."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 if __name__ == "__main__":

@@ -253,3 +253,14 @@ def test_only_groups_that_differ_are_informative(values, min_spread):
 )
 def test_signals(values, spread, limit, signal):
     assert classify(values, spread, limit) == signal
+
+
+async def test_a_second_draw_of_an_item_is_another_group_with_seeds_and_journal_keys_of_its_own(tmp_path):
+    model = ScriptedModel(attempts("Answer: 7", "Answer: 8"))
+    running = runtime(model, tmp_path)
+    first = await run_group(spec(2), running)
+    second = await run_group(replace(spec(2), group_id="run/1/train/q1-again", draw=1), running)
+    asked = [(key.item_id, key.rollout, request.seed) for request, key in model.requests]
+    assert len(set(asked)) == len(asked) == 6
+    assert {rollout.seed for rollout in first.rollouts}.isdisjoint(rollout.seed for rollout in second.rollouts)
+    assert first.item_id == second.item_id

@@ -2,7 +2,7 @@
 
 from tasks.models.simulated.app import simulated_app
 from tasks.models.simulated.options import SimulatedOptions
-from tasks.models.simulated.serve import run_server, running_server, serve
+from tasks.models.simulated.server import run_server, running_server, serve
 from tasks.models.simulated.worlds import SHIPPED, data_file, generate_items
 
 __all__ = [

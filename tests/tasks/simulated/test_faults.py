@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 
 import httpx
 import pytest
@@ -14,7 +15,8 @@ from tasks.models.simulated.faults import FAULT_KINDS, any_faults, choose_fault
 from tests.tasks.simulated.calls import ask, in_process, request
 
 TRANSPORTS = ("in process", "tcp")
-GIVE_UP_S = 0.2
+GIVE_UP_S = {"hang": 0.3}
+"""How long a call is waited for, where that is not long."""
 
 
 @contextlib.asynccontextmanager
@@ -31,10 +33,10 @@ async def client_of(transport, **shares):
         yield client
 
 
-async def outcome(client, body):
+async def outcome(client, body, give_up_s=20.0):
     """How a call ends, in a word."""
     try:
-        async with asyncio.timeout(GIVE_UP_S):
+        async with asyncio.timeout(give_up_s):
             response = await client.post("/chat/completions", json=body)
     except TimeoutError:
         return "hang"
@@ -55,7 +57,7 @@ async def outcome(client, body):
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 async def test_each_fault_is_what_it_says(kind, transport):
     async with client_of(transport, **{kind: 1.0}) as client:
-        assert await outcome(client, request()) == kind
+        assert await outcome(client, request(), GIVE_UP_S.get(kind, 20.0)) == kind
 
 
 async def test_a_rate_limited_answer_says_when_to_come_back():
@@ -79,12 +81,9 @@ async def test_a_reset_breaks_the_connection_in_the_middle_of_the_answer():
         body = httpx.Request("POST", f"{base_url}/chat/completions", json=request())
         head = "".join(f"{name}: {value}\r\n" for name, value in body.headers.items())
         writer.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + body.content)
-        received = b""
         with pytest.raises(ConnectionResetError):
-            while chunk := await reader.read(65536):
-                received += chunk
+            await reader.read(-1)
         writer.close()
-    assert b"\r\n\r\n" in received or not received
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -119,7 +118,31 @@ async def test_a_client_that_gives_up_frees_its_hanging_call():
     async with running_server(SimulatedOptions(faults=FaultSettings(hang=1.0))) as base_url:
         before = len(asyncio.all_tasks())
         async with httpx.AsyncClient(base_url=base_url, trust_env=False) as client:
-            assert await outcome(client, request()) == "hang"
-        async with asyncio.timeout(5):
-            while len(asyncio.all_tasks()) > before:
-                await asyncio.sleep(0.01)
+            assert await outcome(client, request(), GIVE_UP_S["hang"]) == "hang"
+        for _ in range(500):
+            if len(asyncio.all_tasks()) <= before:
+                break
+            await asyncio.sleep(0.01)
+        assert len(asyncio.all_tasks()) <= before
+
+
+async def test_a_closing_server_lets_a_hanging_call_go_without_an_answer():
+    app = simulated_app(SimulatedOptions(faults=FaultSettings(hang=1.0)))
+    body, sent = json.dumps(request()).encode(), []
+    messages = iter([{"type": "http.request", "body": body}, {"type": "http.request", "body": b""}])
+
+    async def receive():
+        for message in messages:
+            return message
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+    call = asyncio.create_task(app(scope, receive, send))
+    await asyncio.sleep(0.05)
+    assert not call.done()
+    app.state.closing.set()
+    await asyncio.wait_for(call, 5)
+    assert sent == []

@@ -11,7 +11,9 @@ import pytest
 from pipelines.settings import FaultSettings, SimulatedSettings
 from tasks.models.simulated import SimulatedOptions
 from tasks.models.simulated.engine import _REMEMBERED, Engine
+from tasks.models.simulated.ledger_data import run
 from tasks.models.simulated.protocol import ChatBody
+from tasks.models.simulated.puzzle import PlannedCall
 from tasks.models.simulated.worlds import generate_items
 from tests.tasks.simulated.calls import ITEM, TOOLS, ask, in_process, request, said, schema
 
@@ -241,9 +243,6 @@ async def test_an_unset_temperature_is_one():
 
 
 async def test_a_ledger_question_is_worked_through_the_tool_protocol():
-    from tasks.models.simulated.ledger_data import run
-    from tasks.models.simulated.puzzle import PlannedCall
-
     items = generate_items("ledger-tools", 40)
     right, turns = 0, set()
     async with in_process(world="ledger-tools") as client:

@@ -8,10 +8,10 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stores.errors import SettingsError
@@ -39,8 +39,8 @@ class _Protocol(H11Protocol):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
                 transport.abort()
 
-        async def with_abort(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-            cast("dict[str, Any]", scope).setdefault("extensions", {})[ABORT] = abort
+        async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[ABORT] = abort
             await app(scope, receive, send)
 
         self.app = with_abort

@@ -1,0 +1,100 @@
+"""What has a task learned, as the commands read it? One task's store, its records and its promoted library, opened once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.champion import champion_library
+from flows.commands.options import place_of
+from prompt_packs import approved_stamps, known_packs, load_prompt_pack
+from prompt_packs.loader import SHIPPED_ROOT
+from stores.atomic import read_lines
+from stores.errors import PackError, SettingsError
+from stores.experience_store import ExperienceStore
+from stores.layout import TaskPaths
+from stores.library import Library
+from stores.models import ExperienceRecord
+from stores.promotions import promotions
+from stores.signing import PackStamp
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One task's store, read whole."""
+
+    paths: TaskPaths
+    store: ExperienceStore
+    records: tuple[ExperienceRecord, ...]
+    champion: Library
+
+    def find(self, name: str) -> ExperienceRecord:
+        """The record whose id is, or begins with, ``name``. Raises ``SettingsError`` for none or several."""
+        found = [record for record in self.records if record.experience_id.startswith(name)]
+        exact = [record for record in found if record.experience_id == name]
+        if len(exact or found) != 1:
+            accepted = "an id that `tfgrpo experiences list --all` shows"
+            if found:
+                accepted = f"one of {', '.join(record.experience_id for record in found[:5])}"
+            raise SettingsError.one("ID", repr(name), accepted)
+        return (exact or found)[0]
+
+    def ancestry(self, record: ExperienceRecord) -> Iterator[tuple[int, ExperienceRecord]]:
+        """The record and every one it descends from, each with its depth."""
+        by_id = {entry.experience_id: entry for entry in self.records}
+        waiting, seen = [(0, record)], {record.experience_id}
+        while waiting:
+            depth, entry = waiting.pop()
+            yield depth, entry
+            for name in reversed(entry.supersedes):
+                if name in by_id and name not in seen:
+                    seen.add(name)
+                    waiting.append((depth + 1, by_id[name]))
+
+    def rollouts(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """The rollouts of these ids, as their runs recorded them."""
+        wanted = set(names)
+        found = []
+        for path in sorted(self.paths.root.glob("runs/*/rollouts.jsonl")):
+            found += [row for row in map(json.loads, read_lines(path)) if row["rollout_id"] in wanted]
+        return found
+
+    def libraries(self) -> dict[str, tuple[str, ...]]:
+        """Experience ids of the candidate of every run that the gate decided on, oldest first."""
+        return {decision.run_id: decision.experience_ids for decision in promotions(self.paths.promotions)}
+
+    def library(self, ids: Iterable[str]) -> Library:
+        """The library with these ids."""
+        return Library.of_ids(self.records, tuple(ids))
+
+
+def add_packs_root(parser: argparse.ArgumentParser) -> None:
+    """Add ``--packs-root``."""
+    parser.add_argument("--packs-root", metavar="DIR", help="directory of your own packs, besides those that ship")
+
+
+def open_shelf(options: argparse.Namespace) -> Shelf:
+    """The shelf that ``--out`` and ``--task-id`` name. Raises ``SettingsError`` when nothing was learned there."""
+    paths = place_of(options)
+    if not paths.experiences.is_file():
+        raise SettingsError.one(
+            "--task-id", repr(paths.root.name), f"a task that has learned something; there is no {paths.experiences}"
+        )
+    store = ExperienceStore(paths.experiences, approved=_approved(options.packs_root))
+    return Shelf(paths, store, tuple(store.records()), champion_library(store, paths))
+
+
+def _approved(root: str | None) -> dict[str, PackStamp]:
+    """Stamps of the packs that verify. One that does not has no stamp in force: its lessons count as unverified."""
+    approved: dict[str, PackStamp] = {}
+    for each in (SHIPPED_ROOT, *([Path(root)] if root else [])):
+        for name in known_packs(each):
+            try:
+                approved |= approved_stamps([load_prompt_pack(name, each)])
+            except PackError:
+                continue
+    return approved

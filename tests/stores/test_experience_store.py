@@ -1,0 +1,391 @@
+"""The store takes stamped records in whole batches and shows the best that are in force."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stores.errors import CorruptFile, RecordRejected, StoreError
+from stores.experience_lines import Skipped
+from stores.experience_store import ExperienceStore, support_of
+from stores.lineage import Lineage
+from stores.signing import PackStamp, stamp_record
+from tests.stores import writers
+from tests.stores.records import APPROVED, NOW, PACK, make_batch, make_record
+
+MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(tmp_path)
+
+
+def open_store(folder: Path, **options) -> ExperienceStore:
+    return ExperienceStore(folder / "experiences.jsonl", **{"approved": APPROVED, "clock": lambda: NOW, **options})
+
+
+def ids(records) -> list[str]:
+    return [record.experience_id for record in records]
+
+
+# --- storing
+
+
+def test_a_batch_comes_back_as_it_was_with_its_manifest(store):
+    batch = make_batch(3)
+    assert store.record_batch(batch, MANIFEST) == 3
+    assert list(store.records()) == batch
+    (stored,) = store.batches()
+    assert stored.experience_ids == ("exp-0", "exp-1", "exp-2")
+    assert (stored.count, stored.manifest_path, stored.at) == (3, str(MANIFEST), NOW)
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+
+def test_every_line_of_the_store_is_a_plain_record(store):
+    store.record_batch(make_batch(2), MANIFEST)
+    lines = [json.loads(line) for line in store.path.read_text().splitlines()]
+    assert [line["experience_id"] for line in lines] == ["exp-0", "exp-1"]
+    assert all("summary32" in line and "batch_id" not in line for line in lines)
+
+
+def test_an_empty_batch_makes_no_file(store):
+    assert store.record_batch([], MANIFEST) == 0
+    assert list(store.path.parent.iterdir()) == []
+    assert list(store.records()) == []
+    assert list(store.batches()) == []
+
+
+def test_a_batch_that_is_handed_over_again_is_stored_once(store, tmp_path):
+    batch = make_batch(3)
+    later = [record.model_copy(update={"created_at": NOW + timedelta(hours=1)}) for record in batch]
+    assert store.record_batch(batch, MANIFEST) == 3
+    assert store.record_batch(batch, MANIFEST) == 0
+    assert open_store(tmp_path).record_batch(later, MANIFEST) == 0
+    assert list(store.records()) == batch
+    assert len(list(store.batches())) == 1
+
+
+def test_of_a_batch_that_is_partly_stored_the_rest_is_added(store):
+    batch = make_batch(4)
+    store.record_batch(batch[:2], MANIFEST)
+    assert store.record_batch(batch, MANIFEST) == 2
+    assert list(store.records()) == batch
+
+
+def test_a_kill_between_batch_and_origin_is_mended_by_the_resumed_run(store):
+    batch = make_batch(2)
+    store.record_batch(batch, MANIFEST)
+    store.path.with_name("batches.jsonl").unlink()
+    assert store.record_batch(batch, MANIFEST) == 0
+    assert open_store(store.path.parent).record_batch(batch, MANIFEST) == 0
+    assert [stored.manifest_path for stored in open_store(store.path.parent).batches()] == [str(MANIFEST)]
+
+
+_STALE = dataclasses.replace(PACK, stamp="b" * 64)
+_UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (make_record("bad").model_copy(update={"stamp_signature": ""}), "unstamped"),
+        (make_record("bad").model_copy(update={"stamp_signature": "0" * 64}), "stamp does not hold"),
+        (make_record("bad", pack=_STALE), "stamp does not hold"),
+        (make_record("bad", pack=_UNKNOWN), "'unknown-pack' is not approved"),
+        (make_record("bad").model_copy(update={"polarity": "avoid"}), "stamp does not hold"),
+        (stamp_record(make_record("bad").model_copy(update={"summary32": "w " * 33}), PACK), "33 words"),
+        (stamp_record(make_record("bad").model_copy(update={"summary32": "w" * 281}), PACK), "281 characters"),
+        (stamp_record(make_record("bad").model_copy(update={"epoch": 0}), PACK), "greater than or equal to 1"),
+        (make_record("bad").model_copy(update={"epoch": "one"}), "valid integer"),
+        (make_record("exp-1"), "occurs twice"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_one_bad_record_keeps_the_whole_batch_out(store, bad, reason):
+    store.record_batch([make_record("before")], MANIFEST)
+    before = store.path.read_bytes()
+    with pytest.raises(RecordRejected, match=reason):
+        store.record_batch([*make_batch(3), bad], MANIFEST)
+    assert store.path.read_bytes() == before
+    assert len(list(store.batches())) == 1
+
+
+def test_a_known_id_with_another_content_is_refused(store):
+    store.record_batch(make_batch(2), MANIFEST)
+    before = store.path.read_bytes()
+    with pytest.raises(RecordRejected, match="'exp-1' is stored already with another content"):
+        store.record_batch([make_record("new"), make_record("exp-1", summary32="Something else.")], MANIFEST)
+    assert store.path.read_bytes() == before
+
+
+def test_a_domain_may_lower_the_word_limit_but_not_raise_it(tmp_path):
+    strict = open_store(tmp_path, max_words=4)
+    with pytest.raises(RecordRejected, match="5 words; at most 4"):
+        strict.record_batch([make_record(summary32="one two three four five")], MANIFEST)
+    for limit in (0, 33):
+        with pytest.raises(ValueError, match="1 to 32"):
+            open_store(tmp_path, max_words=limit)
+
+
+def test_an_epoch_beyond_those_of_the_run_is_refused(tmp_path):
+    store = open_store(tmp_path, epochs=3)
+    assert store.record_batch([make_record(epoch=3)], MANIFEST) == 1
+    with pytest.raises(RecordRejected, match="epoch 4, the run has 3"):
+        store.record_batch([make_record("late", epoch=4)], MANIFEST)
+
+
+def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn(store):
+    processes = [SPAWN.Process(target=writers.store_batches, args=(store.path, n, 8, 25)) for n in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 8
+    stored = ids(store.records())
+    assert store.skipped == Skipped()
+    assert sorted(stored) == sorted(f"w{w}-b{b}-{n}" for w in range(8) for b in range(8) for n in range(25))
+    for start in range(0, len(stored), 25):
+        prefix = stored[start].rpartition("-")[0]
+        assert stored[start : start + 25] == [f"{prefix}-{number}" for number in range(25)]
+    assert len(list(store.batches())) == 64
+    # This object has never looked before; it knows what the others wrote.
+    assert store.record_batch(make_batch(25, prefix="w3-b5"), MANIFEST) == 0
+
+
+def test_a_full_disk_stores_nothing(store):
+    store.record_batch(make_batch(5), MANIFEST)
+    before = store.path.read_bytes()
+    process = SPAWN.Process(target=writers.store_on_a_full_disk, args=(store.path, len(before) + 3_000))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert store.path.read_bytes() == before
+    assert len(list(store.batches())) == 1
+
+
+def test_without_room_for_its_origin_a_batch_is_undone(store, monkeypatch):
+    store.record_batch(make_batch(5), MANIFEST)
+    before = store.path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise StoreError("batches.jsonl: no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lineage, "record", full)
+        with pytest.raises(StoreError, match="no space"):
+            store.record_batch(make_batch(3, prefix="late"), MANIFEST)
+    assert store.path.read_bytes() == before
+    assert store.record_batch(make_batch(3, prefix="late"), MANIFEST) == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
+def test_storing_costs_the_batch_and_not_the_store(tmp_path):
+    costs = []
+    for name, size in (("small", 1), ("large", 5_000)):
+        store = open_store(tmp_path / name)
+        (tmp_path / name).mkdir()
+        line = make_record().model_dump_json()
+        with store.path.open("w") as file:
+            file.writelines(line.replace('"exp-1"', f'"old-{number}"') + "\n" for number in range(size))
+        store.record_batch([make_record("first")], MANIFEST)
+        before = _bytes_read()
+        store.record_batch(make_batch(20), MANIFEST)
+        costs.append(_bytes_read() - before)
+    assert costs[1] <= costs[0] + 150_000  # the last 64 kB are read to find the last line's end
+
+
+def _bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+# --- fetching
+
+
+def fetched(store, *args, **options):
+    return ids(store.fetch_top("general", *args, **options))
+
+
+def test_the_best_supported_come_first_then_reward_then_rank_then_id(store):
+    two_groups = ("g1/0", "g1/1", "g2/0")
+    store.record_batch(
+        [
+            make_record("d", score=0.5, rank=0.5),
+            make_record("c", score=0.5, rank=0.5),
+            make_record("b", score=0.5, rank=0.9),
+            make_record("a", score=0.9, rank=0.1),
+            make_record("e", score=0.1, rank=0.1, evidence=two_groups),
+        ],
+        MANIFEST,
+    )
+    assert fetched(store, 10) == ["e", "a", "b", "c", "d"]
+    assert fetched(store, 2) == ["e", "a"]
+    assert fetched(store, 0) == []
+
+
+def test_many_attempts_of_one_group_are_one_support():
+    assert support_of(make_record(evidence=("g1/0", "g1/1", "g1/2"))) == 1
+    assert support_of(make_record(evidence=("g1/0", "g/2/0", "g/2/1", "loose"))) == 3
+    assert support_of(make_record(evidence=())) == 0
+
+
+def test_the_reward_threshold_is_inclusive(store):
+    store.record_batch([make_record("low", score=0.499), make_record("at", score=0.5), make_record("high")], MANIFEST)
+    assert fetched(store, 9, 0.5) == ["high", "at"]
+    assert fetched(store, 9, min_reward=1.01) == []
+    assert fetched(store, 9, 0.0) == ["high", "at", "low"]
+
+
+def test_other_domains_and_other_tags_are_left_out(store):
+    store.record_batch(
+        [
+            make_record("both", tags=("sums", "units")),
+            make_record("one", tags=("sums",)),
+            make_record("none"),
+            make_record("elsewhere", domain="law", tags=("sums",)),
+        ],
+        MANIFEST,
+    )
+    assert fetched(store, 9) == ["both", "none", "one"]
+    assert fetched(store, 9, tags=["sums"]) == ["both", "one"]
+    assert fetched(store, 9, tags=("units", "sums")) == ["both"]
+    assert ids(store.fetch_top("law", 9)) == ["elsewhere"]
+    assert store.fetch_top("unknown", 9) == []
+
+
+def test_one_group_cannot_fill_the_list(store):
+    store.record_batch(
+        [make_record(f"a{n}", group_id="g1") for n in range(3)] + [make_record("b", group_id="g2")], MANIFEST
+    )
+    assert fetched(store, 9, max_per_group=1) == ["a0", "b"]
+    assert fetched(store, 9, max_per_group=2) == ["a0", "a1", "b"]
+
+
+def test_superseded_and_deleted_experiences_are_out_of_force(store):
+    store.record_batch(make_batch(5), MANIFEST)
+    store.record_batch(
+        [
+            make_record("m", operation="modify", supersedes=("exp-0",)),
+            make_record("j", operation="merge", supersedes=("exp-1", "exp-2")),
+            make_record("x", operation="delete", supersedes=("exp-3",), summary32=""),
+        ],
+        MANIFEST,
+    )
+    assert fetched(store, 9) == ["exp-4", "j", "m"]
+    assert len(list(store.records())) == 8
+
+
+def test_a_stale_or_forged_record_is_neither_shown_nor_able_to_remove_others(store, tmp_path):
+    store.record_batch(make_batch(2), MANIFEST)
+    forged = make_record("f", operation="delete", supersedes=("exp-0",), summary32="").model_copy(
+        update={"stamp_signature": "f" * 64}
+    )
+    append_by_hand(store, forged.model_dump_json())
+    assert fetched(store, 9) == ["exp-0", "exp-1"]
+    assert store.skipped == Skipped(unverified=1)
+    retired = open_store(tmp_path, approved={"general": _STALE})
+    assert retired.fetch_top("general", 9) == []
+    assert retired.skipped == Skipped(unverified=3)
+    assert len(list(retired.records())) == 3
+
+
+def append_by_hand(store, line: str) -> None:
+    with store.path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def test_lines_edited_by_hand_are_left_out_and_counted(store):
+    store.record_batch(make_batch(2), MANIFEST)
+    text = make_record("long").model_dump_json()
+    append_by_hand(store, text.replace("Check the units of long.", "word " * 33))
+    append_by_hand(store, text.replace("Check the units of long.", "x" * 281))
+    append_by_hand(store, "not json")
+    append_by_hand(store, '{"summary32": 7}')
+    append_by_hand(store, text.replace('"schema_version":1', '"schema_version":2'))
+    append_by_hand(store, make_record("exp-0").model_dump_json())
+    assert fetched(store, 9) == ["exp-0", "exp-1"]
+    assert store.skipped == Skipped(unreadable=3, over_long=2, repeated=1)
+    assert ids(store.records()) == ["exp-0", "exp-1", "exp-0"]
+    assert store.skipped == Skipped(unreadable=3, over_long=2)
+    assert store.record_batch(make_batch(3), MANIFEST) == 1
+
+
+def test_an_experience_above_a_lowered_limit_is_hidden_and_what_it_replaced_stays_out(store, tmp_path):
+    store.record_batch([make_record("short", summary32="Check units.")], MANIFEST)
+    wordy = make_record("wordy", operation="modify", supersedes=("short",), summary32="Always check all units twice.")
+    store.record_batch([wordy], MANIFEST)
+    strict = open_store(tmp_path, max_words=3)
+    assert strict.fetch_top("general", 9) == []
+    assert strict.skipped == Skipped(over_long=1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"limit": -1}, {"limit": 1, "max_per_group": 0}, {"limit": 1, "min_reward": float("nan")}]
+)
+def test_a_request_that_means_nothing_is_refused(store, options):
+    with pytest.raises(ValueError, match=r"limit|min_reward"):
+        store.fetch_top("general", **options)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(order=st.permutations(range(6)), limit=st.integers(0, 7))
+def test_the_order_of_storing_does_not_matter(tmp_path_factory, order, limit):
+    store = open_store(tmp_path_factory.mktemp("store"))
+    records = [
+        make_record(f"exp-{n}", score=n % 3 / 2, rank=n % 2, evidence=tuple(f"g{g}/0" for g in range(n % 2)))
+        for n in range(6)
+    ]
+    store.record_batch([records[place] for place in order], MANIFEST)
+    best = sorted(records, key=lambda r: (-support_of(r), -r.reward.gt_score, -r.reward.relative_rank, r.experience_id))
+    assert fetched(store, limit) == ids(best)[:limit]
+
+
+def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
+    assert store.verify_stamp(make_record())
+    assert not store.verify_stamp(make_record(pack=_UNKNOWN))
+    assert not store.verify_stamp(make_record(pack=_STALE))
+    assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))
+
+
+# --- damage
+
+
+def test_a_torn_tail_is_invisible_and_repaired_by_the_next_batch(store):
+    store.record_batch(make_batch(2), MANIFEST)
+    with store.path.open("ab") as file:
+        file.write(b'{"schema_version":1,"experience_id":"exp-9","ru')
+    assert ids(store.records()) == ["exp-0", "exp-1"]
+    assert store.record_batch(make_batch(3), MANIFEST) == 1
+    assert ids(store.records()) == ["exp-0", "exp-1", "exp-2"]
+
+
+def test_a_store_shortened_by_hand_can_be_filled_again(store):
+    for _ in range(2):  # the second time the object has seen all of its lines
+        store.record_batch(make_batch(3), MANIFEST)
+    first = store.path.read_bytes().splitlines(keepends=True)[0]
+    os.truncate(store.path, len(first))
+    assert store.record_batch(make_batch(3), MANIFEST) == 2
+
+
+def test_an_id_is_found_however_its_line_is_written(store):
+    spread = json.dumps(make_record('say "hi" \u00e4').model_dump(mode="json"), sort_keys=True)
+    append_by_hand(store, spread)
+    append_by_hand(store, '{"experience_id": 7}')
+    assert store.record_batch([make_record('say "hi" \u00e4')], MANIFEST) == 0
+
+
+def test_a_damaged_list_of_batches_is_an_error(store):
+    store.record_batch(make_batch(1), MANIFEST)
+    store.path.with_name("batches.jsonl").write_text("nonsense\n")
+    with pytest.raises(CorruptFile, match="line 1 is no batch"):
+        list(store.batches())
