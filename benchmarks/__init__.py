@@ -1,1 +1,1 @@
-"""Measurements, never tests: each prints a table of medians, and says against what the figures are to be held."""
+"""Measurements, never tests: each gives rows of medians, and says what bar the figures are to be held against."""

@@ -1,129 +1,130 @@
-"""What does a whole run cost over the model's own time? CPU per call, wall against the ideal, peak memory.
+"""What does a whole run cost over the model's own time? CPU per call, wall time against the ideal, memory, telemetry.
 
-The simulated server runs in another process with 200 ms of latency; Prefect's server in a third. The ideal is computed from the
-journal of the same run: for every batch the larger of (sum of its calls / calls in flight) and its longest chain of dependent
-calls, one batch after another, as the algorithm demands. Figures of CPU and wall are the flow's own, between its first and its last
-call; start-up is the subject of ``bench_dry_run``.
+100 items, groups of 5 and three epochs make 1,500 attempts: 2 x 100 x 5 that learn, 2 arms x 50 held-out items x 5 that
+measure. The simulated model answers from another process after 200 ms, Prefect's server is a third process, journal and
+metrics are on. CPU and wall time are the flow's own, from opening the run to its closed books, as its manifest states
+them; a second row holds the CPU of the whole process, imports and start-up included. The ideal is that of ``ideal``.
+Runs with and without telemetry alternate and are compared in pairs.
+
+``python -m benchmarks.bench_run``
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
-from collections import defaultdict
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from flows.quiet import quiet_prefect
+from benchmarks.ideal import ideal_seconds, journal_keys
+from benchmarks.processes import (
+    Measured,
+    clean_environment,
+    datasets,
+    measured_run,
+    otlp_receiver,
+    prefect_server,
+    simulated_server,
+)
+from benchmarks.table import Row, table
 
-ITEMS, GROUP_SIZE, EPOCHS, CONCURRENCY, LATENCY_S = 100, 5, 3, 64, 0.2
-REPEATS = 3
-
-
-@contextlib.contextmanager
-def simulated_server(latency_s: float = LATENCY_S) -> Iterator[str]:
-    """The simulated model in a process of its own; yields its base URL."""
-    command = [sys.executable, "-m", "flows.cli", "serve-simulated", "--port", "0", "--latency", str(latency_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            found = re.search(r"http://\S+", line)
-            if found is None:
-                raise SystemExit(f"the simulated server did not start: {line!r}")
-            yield found.group(0)
-        finally:
-            process.terminate()
-            process.wait(10)
+ITEMS, HELD_OUT, GROUP_SIZE, EPOCHS, CONCURRENCY, LATENCY_S = 100, 50, 5, 3, 64, 0.2
+REPEATS = 5
 
 
-@contextlib.contextmanager
-def prefect_server(environment: dict[str, str], port: int = 4287) -> Iterator[str]:
-    """A Prefect server of its own, on an empty home."""
-    url = f"http://127.0.0.1:{port}/api"
-    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            for _ in range(240):
-                with contextlib.suppress(OSError):
-                    urllib.request.urlopen(f"{url}/health", timeout=2)
-                    break
-                time.sleep(0.5)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(20)
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """One run in figures."""
+
+    calls: int
+    cpu_ms: float
+    """Per call, of the flow."""
+    process_cpu_ms: float
+    """Per call, of the whole process."""
+    wall_s: float
+    over_ideal: float
+    peak_mb: float
 
 
-def run(environment: dict[str, str], out: Path, *arguments: str) -> tuple[Path, int]:
-    """One learning run; returns its directory and its peak memory in bytes."""
-    command = [sys.executable, "-m", "flows.tfgrpo", "--out", str(out), "--json", *arguments]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        printed, errors = process.communicate()
-        if process.returncode != 0:
-            raise SystemExit(f"the run failed: {errors[-2000:]}")
-    summary: dict[str, Any] = json.loads(printed)
-    return Path(summary["run"]), summary["timing"]["peak_memory_bytes"]
+def figures(measured: Measured, concurrency: int = CONCURRENCY, latency_s: float = LATENCY_S) -> RunFigures:
+    """Read off a finished run."""
+    timing = measured.manifest()["timing"]
+    keys = list(journal_keys(measured.run / "journal.jsonl"))
+    calls = len(keys)
+    return RunFigures(
+        calls=calls,
+        cpu_ms=1e3 * timing["cpu_s"] / calls,
+        process_cpu_ms=1e3 * measured.cpu_s / calls,
+        wall_s=timing["wall_s"],
+        over_ideal=timing["wall_s"] / ideal_seconds(keys, concurrency, latency_s),
+        peak_mb=measured.peak_mb,
+    )
 
 
-def ideal_seconds(journal: Path, concurrency: int = CONCURRENCY) -> tuple[float, int]:
-    """The least wall time that the journal's calls allow, and how many calls there were."""
-    batches: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    curations = calls = 0.0
-    for line in journal.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        if entry["kind"] != "reply" or "latency_s" not in entry["payload"]:
-            continue
-        calls += 1
-        epoch, arm, batch, item, rollout, _, role, _ = entry["key"].partition("#")[0].split("/")
-        latency = entry["payload"]["latency_s"]
-        if role == "rollout":
-            batches[epoch + ("" if arm == "train" else "sweep"), batch][f"{arm}/{item}/{rollout}"].append(latency)
-        elif role == "curate":
-            curations += latency
-        else:
-            batches[epoch, batch][f"reflect/{item}"].append(latency)
-    return curations + sum(_batch_seconds(chains, concurrency) for chains in batches.values()), int(calls)
+def measure(repeats: int = REPEATS) -> list[Row]:
+    """Run it often enough, with and without telemetry in turn."""
+    plain: list[RunFigures] = []
+    traced: list[RunFigures] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
+        with simulated_server(LATENCY_S) as base_url, prefect_server(environment) as api, otlp_receiver() as receiver:
+            environment["PREFECT_API_URL"] = api
+            common = _arguments(folder, base_url)
+            telemetry = {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver}
+            measured_run(environment, folder / "warm", *common, "--sample-size", "5")
+            for seed in map(str, range(repeats)):
+                plain.append(figures(measured_run(environment, folder / f"plain{seed}", *common, "--seed", seed)))
+                traced.append(figures(measured_run(telemetry, folder / f"traced{seed}", *common, "--seed", seed)))
+    return _rows(plain, traced)
 
 
-def _batch_seconds(chains: dict[str, list[float]], concurrency: int) -> float:
-    total = sum(sum(latencies) for latencies in chains.values())
-    rollouts = max((sum(values) for name, values in chains.items() if not name.startswith("reflect/")), default=0.0)
-    reflections = max((sum(values) for name, values in chains.items() if name.startswith("reflect/")), default=0.0)
-    return max(total / concurrency, rollouts + reflections)
+def _arguments(folder: Path, base_url: str) -> tuple[str, ...]:
+    return (
+        *("--base-url", base_url, "--model", "simulated", "--epochs", str(EPOCHS), "--sample-size", str(ITEMS)),
+        *("--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY)),
+        *datasets(folder, ITEMS, HELD_OUT),
+    )
+
+
+def _rows(plain: list[RunFigures], traced: list[RunFigures]) -> list[Row]:
+    calls = statistics.median(run.calls for run in plain)
+    slower = statistics.median(with_it.wall_s / without.wall_s for with_it, without in zip(traced, plain, strict=True))
+    return [
+        Row(
+            "run: client CPU per call",
+            statistics.median(run.cpu_ms for run in plain),
+            "ms",
+            3.0,
+            f"{calls:,.0f} calls, {CONCURRENCY} in flight, {LATENCY_S:g} s each",
+        ),
+        Row(
+            "run: the same with start-up and imports",
+            statistics.median(run.process_cpu_ms for run in plain),
+            "ms",
+            note="process start to exit",
+        ),
+        Row(
+            "run: wall / ideal of the same calls",
+            statistics.median(run.over_ideal for run in plain),
+            "x",
+            1.25,
+            f"{statistics.median(run.wall_s for run in plain):.1f} s",
+        ),
+        Row("run: peak memory", max(run.peak_mb for run in plain), "MB", 250.0, "worst of all"),
+        Row(
+            "telemetry: wall with it / without",
+            slower,
+            "x",
+            1.05,
+            f"{statistics.median(run.cpu_ms for run in traced):.2f} ms CPU per call with it",
+        ),
+    ]
 
 
 def main() -> None:
     """Print the table."""
-    environment = dict(os.environ)
-    quiet_prefect(environment)
-    rows: list[tuple[float, float, float, int]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        environment["PREFECT_HOME"] = f"{folder}/prefect"
-        with simulated_server() as base_url, prefect_server(environment) as api:
-            environment["PREFECT_API_URL"] = api
-            for repeat in range(REPEATS):
-                directory, peak = run(
-                    environment,
-                    Path(folder) / f"out{repeat}",
-                    *("--base-url", base_url, "--model", "simulated", "--epochs", str(EPOCHS), "--sample-size", str(ITEMS)),
-                    *("--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY), "--seed", str(repeat)),
-                )
-                timing = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["timing"]
-                ideal, calls = ideal_seconds(directory / "journal.jsonl")
-                rows.append((1e3 * timing["cpu_s"] / calls, timing["wall_s"] / ideal, peak / 2**20, calls))
-    print(f"{ITEMS} items x G {GROUP_SIZE} x {EPOCHS} epochs, {LATENCY_S:g} s latency, {CONCURRENCY} in flight, {rows[0][3]} calls")
-    print(f"{'':>26} {'median':>9} {'bar':>9}")
-    for name, place, bar in (("client CPU ms per call", 0, 3.0), ("wall / ideal", 1, 1.25), ("peak memory MB", 2, 250.0)):
-        print(f"{name:>26} {statistics.median(row[place] for row in rows):>9.2f} {bar:>9.2f}")
+    print(table(measure()))
 
 
 if __name__ == "__main__":

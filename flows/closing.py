@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.champion import champion_library
 from flows.progress import money
 from flows.replaying import compare_with_original
 from flows.report import write_report
 from flows.session import Session
 from flows.stops import RunSummary, Status
+from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
 from stores.errors import StoreError
-from stores.library import Library
 from stores.promotions import Promotion, promotions, record_promotion
 from stores.seeds import derive_seed
 from stores.task_state import write_state
@@ -31,9 +32,10 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         status, message = compare_with_original(session, message)
     if session.decision is not None:
         _promote(session, session.decision)
-    lost = session.runtime.telemetry.shutdown()
-    if lost:
-        session.manifest.warn(lost)
+    undelivered = session.telemetry.shutdown()
+    if undelivered:
+        session.manifest.warn(undelivered)
+    timing = session.stopwatch.read(session.runtime.ledger.totals().calls)
     session.manifest.update(
         status=status,
         message=message,
@@ -42,10 +44,10 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         gate=_gate(session),
         ledger=_ledger_block(session),
         stages=_stages(session),
+        timing=timing,
     )
     report = write_report(session.task, session.paths)
-    session.lock.release()
-    return RunSummary(status, session.run_id, message, _details(session, status, report))
+    return RunSummary(status, session.run_id, message, _details(session, status, report, timing))
 
 
 def _promote(session: Session, decision: GateDecision) -> None:
@@ -67,7 +69,8 @@ def _promote(session: Session, decision: GateDecision) -> None:
                 simulated=session.plan.simulated,
             ),
         )
-    in_force: Library = session.library if decision.decision == "promote" else session.champion
+    # Not simply this run's: a run that is resumed late finds what was promoted since.
+    in_force = champion_library(session.store, session.task)
     write_state(session.task.state, session.settings.task_id, in_force, last_run=session.run_id, clock=session.clock)
 
 
@@ -120,7 +123,13 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     return stages
 
 
-def _details(session: Session, status: Status, report: Path) -> dict[str, Any]:
+def _lost(session: Session) -> dict[str, int]:
+    """Rollouts without a reward, of how many."""
+    lost = sum(end.lost for end in session.epochs)
+    return {"rollouts": lost, "of": lost + sum(end.scored for end in session.epochs)}
+
+
+def _details(session: Session, status: Status, report: Path, timing: Timing) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     return {
@@ -134,6 +143,8 @@ def _details(session: Session, status: Status, report: Path) -> dict[str, Any]:
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": money(totals.nano_usd, totals.unknown_price_calls),
+        "lost": _lost(session),
+        "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),
         "report": str(report),

@@ -23,7 +23,7 @@ from flows.task_runner import RunnerName
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tasks.gate import decide_gate
-from tasks.host import close_runtime
+from tasks.host import close_runtime, halt_runtime
 
 Runner: TypeAlias = Callable[[RunnerName], AbstractContextManager[RunGroups]]
 
@@ -41,29 +41,44 @@ def execute(
     try:
         prepared = prepare(request, env)
     except ConfigError as error:
-        return RunSummary("refused", request.resume or request.replay or request.run_id, str(error), {})
+        return RunSummary("refused", _name(request), str(error), {})
     with runner(prepared.plan.settings.task_runner) as fan_out:
         try:
             session = open_session(request, prepared, observer, fan_out, clock=clock)
         except ConfigError as error:
-            return RunSummary("refused", request.run_id, str(error), {})
+            return RunSummary("refused", _name(request), str(error), {})
+        except TfgrpoError as error:
+            return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
         try:
             end = _attempt(session)
             return close_books(session, end.status, end.message)
+        except TfgrpoError as error:
+            return RunSummary("failed", session.run_id, f"the run could not be closed: {_said(error)}", {})
         finally:
             observer.closed()
             close_runtime(session.context)
+            session.lock.release()
+
+
+def _name(request: RunRequest) -> str | None:
+    return request.resume or request.replay or request.run_id
+
+
+def _said(error: TfgrpoError) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _attempt(session: Session) -> _End:
     try:
-        return _End("finished", _whole_run(session))
+        with session.telemetry.workflow_span(session.settings.pipeline):
+            return _End("finished", _whole_run(session))
     except BudgetRefused as error:
         return _End("stopped", f"the budget is spent: {error}")
     except KeyboardInterrupt:
+        halt_runtime(session.context)
         return _End("stopped", "interrupted; every answered call is in the journal")
     except TfgrpoError as error:
-        return _End("failed", f"{type(error).__name__}: {error}")
+        return _End("failed", _said(error))
 
 
 def _whole_run(session: Session) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -22,8 +22,9 @@ from flows.progress import Progress
 from flows.request import RunRequest
 from flows.session import RunGroups
 from flows.stops import RunSummary
-from flows.task_runner import RunnerName, task_runner_for
+from flows.task_runner import EventLoopTaskRunner, RunnerName, task_runner_for
 from stores.clock import utc_now
+from stores.errors import RunAborted, TfgrpoError
 from tasks.context import RunContext
 from tasks.group import run_group
 from tasks.host import run_on_runtime
@@ -44,6 +45,11 @@ class Parcel:
         self.context = context
 
 
+def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
+    """Whether a group that broke is tried again: not when our own code refused something."""
+    return not isinstance(state.result(raise_on_failure=False), TfgrpoError)
+
+
 @task(
     name="group",
     task_run_name="group-epoch-{parcel.spec.epoch}",
@@ -54,10 +60,12 @@ class Parcel:
     # infrastructure, and the journal makes trying again free.
     retries=2,
     retry_delay_seconds=1,
+    retry_condition_fn=_may_help,
 )
 async def group_task(parcel: Parcel) -> GroupResult:
     """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
-    return await run_on_runtime(parcel.context, partial(run_group, parcel.spec))
+    context = parcel.context
+    return await run_on_runtime(context, partial(run_group, parcel.spec, carrier=context.carrier))
 
 
 @contextmanager
@@ -65,13 +73,30 @@ def mapped_groups(name: RunnerName) -> Iterator[RunGroups]:
     """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
     with task_runner_for(name) as runner:
 
-        def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Iterator[GroupResult]:
+        def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             parcels = [Parcel(spec, context) for spec in specs]
-            futures: list[PrefectFuture[Any]] = list(runner.map(group_task, {"parcel": parcels}))
-            for future in as_completed(futures):
-                yield future.result()
+            # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
+            futures = list(runner.map(group_task, {"parcel": parcels}))  # type: ignore[misc]
+            try:
+                for future in as_completed(futures):
+                    yield _result_of(future)
+            finally:
+                # Nothing is left to cancel, unless the run ends here.
+                if isinstance(runner, EventLoopTaskRunner):
+                    runner.cancel_all()
 
         yield run_groups
+
+
+def _result_of(future: PrefectFuture[Any]) -> GroupResult:
+    """Raises ``RunAborted`` for a group that could not be run at all, which is no matter of models or rewards."""
+    try:
+        result: GroupResult = future.result()
+        return result
+    except TfgrpoError:
+        raise
+    except Exception as error:
+        raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)

@@ -6,13 +6,15 @@ Whatever a resumed or replayed run must find unchanged (pack, items) is compared
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from filelock import FileLock, Timeout
-from stores.manifest import ManifestFile
 
 from flows.champion import champion_library
 from flows.observer import Observer
@@ -22,6 +24,7 @@ from flows.request import RunRequest
 from flows.resume import manifest_of
 from flows.secrets import read_api_key
 from flows.session import RunGroups, Session
+from flows.timing import Stopwatch
 from pipelines.layers import describe
 from pipelines.plan import Plan
 from prompt_packs import pack_stamp
@@ -31,8 +34,10 @@ from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
+from stores.manifest import ManifestFile
+from stores.telemetry import TelemetryOptions, configure
 from tasks.context import RunContext
-from tasks.host import call_blocking
+from tasks.host import call_blocking, close_runtime
 from tasks.runtime import Runtime
 
 
@@ -63,38 +68,40 @@ def open_session(
     if place.earlier is not None:
         _refuse_other_world(place.earlier, identity)
     approved = {plan.pack.manifest.id: pack_stamp(plan.pack)}
-    earlier_store = ExperienceStore(place.source.experiences, approved=approved)
-    champion, retired = _still_stamped(_champion(place, earlier_store), earlier_store)
-    lock = _lock(place.run)
-    try:
-        session = _session(request, prepared, place, (champion, lock), observer, fan_out, clock)
-        session.manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
+    champion, retired = _champion(place, ExperienceStore(place.source.experiences, approved=approved))
+    context = _context(request, plan, place)
+    configure(context.telemetry, os.environ)  # refuses an OTEL environment that means nothing
+    with ExitStack() as undo:
+        lock = _lock(place.run)
+        undo.callback(lock.release)
+        undo.callback(close_runtime, context)
+        runtime = call_blocking(context, _itself)
+        manifest = ManifestFile(place.run.manifest)
+        manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
         for warning in (*plan.warnings, *prepared.warnings, *retired):
-            session.manifest.warn(warning)
-    except BaseException:
-        lock.release()
-        raise
-    observer.run_started(plan, place.run_id)
-    return session
-
-
-def _session        plan=plan,
-        run_id=place.run_id,
-        task=place.task,
-        paths=place.run,
-        context=context,
-        runtime=call_blocking(context, _itself),
-        store=ExperienceStore(place.task.experiences, approved=approved),
-        manifest=manifest,
-        files=RunFiles(place.run, place.run_id, plan.group_size),
-        observer=observer,
-        clock=clock,
-        fan_out=fan_out,
-        champion=champion,
-        library=champion,
-        lock=lock,
-        replay_of=place.source if request.replay else None,
-    )
+            manifest.warn(warning)
+        session = Session(
+            plan=plan,
+            run_id=place.run_id,
+            task=place.task,
+            paths=place.run,
+            context=context,
+            runtime=runtime,
+            store=ExperienceStore(
+                place.task.experiences, approved=approved, epochs=plan.settings.tfgrpo.epochs, clock=clock
+            ),
+            manifest=manifest,
+            files=RunFiles(place.run, place.run_id, plan.group_size),
+            observer=observer,
+            clock=clock,
+            fan_out=fan_out,
+            champion=champion,
+            library=champion,
+            lock=lock,
+            stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
+            replay_of=place.source if request.replay else None,
+        )
+        undo.pop_all()
     observer.run_started(plan, place.run_id)
     return session
 
@@ -154,10 +161,18 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             )
 
 
-def _champion(place: _Place, store: ExperienceStore) -> Library:
+def _champion(place: _Place, store: ExperienceStore) -> tuple[Library, list[str]]:
+    """The library that the run starts from, and a warning for what an edited pack retires from it."""
     if place.earlier is None:
-        return champion_library(store, place.source)
-    return Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
+        promoted = champion_library(store, place.source)
+    else:
+        promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
+    valid = tuple(entry for entry in promoted.entries if store.verify_stamp(entry))
+    retired = [entry.experience_id for entry in promoted.entries if entry not in valid]
+    if not retired:
+        return promoted, []
+    warning = f"{len(retired)} lessons are retired, their stamp is of another version of the pack: {', '.join(retired)}"
+    return Library(valid), [warning]
 
 
 def _lock(run: RunPaths) -> FileLock:
@@ -185,6 +200,14 @@ def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
         replay=request.replay is not None,
         replay_from=place.source.run(place.run_id).journal if request.replay else None,
         ledger_path=None if request.replay else place.run.ledger,
+        telemetry=TelemetryOptions(
+            service_version=_version(),
+            run_id=place.run_id,
+            task_id=settings.task_id,
+            genai_metrics=settings.telemetry.genai_metrics,
+            content=settings.telemetry.content,
+            shutdown_s=settings.telemetry.shutdown_s,
+        ),
     )
 
 
@@ -217,3 +240,10 @@ def _opening_fields(
         },
         **identity,
     }
+
+
+def _version() -> str:
+    try:
+        return version("tfgrpo")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0"

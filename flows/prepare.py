@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from flows.request import RunRequest
 from flows.resume import settings_of_run
@@ -13,7 +15,8 @@ from pipelines.layers import Resolved, resolve_settings
 from pipelines.pipeline_file import find_pipeline
 from pipelines.plan import Plan, build_plan
 from pipelines.settings import Settings
-from stores.errors import Problem
+from stores.errors import Problem, SettingsError
+from stores.layout import TaskPaths
 from tasks.actors.registry import check_actor
 from tasks.models.endpoint import endpoint_of
 from tasks.models.preflight import check_endpoint
@@ -30,14 +33,20 @@ class Prepared:
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
-    """Resolve, plan and, unless told otherwise, knock at the endpoint. Raises ``ConfigError`` with every problem."""
+    """Resolve, plan and, unless told otherwise, try the disk and knock at the endpoint.
+
+    Raises ``ConfigError`` with every problem of the first of these steps that finds one.
+    """
     if request.resume or request.replay:
         resolved = settings_of_run(request, env)
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
     plan = build_plan(resolved, env, extra_checks=(_check_actor,))
-    offline = plan.simulated or request.replay is not None
-    if offline or not preflight or plan.models.base_url is None:
+    _check_run_id(request, plan.paths)
+    if not preflight:
+        return Prepared(resolved, plan, ())
+    _check_out(plan.paths)
+    if plan.simulated or request.replay is not None or plan.models.base_url is None:
         return Prepared(resolved, plan, ())
     endpoint = endpoint_of(plan.settings.model, plan.models.base_url, read_api_key(plan.settings.model))
     return Prepared(resolved, plan, asyncio.run(check_endpoint(endpoint)))
@@ -45,3 +54,27 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
 
 def _check_actor(settings: Settings) -> Sequence[Problem]:
     return check_actor(settings.actor)
+
+
+def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
+    if request.run_id is None:
+        return
+    try:
+        taken = paths.run(request.run_id).manifest.exists()
+    except ValueError as error:
+        raise SettingsError.one("--run-id", repr(request.run_id), str(error)) from error
+    if taken:
+        accepted = f"a name not used before; to go on with that run: --resume {request.run_id}"
+        raise SettingsError.one("--run-id", repr(request.run_id), accepted)
+
+
+def _check_out(paths: TaskPaths) -> None:
+    """Make and remove a directory where the run's will be: permissions alone do not tell, and nothing stays behind."""
+    runs = paths.root / "runs"
+    nearest: Path = next(place for place in (runs, *runs.parents) if place.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".tfgrpo-"):
+            pass
+    except OSError as error:
+        given = f"{str(paths.root)!r}, where nothing can be written ({error.strerror})"
+        raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one") from error

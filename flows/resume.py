@@ -1,26 +1,34 @@
-"""Which settings does a resumed or replayed run have? Those it began with; only what cannot change its results may differ."""
+"""Which settings does a resumed or replayed run have? Those it began with; only what cannot change its results may differ.
+
+What the command line or the environment asks for besides is refused, never passed over.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from flows.request import RunRequest
-from pipelines.layers import Resolved, resolve_settings
+from pipelines.layers import Resolved, leaf_options, resolve_settings
 from pipelines.pipeline_file import find_pipeline
 from pipelines.settings import Settings
-from stores.errors import Problem, SettingsError
+from stores.errors import CorruptFile, Problem, SettingsError
 from stores.layout import TaskPaths
+from stores.manifest import ManifestFile
 
 MAY_CHANGE = (
     "out",
     "task_id",
     "task_runner",
+    "packs_root",
     "tfgrpo.concurrency",
     "model.base_url",
+    "model.api_key_env",
+    "model.api_key_secret",
     "model.timeout_s",
     "model.max_retries",
     "budget.",
@@ -28,57 +36,87 @@ MAY_CHANGE = (
 )
 """Keys, or beginnings of keys, that a resumed run may be given anew."""
 
+_PLACE = ("out", "task_id")
+_ASKED = ("command line", "environment")
+_MISSING = object()
+
 
 def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
     asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-    manifest = manifest_of(request, asked.settings)
+    place, manifest = _find(request, asked.settings)
     stored: dict[str, Any] = manifest["settings"]
-    sources = dict(manifest["sources"])
+    sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
     problems: list[Problem] = []
-    for key in request.options():
-        wanted, had = _leaf(asked.settings.model_dump(mode="json"), key), _leaf(stored, key)
-        if wanted == had:
+    wanted = asked.settings.model_dump(mode="json")
+    for key, source in asked.sources.items():
+        if not source.startswith(_ASKED) or key in _PLACE:
+            continue
+        new, old = _leaf(wanted, key), _leaf(stored, key)
+        if new == old:
             continue
         if not key.startswith(MAY_CHANGE):
-            problems.append(Problem(key, json.dumps(wanted), f"{json.dumps(had)}, as the run began with"))
+            began = "nothing" if old is _MISSING else json.dumps(old)
+            name = source.removeprefix("command line ").removeprefix("environment ")
+            problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
             continue
-        _set_leaf(stored, key, wanted)
-        sources[key] = asked.sources[key]
+        _set_leaf(stored, key, new)
+        sources[key] = source
     if problems:
         raise SettingsError(problems)
+    # Where the manifest was found is where the run goes on, whatever directory it was started from.
+    stored |= {"out": str(place.root.parent), "task_id": place.root.name}
     try:
         return Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
     except ValidationError as error:
-        raise SettingsError.one("--resume", request.resume or "", f"a run of this version: {error}") from error
+        raise _unusable(request, f"a run whose settings this version knows ({error.error_count()} do not fit)") from error
 
 
 def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
     """The manifest of the run that is resumed or replayed. Raises ``SettingsError`` naming the runs there are."""
+    return _find(request, settings)[1]
+
+
+def _find(request: RunRequest, settings: Settings) -> tuple[TaskPaths, dict[str, Any]]:
+    """The run's task, the one named or else the only one under ``out`` that has the run, and its manifest."""
     name = request.resume or request.replay or ""
-    option = "--resume" if request.resume else "--replay"
+    task = TaskPaths.of(settings.out, settings.task_id)
     try:
-        paths = TaskPaths.of(settings.out, settings.task_id).run(name)
-        manifest: dict[str, Any] = json.loads(paths.manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        known = sorted(
-            path.parent.name for path in TaskPaths.of(settings.out, settings.task_id).root.glob("runs/*/manifest.json")
-        )
-        raise SettingsError.one(
-            option, name, f"a run of task {settings.task_id}: {', '.join(known) or 'there is none'}"
-        ) from error
-    return manifest
+        run = task.run(name)
+        if not run.manifest.is_file():
+            elsewhere = list(Path(settings.out).glob(f"*/runs/{name}/manifest.json"))
+            if len(elsewhere) != 1:
+                raise _unusable(request, f"a run of task {settings.task_id}: {_known(task)}")
+            task = TaskPaths(elsewhere[0].parent.parent.parent)
+        manifest = ManifestFile(task.run(name).manifest).read()
+    except ValueError as error:
+        raise _unusable(request, f"a run of task {settings.task_id}: {_known(task)}") from error
+    except (OSError, CorruptFile) as error:
+        raise _unusable(request, f"a run whose manifest can be read ({error})") from error
+    if not {"settings", "sources"} <= set(manifest):
+        raise _unusable(request, "a run whose manifest holds its settings")
+    return task, manifest
+
+
+def _unusable(request: RunRequest, accepted: str) -> SettingsError:
+    option = "--resume" if request.resume else "--replay"
+    return SettingsError([Problem(option, repr(request.resume or request.replay), accepted)])
+
+
+def _known(task: TaskPaths) -> str:
+    names = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
+    return ", ".join(names) or "there is none"
 
 
 def _leaf(tree: Mapping[str, Any], key: str) -> Any:
     value: Any = tree
     for part in key.split("."):
-        value = value[part]
+        value = value.get(part, _MISSING) if isinstance(value, dict) else _MISSING
     return value
 
 
 def _set_leaf(tree: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for part in parents:
-        tree = tree[part]
+        tree = tree.setdefault(part, {})
     tree[last] = value

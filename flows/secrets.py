@@ -9,8 +9,12 @@ import asyncio
 import os
 from typing import Any
 
+import httpx
+
 from pipelines.settings import ModelSettings
 from stores.errors import SettingsError
+
+_ACCEPTED = "the name of a Prefect Secret block; `prefect block ls` lists those there are"
 
 
 def read_api_key(model: ModelSettings) -> str | None:
@@ -19,6 +23,7 @@ def read_api_key(model: ModelSettings) -> str | None:
         return os.environ.get(model.api_key_env) or None
     # Only endpoints with a Secret block pay for importing Prefect here.
     from prefect.blocks.system import Secret  # noqa: PLC0415
+    from prefect.exceptions import PrefectException  # noqa: PLC0415
 
     async def load() -> object:
         block: Secret[Any] = await Secret.aload(name)
@@ -27,8 +32,10 @@ def read_api_key(model: ModelSettings) -> str | None:
     name = model.api_key_secret
     try:
         value = asyncio.run(load())
-    except ValueError as error:
-        raise SettingsError.one(
-            "model.api_key_secret", name, f"the name of a Prefect Secret block ({error})"
-        ) from error
+    except ValueError:
+        # Prefect's own text for a missing block; nothing of it is repeated, because the key may stand where the name should.
+        raise SettingsError.one("model.api_key_secret", "no such block", _ACCEPTED) from None
+    except (PrefectException, httpx.HTTPError, OSError, RuntimeError) as error:
+        given = f"no answer from Prefect ({type(error).__name__})"
+        raise SettingsError.one("model.api_key_secret", given, "a Prefect server that can be reached") from None
     return str(value) if value else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+from stores.errors import ConfigError
 
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
@@ -20,6 +22,11 @@ class RunSummary:
     """One sentence for people; for a refusal, every problem on a line of its own."""
     details: dict[str, Any]
     """JSON values: gate, lessons, ledger, paths."""
+
+    @classmethod
+    def refused(cls, run_id: str | None, error: ConfigError) -> Self:
+        """The end of a run that never began, with every problem as data too."""
+        return cls("refused", run_id, str(error), {"problems": [asdict(problem) for problem in error.problems]})
 
     @property
     def exit_code(self) -> int:

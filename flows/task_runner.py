@@ -13,6 +13,7 @@ import contextvars
 import importlib
 import threading
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from uuid import uuid4
 
@@ -27,7 +28,6 @@ from stores.errors import SettingsError
 if TYPE_CHECKING:
     from prefect.tasks import Task
 
-_Job: TypeAlias = tuple[concurrent.futures.Future[Any], Coroutine[Any, Any, Any]]
 RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
 
 
@@ -40,8 +40,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
+        self._served: _Served | None = None
 
     def duplicate(self) -> Self:
         """A fresh runner; Prefect makes one for every flow run."""
@@ -60,7 +59,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             raise RuntimeError("the task runner is not started")
         if not task.isasync:
             raise TypeError(f"task {task.name!r} is not asynchronous")
-        loop = self._running_loop()
+        served = self._serving()
         task_run_id = uuid4()
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         run = run_task_async(
@@ -71,57 +70,78 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             return_type="state",
             dependencies=dependencies,
         )
-        loop.call_soon_threadsafe(self._jobs.put_nowait, (future, run))
+        served.loop.call_soon_threadsafe(served.start, run, future, context=served.context)
         return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
 
+    def cancel_all(self) -> None:
+        """Cancel the task runs that have not ended and wait until they have; the runner goes on."""
+        if self._served is not None:
+            asyncio.run_coroutine_threadsafe(self._served.cancel(), self._served.loop).result()
+
     def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
-        if self._thread is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._jobs.put_nowait, None)
+        if self._thread is not None and self._served is not None:
+            self._served.loop.call_soon_threadsafe(self._served.closing.set)
             self._thread.join()
-            self._thread, self._loop = None, None
+            self._thread, self._served = None, None
         super().__exit__(exc_type, exc_value, traceback)
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _serving(self) -> _Served:
         """Start the thread at the first submission: only then is the flow run in the context that tasks inherit."""
-        if self._loop is None:
-            ready = threading.Event()
+        if self._served is None:
+            ready: concurrent.futures.Future[_Served] = concurrent.futures.Future()
             context = contextvars.copy_context()
             self._thread = threading.Thread(
-                target=context.run, args=(asyncio.run, self._serve(ready)), name="tfgrpo-groups", daemon=True
+                target=context.run, args=(asyncio.run, _serve(ready)), name="tfgrpo-groups", daemon=True
             )
             self._thread.start()
-            ready.wait()
-        if self._loop is None:
-            raise RuntimeError("the event loop of the task runner did not start")
-        return self._loop
+            self._served = ready.result()
+        return self._served
 
-    async def _serve(self, ready: threading.Event) -> None:
-        try:
-            async with AsyncClientContext.get_or_create():
-                self._loop = asyncio.get_running_loop()
-                ready.set()
-                await self._accept_until_closed()
-        finally:
-            ready.set()
 
-    async def _accept_until_closed(self) -> None:
-        running: set[asyncio.Task[Any]] = set()
-        while (job := await self._jobs.get()) is not None:
-            future, run = job
-            running.add(task := asyncio.create_task(_settle(future, run)))
-            task.add_done_callback(running.discard)
+class _Served:
+    """A running loop, and the task runs on it. Belongs to the loop's thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.context = contextvars.copy_context()
+        """Holds the flow run and the one API client; every task run starts in it."""
+        self.closing = asyncio.Event()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
+        task = self.loop.create_task(run)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(partial(_hand_over, future))
+
+    async def cancel(self) -> None:
+        running = tuple(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _settle(future: concurrent.futures.Future[Any], run: Coroutine[Any, Any, Any]) -> None:
+async def _serve(ready: concurrent.futures.Future[_Served]) -> None:
     try:
-        future.set_result(await run)
-    except asyncio.CancelledError:
+        async with AsyncClientContext.get_or_create():
+            served = _Served()
+            ready.set_result(served)
+            await served.closing.wait()
+            await served.cancel()
+    except BaseException as error:
+        if ready.done():
+            raise
+        ready.set_exception(error)
+
+
+def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) -> None:
+    """Give the end of a task run to whoever waits for it, in another thread."""
+    if task.cancelled():
         future.cancel()
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future, as executors do
+    elif (error := task.exception()) is not None:
         future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 _EXTRAS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}

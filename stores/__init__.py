@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from stores.models import ExperienceRecord, Operation, Polarity, Reward, ToolStat
     from stores.outcomes import Failed, Outcome, OutcomeName, Refused, RewardScore, Scored, Ungraded, scored_rewards
     from stores.prices import Price, PriceBook
-    from stores.promotions import Promotion, champion_ids, promotions, record_promotion
+    from stores.promotions import Promotion, champion_ids, record_promotion
     from stores.seeds import derive_seed, stream
     from stores.signing import PackStamp, sign_record, signature_holds, stamp_record
     from stores.task_state import read_state, write_state
@@ -137,7 +137,6 @@ __all__ = [
     "derive_seed",
     "first_words",
     "fold",
-    "promotions",
     "read_lines",
     "read_state",
     "record_promotion",
@@ -232,7 +231,6 @@ _HOMES = {
     "derive_seed": "seeds",
     "first_words": "words",
     "fold": "library",
-    "promotions": "promotions",
     "read_lines": "atomic",
     "read_state": "task_state",
     "record_promotion": "promotions",

@@ -1,0 +1,67 @@
+"""What does the summary of one attempt cost when it printed 10 MB? ``python -m benchmarks.bench_summaries``.
+
+Every shape of output that could be slow is measured: lines, one line without an end, words without spaces, blank lines,
+control characters, combining marks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+
+from benchmarks.table import Row, table
+from tasks.shapes import Frame
+from tasks.summarize import summarize_trajectory
+
+MEGABYTES, REPEATS, BAR_MS = 10, 9, 50.0
+_SHAPES: Mapping[str, str] = {
+    "lines": "The next 12 boxes of 1,080 apples each are counted, then set aside.\n",
+    "one line": "word ",
+    "no spaces": "x",
+    "blank lines": "\n",
+    "control characters": "\x1b[2K\x07",
+    "combining marks": "e\u0301",
+    "ideographs": "数",
+}
+
+
+def outputs(megabytes: int = MEGABYTES) -> dict[str, str]:
+    """Outputs of so many megabytes of UTF-8 each, by shape."""
+    size = megabytes * 1_000_000
+    return {name: text * (size // len(text.encode())) for name, text in _SHAPES.items()}
+
+
+def milliseconds(output: str) -> float:
+    """Wall time of one summary of an attempt with tool calls."""
+    frames = _frames(output)
+    start = time.perf_counter()
+    summarize_trajectory(frames, output)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def _frames(output: str) -> list[Frame]:
+    turns = [Frame(kind="model", name="chat", text="I look it up first."), Frame(kind="tool", name="lookup", text=output)]
+    return [*turns * 4, Frame(kind="model", name="chat", text=output)]
+
+
+def measure() -> list[Row]:
+    """The slowest shape by its median."""
+    given = outputs()
+    samples: dict[str, list[float]] = {name: [] for name in given}
+    for _ in range(REPEATS):
+        for name, output in given.items():
+            samples[name].append(milliseconds(output))
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    slowest = max(medians, key=lambda name: medians[name])
+    note = f"of {len(medians)} shapes of output the slowest: {slowest}"
+    return [Row(f"summary of {MEGABYTES} MB of output", medians[slowest], "ms", BAR_MS, note)]
+
+
+def main() -> None:
+    """Print the table."""
+    print(table(measure()))
+
+
+if __name__ == "__main__":
+    main()
