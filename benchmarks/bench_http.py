@@ -1,14 +1,13 @@
 """What does one model call cost the client? CPU per call and wall time against the ideal, over real sockets.
 
-The server runs in a process of its own and answers each request after a fixed latency. Printed: one line per setting,
-the median of the rounds.
+The server runs in a process of its own and answers each request after a fixed latency. No bar of its own: these rows say
+how much of a run's cost per call is the client's, and how much the journal's.
 
-``python -m benchmarks.bench_http [--calls 1500] [--in-flight 64] [--latency 0.1] [--rounds 3]``
+``python -m benchmarks.bench_http``
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
@@ -21,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from benchmarks.table import Row, table
 from stores.journal import CallKey, Journal
 from stores.ledger import Budget, Ledger, Price, PriceBook
 from tasks.models.base import ChatModel, ChatRequest, Message
@@ -53,6 +53,9 @@ class Load(NamedTuple):
     def ideal_s(self) -> float:
         """Wall time if nothing but the server's latency took any."""
         return math.ceil(self.calls / self.in_flight) * self.latency_s
+
+
+LOAD, ROUNDS = Load(calls=1500, in_flight=64, latency_s=0.2), 3
 
 
 class Round(NamedTuple):
@@ -137,32 +140,33 @@ def _rounds(port: int, load: Load, count: int, *, journalled: bool) -> list[Roun
     return rounds
 
 
-def main() -> None:
-    """Measure with and without the journal in front, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=1500)
-    parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--latency", type=float, default=0.1)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    load = Load(options.calls, options.in_flight, options.latency)
+def measure(load: Load = LOAD, rounds: int = ROUNDS) -> list[Row]:
+    """With and without the journal in front."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
     server = context.Process(target=_serve, args=(theirs, load.latency_s), daemon=True)
     server.start()
     try:
         port = mine.recv()
-        print(
-            f"{load.calls} calls, {load.in_flight} in flight, {load.latency_s * 1e3:g} ms; median of {options.rounds}"
-        )
-        for name, journalled in (("client", False), ("client + journal", True)):
-            rounds = _rounds(port, load, options.rounds, journalled=journalled)
-            cpu = statistics.median(one.cpu_ms_per_call for one in rounds)
-            wall = statistics.median(one.wall_over_ideal for one in rounds)
-            print(f"{name:<18} {cpu:6.3f} ms CPU per call   {wall:5.2f} x ideal wall")
+        return [
+            _row(name, load, _rounds(port, load, rounds, journalled=journalled))
+            for name, journalled in (("client", False), ("client and journal", True))
+        ]
     finally:
         server.terminate()
         server.join()
+
+
+def _row(name: str, load: Load, rounds: list[Round]) -> Row:
+    cpu = statistics.median(one.cpu_ms_per_call for one in rounds)
+    wall = statistics.median(one.wall_over_ideal for one in rounds)
+    note = f"{load.calls} calls, {load.in_flight} in flight; wall {wall:.2f} x the ideal"
+    return Row(f"http: {name}, CPU per call", cpu, "ms", note=note)
+
+
+def main() -> None:
+    """Print the table."""
+    print(table(measure()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long do the built-in rewarders take for 500 rollouts? ``python -m benchmarks.bench_rewarders`` prints medians."""
+"""How long do the built-in rewarders take for 500 rollouts? ``python -m benchmarks.bench_rewarders``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 
+from benchmarks.table import Row, table
 from rewarders import (
     Attempt,
     GroundTruthRewarder,
@@ -49,15 +50,21 @@ async def score_all(groups: list[RewardContext], rewarders: list[WeightedRewarde
     return seconds
 
 
-def main() -> None:
-    """Print the table."""
+def measure() -> list[Row]:
+    """One row for each length of output."""
     rewarders = [WeightedRewarder(GroundTruthRewarder("numeric")), WeightedRewarder(RelativeRewarder(), 0.0)]
-    print(f"{ITEMS * GROUP_SIZE} rollouts through gt + relative, median of {REPEATS} (limit {LIMIT_S:g} s)")
-    print(f"{'characters each':>16} {'total':>10} {'per rollout':>12}")
+    rows = []
     for chars in (100, 2_000, 100_000):
         groups = contexts(chars)
         median = statistics.median(asyncio.run(score_all(groups, rewarders)) for _ in range(REPEATS))
-        print(f"{chars:>16,} {median * 1e3:>7.1f} ms {median / ITEMS / GROUP_SIZE * 1e6:>9.1f} µs")
+        name = f"rewarders: {ITEMS * GROUP_SIZE} rollouts of {chars:,} characters"
+        rows.append(Row(name, median, "s", LIMIT_S, "gt and relative"))
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    print(table(measure()))
 
 
 if __name__ == "__main__":

@@ -41,8 +41,9 @@ def milliseconds(output: str) -> float:
 
 
 def _frames(output: str) -> list[Frame]:
-    turns = [Frame(kind="model", name="chat", text="I look it up first."), Frame(kind="tool", name="lookup", text=output)]
-    return [*turns * 4, Frame(kind="model", name="chat", text=output)]
+    asked = Frame("model", "chat", "I look it up first.", tokens=7, cost_usd=None, latency_ms=200.0)
+    looked_up = Frame("tool", "lookup", output, tokens=0, cost_usd=None, latency_ms=5.0)
+    return [*(asked, looked_up) * 4, Frame("model", "chat", output, tokens=1024, cost_usd=None, latency_ms=900.0)]
 
 
 def measure() -> list[Row]:

@@ -1,36 +1,33 @@
-"""What does telemetry cost? Medians of the CPU time of what one rollout records: 9 spans and 18 metric records.
+"""What does telemetry cost? CPU time of what one attempt records: 9 spans and 18 metric records.
 
-Prints one line per case. The receiver runs in a process of its own, so that only the sender's CPU is counted: of the
-thread that records, and of all threads including the exporter's. Bar: 1 ms per rollout.
+The receiver is a process of its own, so that only the sender's CPU is counted: that of the thread that records, and
+that of all threads, the exporter's included. The cases alternate, so that a busy machine disturbs all of them alike.
 
-    python benchmarks/bench_telemetry.py [rollouts] [repeats]
+``python -m benchmarks.bench_telemetry``
 """
 
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import Literal, TypedDict
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.processes import otlp_receiver
+from benchmarks.table import Row, table
 from stores.telemetry import Telemetry, TelemetryOptions, configure
 
-RECEIVER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tests.otlp_receiver import OtlpReceiver
-with OtlpReceiver() as receiver:
-    print(receiver.url, flush=True)
-    sys.stdin.read()
-"""
+ROLLOUTS, REPEATS, BAR_MS = 1000, 7, 1.0
+
+
+class _Place(TypedDict):
+    epoch: int
+    phase: Literal["train", "eval"]
 
 
 def rollout(telemetry: Telemetry, index: int) -> None:
     """Four model calls, three tool calls, one scoring step, inside one rollout span."""
-    place = {"epoch": 1, "phase": "train"}
+    place = _Place(epoch=1, phase="train")
     with telemetry.rollout_span(
         **place, group_id="g", rollout_id=f"g/{index}", index=index % 2, agent="tools", group_size=2
     ) as span:
@@ -49,8 +46,8 @@ def rollout(telemetry: Telemetry, index: int) -> None:
     telemetry.record_rollout(**place, outcome="scored", duration_s=0.83, agent="tools", group_size=2)
 
 
-def measure(env: dict[str, str], rollouts: int) -> tuple[float, float]:
-    """CPU microseconds per rollout: recording thread, whole process."""
+def milliseconds(env: dict[str, str], rollouts: int) -> tuple[float, float]:
+    """CPU per attempt: of the recording thread, of the whole process."""
     telemetry = configure(TelemetryOptions(genai_metrics="off"), env)
     for index in range(50):
         rollout(telemetry, index)
@@ -61,32 +58,34 @@ def measure(env: dict[str, str], rollouts: int) -> tuple[float, float]:
     lost = telemetry.shutdown(10.0)
     if lost:
         print(lost, file=sys.stderr)
-    return 1e6 * recording / rollouts, 1e6 * (time.process_time() - process) / rollouts
+    return 1e3 * recording / rollouts, 1e3 * (time.process_time() - process) / rollouts
 
 
-def main() -> None:
-    """Alternate the cases, so that a busy machine disturbs all of them alike."""
-    rollouts, repeats = (int(given) for given in [*sys.argv[1:], *("1000", "7")[len(sys.argv) - 1 :]])
-    root = str(Path(__file__).resolve().parent.parent)
-    with subprocess.Popen(
-        [sys.executable, "-c", RECEIVER, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as receiver:
-        assert receiver.stdout is not None  # noqa: S101 - it was asked for
-        url = receiver.stdout.readline().strip()
+def measure(rollouts: int = ROLLOUTS, repeats: int = REPEATS) -> list[Row]:
+    """One row for each part of the telemetry; the bar is that of all of it."""
+    with otlp_receiver() as url:
         cases = {
             "off": {},
             "metrics only": {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{url}/v1/metrics"},
             "spans only": {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces"},
-            "spans and metrics": {"OTEL_EXPORTER_OTLP_ENDPOINT": url},
+            "9 spans and 18 records": {"OTEL_EXPORTER_OTLP_ENDPOINT": url},
         }
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
         for _ in range(repeats):
             for name, env in cases.items():
-                samples[name].append(measure(env, rollouts))
-        receiver.communicate("")
+                samples[name].append(milliseconds(env, rollouts))
+    rows = []
     for name, pairs in samples.items():
         recording, total = (statistics.median(column) for column in zip(*pairs, strict=True))
-        print(f"{name:<18} {recording:8.1f} us recording thread {total:8.1f} us whole process, per rollout")
+        bar = BAR_MS if name.startswith("9") else None
+        note = f"CPU of all threads; {recording:.2f} ms of it where it is recorded"
+        rows.append(Row(f"telemetry: {name}", total, "ms", bar, note))
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    print(table(measure()))
 
 
 if __name__ == "__main__":

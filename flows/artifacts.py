@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from uuid import UUID
 
-import httpx
 from prefect.artifacts import (
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
 )
-from prefect.exceptions import PrefectException
 
-from flows.observer import EpochEnd, EpochStart
+from flows.console import visible
+from flows.observer import EPOCH_COLUMNS, EpochEnd, EpochStart
 from pipelines.plan import Plan
 from stores.ledger import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult
 
+_STEPS = 10
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
@@ -46,7 +47,7 @@ class PrefectArtifacts:
 
     def epoch_started(self, start: EpochStart) -> None:
         """Open a progress bar."""
-        self._start, self._groups = start, 0
+        self._start, self._groups, self._progress = start, 0, None
         description = f"{self._simulated}Epoch {start.epoch} of {start.epochs}, {start.phase}"
 
         def create() -> None:
@@ -60,10 +61,10 @@ class PrefectArtifacts:
         start, progress = self._start, self._progress
         if start is None or progress is None:
             return
-        before = self._groups * 10 // max(start.groups, 1)
+        before = self._groups * _STEPS // max(start.groups, 1)
         self._groups += 1
-        if self._groups * 10 // max(start.groups, 1) > before:
-            done = 100.0 * self._groups / start.groups
+        if self._groups * _STEPS // max(start.groups, 1) > before:
+            done = min(100.0, 100.0 * self._groups / max(start.groups, 1))
             _attempt(lambda: update_progress_artifact(progress, done))
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:  # noqa: ARG002
@@ -73,36 +74,25 @@ class PrefectArtifacts:
     def epoch_ended(self, end: EpochEnd) -> None:
         """Write the per-epoch table and the lessons so far."""
         self._epochs.append(end)
-        rows = [
-            {
-                "epoch": row.epoch,
-                "phase": row.phase,
-                "mean reward": row.mean_reward,
-                "scored": row.scored,
-                "lost": row.lost,
-                "informative groups": row.informative,
-                "lessons in force": row.lessons,
-            }
-            for row in self._epochs
-        ]
+        rows = [dict(zip(EPOCH_COLUMNS, asdict(row).values(), strict=True)) for row in self._epochs]
         _attempt(lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch"))
         lessons = [
             {
-                "id": record.experience_id[:12],
+                "id": record.experience_id,
+                "epoch": record.epoch,
                 "operation": record.operation,
                 "says": record.polarity,
-                "lesson": record.summary32,
+                "lesson": visible(record.summary32),
             }
             for record in self._lessons
         ]
         if lessons:
-            _attempt(
-                lambda: create_table_artifact(lessons, key="lessons", description=f"{self._simulated}What was learned")
-            )
+            description = f"{self._simulated}Operations on the library so far"
+            _attempt(lambda: create_table_artifact(lessons, key="lessons", description=description))
 
     def gate_decided(self, decision: GateDecision) -> None:
         """Write the gate's decision."""
-        text = f"# {decision.decision.upper()}\n\n{self._simulated}{'; '.join(decision.reasons)}\n"
+        text = f"# {decision.decision.upper()}\n\n{self._simulated}{visible('; '.join(decision.reasons))}\n"
         _attempt(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
 
     def closed(self) -> None:
@@ -112,5 +102,5 @@ class PrefectArtifacts:
 def _attempt(write: Callable[[], object]) -> None:
     try:
         write()
-    except (PrefectException, httpx.HTTPError, OSError) as error:
-        _log.warning("an artifact could not be written: %s", error)
+    except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
+        _log.warning("an artifact could not be written: %s: %s", type(error).__name__, error)

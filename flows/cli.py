@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     console = Console(as_json="--json" in arguments)
     try:
-        command = next((name for name in arguments[:1] if name in COMMANDS), None)
+        command = next((word for word in arguments if word in COMMANDS), None)
         options = parse(build_parser(command), arguments)
         code: int = options.execute(options, console)
     except ConfigError as error:

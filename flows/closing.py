@@ -43,9 +43,10 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         tfgrpo=session.tfgrpo_block(),
         gate=_gate(session),
         ledger=_ledger_block(session),
-        stages=_stages(session),
         timing=timing,
     )
+    # After the results: the guard reads the manifest as it is on disk.
+    session.manifest.update(stages=_stages(session))
     report = write_report(session.task, session.paths)
     return RunSummary(status, session.run_id, message, _details(session, status, report, timing))
 
@@ -117,9 +118,14 @@ def _stages(session: Session) -> list[dict[str, Any]]:
             stages.append({"name": "learn", "epochs": len(session.epochs), "failed_epochs": len(session.failed_epochs)})
             continue
         try:
-            stages.append({"name": stage.name, **guard_run(session.paths.root).as_json()})
+            found = guard_run(session.paths.root)
         except (StoreError, OSError) as error:
             stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
+            continue
+        stages.append({"name": stage.name, **found.as_json()})
+        for check in found.checks:
+            if not check.ok:
+                session.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
     return stages
 
 

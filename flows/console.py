@@ -17,6 +17,8 @@ from rich.text import Text
 from stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_WIDEST = 40
+"""Width up to which the columns of a plain table are filled up."""
 
 
 def visible(text: str) -> str:
@@ -42,24 +44,27 @@ class Console:
         """Print the command's result as plain text on stdout."""
         self._stdout.out(visible(text), highlight=False)
 
-    def say(self, text: str, *, style: str = "") -> None:
-        """Say a line to a person. Never interpreted as markup: it may hold a model's words."""
-        self.people.print(Text(visible(text), style=style))
+    def say(self, text: str, *, style: str = "", wrap: bool = True) -> None:
+        """Say a line to a person. Never interpreted as markup: it may hold a model's words.
+
+        On a terminal it wraps between words, unless it holds something to be copied whole.
+        """
+        self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut."""
         cells = [[visible(cell) for cell in row] for row in rows]
         if self._stdout.is_terminal:
-            self._stdout.print(_drawn(columns, cells))
+            self._stdout.print(_drawn(columns, cells), soft_wrap=False)
             return
         table = [list(columns), *([" ".join(cell.split()) for cell in row] for row in cells)]
-        widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
+        widths = [min(max(len(row[place]) for row in table), _WIDEST) for place in range(len(columns))]
         for row in table:
             self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Show a person a small table beside the result."""
-        self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]))
+        self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]), soft_wrap=False)
 
     def problems(self, error: ConfigError) -> None:
         """Say what was wrong with the input, every problem on a line of its own."""

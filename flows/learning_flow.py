@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,8 +11,10 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture, as_completed
+from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
 from rich.console import Console as RichConsole
 
@@ -47,7 +50,7 @@ class Parcel:
 
 def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
     """Whether a group that broke is tried again: not when our own code refused something."""
-    return not isinstance(state.result(raise_on_failure=False), TfgrpoError)
+    return not isinstance(state.data, TfgrpoError)
 
 
 @task(
@@ -119,8 +122,25 @@ def _as_state(summary: RunSummary) -> State[dict[str, object]]:
     return Failed(message=summary.message, data=data)
 
 
+def _start_embedded_server() -> None:
+    """Start the embedded server out of the reach of Ctrl-C, which a terminal sends to every process of a command.
+
+    Without it the flow could not end: what it tells the API about an interrupt would be tried for minutes.
+    """
+    if get_current_settings().api.url is not None:
+        return
+    # A process inherits the signals that the thread which starts it has blocked.
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with get_client(sync_client=True) as client:
+            client.api_healthcheck()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
 def run_locally(request: RunRequest) -> RunSummary:
     """Run the flow in this process, with Prefect's embedded server unless ``PREFECT_API_URL`` names another."""
+    _start_embedded_server()
     state: State[Any] = tfgrpo_learning(request, return_state=True)
     data: object = state.result(raise_on_failure=False)
     if isinstance(data, dict) and "status" in data:

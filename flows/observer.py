@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from stores.ledger import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult, Phase
+
+_log = logging.getLogger("tfgrpo.observer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class EpochStart:
     phase: Phase
     groups: int
     temperature: float
+
+    @property
+    def title(self) -> str:
+        """The epoch as people call it."""
+        return f"epoch {self.epoch}/{self.epochs} {self.phase}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class EpochEnd:
 
 
 EPOCH_FIELDS = tuple(field.name for field in fields(EpochEnd))
-EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative groups", "lessons in force")
+EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 """Headings for ``EPOCH_FIELDS``."""
 
 
@@ -76,42 +84,43 @@ class Observer(Protocol):
 
 
 class Observers:
-    """Tells several observers, in the order given."""
+    """Tells several observers, in the order given. One that raises is logged and not told of anything more."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        self._observers = list(observers)
 
     def run_started(self, plan: Plan, run_id: str) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.run_started(plan, run_id)
+        self._tell(lambda observer: observer.run_started(plan, run_id))
 
     def epoch_started(self, start: EpochStart) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.epoch_started(start)
+        self._tell(lambda observer: observer.epoch_started(start))
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.group_done(result, totals)
+        self._tell(lambda observer: observer.group_done(result, totals))
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.lessons_stored(records, rejected)
+        self._tell(lambda observer: observer.lessons_stored(records, rejected))
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.epoch_ended(end)
+        self._tell(lambda observer: observer.epoch_ended(end))
 
     def gate_decided(self, decision: GateDecision) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.gate_decided(decision)
+        self._tell(lambda observer: observer.gate_decided(decision))
 
     def closed(self) -> None:
         """See ``Observer``."""
-        for observer in self._observers:
-            observer.closed()
+        self._tell(lambda observer: observer.closed())
+
+    def _tell(self, moment: Callable[[Observer], None]) -> None:
+        for observer in tuple(self._observers):
+            try:
+                moment(observer)
+            except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
+                self._observers.remove(observer)
+                _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)

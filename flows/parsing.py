@@ -20,7 +20,7 @@ _SAYINGS = (
     (r"argument (?P<source>.+?): invalid float value: (?P<given>.+)", "a number"),
     (r"argument (?P<source>.+?): expected (?P<accepted>.+)", "{accepted}"),
     (r"argument (?P<source>.+?): not allowed with argument (?P<other>.+)", "only one of it and {other}"),
-    (r"(?P<source>)the following arguments are required: (?P<accepted>.+)", "{accepted}"),
+    (r"the following arguments are required: (?P<source>.+)", "a value; see `{prog} --help`"),
 )
 """What argparse says, and what of it is said to be accepted."""
 
@@ -34,7 +34,9 @@ class Parser(argparse.ArgumentParser):
             if match := re.fullmatch(pattern, message, re.DOTALL):
                 parts = match.groupdict()
                 given = parts.get("given") or ("it" if "other" in parts else "nothing")
-                raise SettingsError.one(parts["source"] or self.prog, given, accepted.format(**parts))
+                raise SettingsError.one(
+                    parts["source"], given, accepted.format(prog=self.prog, **parts).replace("'", "")
+                )
         raise SettingsError.one(self.prog, message, f"what `{self.prog} --help` lists")
 
 

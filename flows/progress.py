@@ -1,4 +1,4 @@
-"""How does a person follow a run? A live view on a terminal, plain lines anywhere else, both on stderr."""
+"""How does a person follow a run? A live view on a terminal, a few plain lines an epoch elsewhere, both on stderr."""
 
 from __future__ import annotations
 
@@ -6,89 +6,52 @@ import time
 from collections.abc import Callable, Sequence
 
 from rich.console import Console as RichConsole
+from rich.console import Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from flows.console import visible
 from flows.observer import EpochEnd, EpochStart
+from flows.tally import EpochTally, RunTally, duration, money
 from pipelines.plan import Plan
+from pipelines.settings import BudgetSettings
 from stores.ledger import Totals
 from stores.models import ExperienceRecord
-from stores.outcomes import scored_rewards
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult
 
+__all__ = ["SIMULATED_BANNER", "Progress", "duration", "money"]
+
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
-
-
-def money(nano_usd: int, unknown_calls: int) -> str:
-    """Money as people write it; calls with an unknown price are said, not counted as free."""
-    known = f"${nano_usd / 1e9:.4f}"
-    return f"{known} + {unknown_calls} calls of unknown price" if unknown_calls else known
-
-
-def duration(seconds: float) -> str:
-    """A span of time as ``1h02m``, ``3m05s`` or ``12s``."""
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-
-
-class _Tally:
-    """Counts within one epoch, and the time left in it as the pace so far suggests."""
-
-    def __init__(self, start: EpochStart, now: float) -> None:
-        self.start = start
-        self._began = now
-        self.groups = 0
-        self.rewards = 0.0
-        self.scored = 0
-        self.lost = 0
-
-    def add(self, result: GroupResult) -> None:
-        rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
-        self.groups += 1
-        self.rewards += sum(rewards)
-        self.scored += len(rewards)
-        self.lost += len(result.rollouts) - len(rewards)
-
-    def mean(self) -> str:
-        return f"{self.rewards / self.scored:.3f}" if self.scored else "–"
-
-    def left(self, now: float) -> str:
-        if not self.groups:
-            return "–"
-        return duration((now - self._began) / self.groups * (self.start.groups - self.groups))
-
-    def line(self, totals: Totals, now: float) -> str:
-        spent = money(totals.nano_usd, totals.unknown_price_calls)
-        lost = f", {self.lost} lost" if self.lost else ""
-        return (
-            f"epoch {self.start.epoch}/{self.start.epochs} {self.start.phase}: "
-            f"{self.groups}/{self.start.groups} groups, mean reward {self.mean()}{lost}, "
-            f"{totals.calls} calls, {spent}, about {self.left(now)} left"
-        )
+_LINES = 5
+"""Plain lines an epoch, besides its last."""
+_LESSONS_SHOWN = 8
 
 
 class Progress:
-    """Live view when ``console`` is a terminal, otherwise a line at every tenth of an epoch."""
+    """Live view when ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
 
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._tally: _Tally | None = None
+        self._run: RunTally | None = None
+        self._epoch: EpochTally | None = None
+        self._budget = BudgetSettings()
+        self._totals = Totals()
         self._live: Live | None = None
 
     def run_started(self, plan: Plan, run_id: str) -> None:
         """Say what begins, and what it may cost."""
+        self._run, self._budget = RunTally.of(plan), plan.settings.budget
         if plan.simulated:
             self._say(SIMULATED_BANNER, "bold yellow")
         settings = plan.settings
+        epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._say(
             f"run {run_id} of task {settings.task_id}: {len(plan.learn_items)} items to learn on, "
-            f"{len(plan.eval_items)} held out, groups of {settings.tfgrpo.group_size}, {settings.tfgrpo.epochs} epochs"
+            f"{len(plan.eval_items)} held out, groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
         for warning in plan.warnings:
@@ -96,54 +59,96 @@ class Progress:
 
     def epoch_started(self, start: EpochStart) -> None:
         """Begin the view of an epoch."""
-        self._tally = _Tally(start, self._now())
+        self._stop_live()
+        self._epoch = EpochTally(start, self._now())
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
         else:
-            self._say(
-                f"epoch {start.epoch}/{start.epochs} {start.phase}: {start.groups} groups, T = {start.temperature}"
-            )
+            self._say(f"{start.title}: {start.groups} groups at temperature {start.temperature:g}")
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
-        tally = self._tally
-        if tally is None:
+        epoch = self._epoch
+        self._totals = totals
+        if epoch is None:
             return
-        before = tally.groups * 10 // max(tally.start.groups, 1)
-        tally.add(result)
-        if self._live is not None:
-            self._live.update(self._view(tally, totals))
-        elif tally.groups * 10 // max(tally.start.groups, 1) > before:
-            self._say("  " + tally.line(totals, self._now()))
+        before = epoch.groups * _LINES // max(epoch.start.groups, 1)
+        epoch.add(result)
+        after = epoch.groups * _LINES // max(epoch.start.groups, 1)
+        if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
+            self._say(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """Say what was learned from a batch."""
-        self._say(f"  lessons: {len(records)} operations stored, {rejected} proposals or operations rejected")
+        """Say what was learned from a batch: its texts on a terminal, elsewhere in the figures of the next line."""
+        if self._epoch is not None:
+            self._epoch.stored += len(records)
+            self._epoch.rejected += rejected
+        if not self._console.is_terminal:
+            return
+        for record in records[:_LESSONS_SHOWN]:
+            says = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
+            self._say(f"  {record.operation:>6}  {says}", "dim" if record.operation == "delete" else "cyan")
+        if len(records) > _LESSONS_SHOWN:
+            self._say(f"          and {len(records) - _LESSONS_SHOWN} more operations", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Close the view of an epoch with one line."""
         self._stop_live()
-        mean = "no rollout was scored" if end.mean_reward is None else f"mean reward {end.mean_reward:.3f}"
-        self._say(
-            f"epoch {end.epoch} {end.phase} done: {mean} over {end.scored} rollouts, {end.lost} lost, "
-            f"{end.informative} informative groups, {end.lessons} lessons in force"
-        )
+        epoch, parts = self._epoch, []
+        if end.mean_reward is None:
+            parts.append("no rollout was scored")
+        else:
+            reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
+            parts.append(f"{reward} over {end.scored} rollouts")
+        if end.lost:
+            parts.append(f"{end.lost} lost")
+        if end.phase == "train":
+            parts.append(f"{end.informative} informative groups")
+            if epoch is not None:
+                parts.append(f"{epoch.stored} operations stored and {epoch.rejected} refused")
+            parts.append(f"{end.lessons} lessons in the library")
+        if epoch is not None:
+            parts.append(f"took {duration(self._now() - epoch.began)}")
+            if self._run is not None:
+                self._run.ended(epoch)
+        self._say(f"epoch {end.epoch} {end.phase} done: {', '.join(parts)}")
 
     def gate_decided(self, decision: GateDecision) -> None:
         """Say the decision and why."""
+        self._stop_live()
         self._say(f"gate: {decision.decision.upper()} – {'; '.join(decision.reasons)}", "bold")
 
     def closed(self) -> None:
         """Leave the terminal as it was."""
         self._stop_live()
 
-    def _view(self, tally: _Tally, totals: Totals) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        width = 30
-        full = tally.groups * width // max(tally.start.groups, 1)
-        grid.add_row(Text("█" * full + "░" * (width - full), style="green"), Text(tally.line(totals, self._now())))
-        return grid
+    def _figures(self, epoch: EpochTally) -> list[str]:
+        totals = self._totals
+        figures = [epoch.reward]
+        if epoch.lost:
+            figures.append(f"{epoch.lost} lost")
+        if epoch.stored:
+            figures.append(f"{epoch.stored} lessons stored")
+        cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
+        figures.append(f"{totals.calls:,}{cap} calls")
+        cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
+        figures.append(money(totals.nano_usd, totals.unknown_price_calls) + cap)
+        if self._run is not None:
+            figures.append(self._run.left(epoch, self._now()))
+        return figures
+
+    def _view(self) -> Group:
+        epoch = self._epoch
+        if epoch is None:
+            return Group()
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(epoch.start.title, style="bold"),
+            ProgressBar(total=max(epoch.start.groups, 1), completed=epoch.groups, width=30),
+            Text(f"{epoch.groups}/{epoch.start.groups} groups"),
+        )
+        return Group(head, Text("  " + " · ".join(self._figures(epoch)), overflow="fold"))
 
     def _stop_live(self) -> None:
         if self._live is not None:
@@ -151,4 +156,4 @@ class Progress:
             self._live = None
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style))
+        self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)

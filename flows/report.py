@@ -1,162 +1,177 @@
-"""What does the morning page say? A self-contained ``report.html``, a pure function of the files of a task and a run."""
+"""What does the morning page say? A self-contained ``report.html``, a pure function of the files of a task and a run.
+
+Only the prompts of items are looked up beside those files, in the dataset that the run names; without it the page does
+without them. Whatever a manifest of an older version or of a run that ended early does not hold is left out.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
-from flows.report_charts import Curve, Intervals, curve, intervals
+from flows import report_tables as tables
+from flows.console import visible
+from flows.report_charts import Curve, Intervals, Point, curve, intervals
+from flows.report_files import Groups, Json, read_costs, read_groups
+from flows.report_lessons import learned
+from flows.tally import duration
 from stores.atomic import read_lines, replace_text
+from stores.errors import CorruptFile
 from stores.layout import RunPaths, TaskPaths
+from stores.manifest import ManifestFile
+from stores.per_epoch import aggregate
 
-_EVIDENCE_SHOWN = 2
-_FLIPS_SHOWN = 12
+_WORDS = {
+    "promote": "Promoted: the new library is better",
+    "reject": "Rejected: the new library is not better",
+    "undecided": "Undecided: the evidence does not tell the libraries apart",
+}
+_WITHOUT_SWEEP = {
+    "running": "Not measured yet: the run is under way, or its process was killed",
+    "stopped": "Not measured: the run was stopped before the held-out sweep ended",
+    "failed": "Not measured: the run failed before the held-out sweep ended",
+    "finished": "Measured only: nothing was learned, so there is nothing to compare",
+}
 
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
-    """Write the page of a run and return its path."""
+    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
     environment = Environment(
-        loader=PackageLoader("flows"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("flows"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    replace_text(run.report, environment.get_template("report.html.j2").render(_page(task, run)))
+    try:
+        page = _page(task, run)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
+    replace_text(run.report, environment.get_template("report.html.j2").render(page))
     return run.report
 
 
 def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads(run.manifest.read_text(encoding="utf-8"))
-    groups = list(_lines(run.groups))
-    records = {record["experience_id"]: record for record in _lines(task.experiences)}
-    tfgrpo = manifest["tfgrpo"]
-    lessons = [records[name] for name in tfgrpo["library"] if name in records]
+    manifest = ManifestFile(run.manifest).read()
+    tfgrpo: Json = manifest.get("tfgrpo", {})
+    groups = read_groups(run)
+    for text, reason in tfgrpo.get("rejected", ()):
+        groups.refuse(text, reason)
+    lessons, rollouts = learned(task, run, manifest)
+    given, defaults = tables.setting_rows(manifest)
+    gate = manifest.get("gate") or None
+    stages = [stage for stage in manifest.get("stages", ()) if "checks" in stage or stage.get("problems")]
     return {
-        **{
-            name: manifest[name] for name in ("run_id", "task_id", "status", "started_at", "simulated", "pack", "model")
-        },
-        "ended_at": manifest.get("ended_at"),
-        "message": "" if manifest.get("gate") else manifest.get("message", ""),
-        "gate": manifest.get("gate"),
-        "comparison": _comparison(manifest.get("gate")),
-        "facts": _facts(manifest),
+        "run_id": manifest.get("run_id", run.root.name),
+        "task_id": manifest.get("task_id", task.root.name),
+        "simulated": manifest.get("simulated", False),
+        "about": list(_about(manifest)),
+        "verdict": gate["decision"] if gate else manifest.get("status", "running"),
+        "headline": _headline(manifest, gate),
+        "explanation": gate["explanation"] if gate else manifest.get("message", ""),
+        "comparison": _comparison(gate),
+        "facts": list(_facts(manifest, tfgrpo)),
         "curve": _training_curve(groups),
-        "epoch_columns": EPOCH_COLUMNS,
-        "epochs": [[_cell(row[name]) for name in EPOCH_FIELDS] for row in tfgrpo["epochs"]],
-        "lessons": _lessons(lessons, run),
-        "tools": [_tool(row) for row in tfgrpo["per_tool_metrics"]],
-        "flips": _flips(groups),
-        "rejected": [pair for group in groups for pair in group["rejected"]] + tfgrpo["rejected"],
-        "warnings": manifest["warnings"],
-        "settings": _settings(manifest),
+        "arms": tables.arm_rows(_per_epoch(run), rollouts.tokens),
+        "failed_epochs": dict(tfgrpo.get("failed_epochs", {})),
+        "costs": tables.cost_rows(read_costs(run)),
+        "tools": tables.tool_rows(tfgrpo.get("per_tool_metrics", ())),
+        "lost": tables.lost_rows(rollouts),
+        "lessons": lessons,
+        "flips": tables.flip_rows(groups),
+        "proposals": groups.proposals,
+        "refused": groups.refused.most_common(),
+        "refused_texts": list(groups.texts),
+        "broken": groups.broken.most_common(),
+        "warnings": manifest.get("warnings", ()),
+        "checks": [check for stage in stages for check in _checks(stage)],
+        "given": given,
+        "defaults": defaults,
     }
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
-    return (json.loads(line) for line in read_lines(path)) if path.is_file() else ()
+def _about(manifest: Json) -> Iterator[str]:
+    """The line under the title."""
+    yield manifest.get("status", "of unknown status")
+    started, ended = manifest.get("started_at"), manifest.get("ended_at")
+    if started:
+        yield f"{_minute(started)} to {_minute(ended) if ended else '–'}"
+    if started and ended:
+        took = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
+        yield f"took {duration(took.total_seconds())}"
+    yield f"model {manifest.get('model', 'unknown')}"
+    pack = manifest.get("pack")
+    if pack:
+        yield f"pack {pack['id']} ({pack['stamp'][:12]})"
 
 
-def _comparison(gate: Mapping[str, Any] | None) -> Intervals | None:
-    if not gate or not all(gate[arm] for arm in ("champion", "candidate", "difference")):
-        return None
-    arms = [
-        (name, *(gate[arm][part] for part in ("low", "estimate", "high")))
-        for name, arm in (("before", "champion"), ("after", "candidate"), ("difference", "difference"))
-    ]
-    return intervals(arms)
+def _minute(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M %Z}".strip()
 
 
-def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    ledger, tfgrpo = manifest["ledger"], manifest["tfgrpo"]
-    lost = sum(row["lost"] for row in tfgrpo["epochs"])
-    everything = lost + sum(row["scored"] for row in tfgrpo["epochs"])
-    return [
-        ("spent", ledger["spent"]),
-        ("calls", f"{ledger['calls']:,}"),
-        ("tokens", f"{ledger['tokens']:,}"),
-        ("lessons in the library", str(len(tfgrpo["library"]))),
-        ("operations stored", str(tfgrpo["experiences_written"])),
-        ("evidence lost", f"{lost} of {everything}" if everything else "–"),
-    ]
-
-
-def _training_curve(groups: Sequence[Mapping[str, Any]]) -> Curve | None:
-    batches: dict[tuple[int, int], list[float]] = {}
-    for group in groups:
-        if group["phase"] == "train" and group["mean_reward"] is not None:
-            batches.setdefault((group["epoch"], group["batch"]), []).append(group["mean_reward"])
-    means = [
-        (
-            f"epoch {epoch}, batch {batch + 1}: {sum(values) / len(values):.3f} over {len(values)} groups",
-            sum(values) / len(values),
+def _headline(manifest: Json, gate: Json | None) -> str:
+    if gate is None:
+        return _WITHOUT_SWEEP.get(str(manifest.get("status")), "Not measured")
+    headline = _WORDS[gate["decision"]]
+    before, after = gate.get("champion"), gate.get("candidate")
+    if before and after:
+        headline += (
+            f". Held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after, "
+            f"over {gate['pairs']} items"
         )
-        for (epoch, batch), values in sorted(batches.items())
-    ]
-    return curve(means) if means else None
+    return headline
 
 
-def _lessons(records: Sequence[Mapping[str, Any]], run: RunPaths) -> list[dict[str, Any]]:
-    wanted = {name for record in records for name in record["evidence"][:_EVIDENCE_SHOWN]}
-    attempts = {
-        row["rollout_id"]: {
-            "id": row["rollout_id"],
-            "reward": _cell(row["outcome"].get("reward")),
-            "output": row["output"],
-        }
-        for row in _lines(run.rollouts)
-        if row["rollout_id"] in wanted
-    }
-    return [
-        {
-            "id": record["experience_id"],
-            "polarity": record["polarity"],
-            "text": record["summary32"],
-            "operation": record["operation"],
-            "epoch": record["epoch"],
-            "run_id": record["run_id"],
-            "support": len({name.rpartition("/")[0] for name in record["evidence"]}),
-            "reward": _cell(record["reward"]["gt_score"]),
-            "rank": _cell(record["reward"]["relative_rank"]),
-            "supersedes": record["supersedes"],
-            "evidence": [attempts[name] for name in record["evidence"][:_EVIDENCE_SHOWN] if name in attempts],
-            "hidden": max(0, len(record["evidence"]) - _EVIDENCE_SHOWN),
-        }
-        for record in records
-    ]
+def _comparison(gate: Json | None) -> Intervals | None:
+    if not gate or not all(gate.get(arm) for arm in ("champion", "candidate", "difference")):
+        return None
+    arms = (("before", "champion"), ("after", "candidate"), ("difference", "difference"))
+    return intervals([(name, gate[arm]["low"], gate[arm]["estimate"], gate[arm]["high"]) for name, arm in arms])
 
 
-def _tool(row: Mapping[str, Any]) -> dict[str, str]:
-    cost = "unknown" if row["cost_usd"] is None else f"${row['cost_usd']:.4f}"
-    return {
-        **{name: str(row[name]) for name in ("tool", "calls", "errors", "tokens")},
-        "cost": cost,
-        "latency": f"{row['latency_ms'] / 1000:.1f} s",
-    }
+def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
+    """Name, figure, and a remark below it."""
+    ledger, ahead = manifest.get("ledger") or {}, manifest.get("forecast") or {}
+    budget = manifest.get("settings", {}).get("budget", {})
+    if ledger:
+        cap = budget.get("max_usd")
+        yield "spent", ledger["spent"], f"of ${cap:g}" if cap is not None else ""
+        calls = ahead.get("calls")
+        yield "calls", f"{ledger['calls']:,}", f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
+        risk = ledger.get("at_risk_tokens", 0)
+        yield "tokens", f"{ledger['tokens']:,}", f"and up to {risk:,} of lost calls" if risk else ""
+    yield "lessons in force", str(len(tfgrpo.get("library", ()))), ""
+    yield "operations stored", str(tfgrpo.get("experiences_written", 0)), ""
+    epochs = tfgrpo.get("epochs", ())
+    lost = sum(row["lost"] for row in epochs)
+    everything = lost + sum(row["scored"] for row in epochs)
+    if everything:
+        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {everything:,} rollouts"
 
 
-def _flips(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    means: dict[str, dict[str, float]] = {}
-    for group in groups:
-        if group["phase"] == "eval" and group["mean_reward"] is not None:
-            means.setdefault(group["item_id"], {})[group["arm"]] = group["mean_reward"]
-    pairs = [(item, arms["champion"], arms["candidate"]) for item, arms in means.items() if len(arms) == 2]
-    changed = sorted(
-        (pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair[0])
+def _training_curve(groups: Groups) -> Curve | None:
+    return curve(
+        [
+            Point(
+                value=total / count,
+                section=f"epoch {epoch}",
+                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {count:g} groups",
+            )
+            for (epoch, batch), (total, count) in sorted(groups.batches.items())
+        ]
     )
-    return [
-        {"item": item, "before": _cell(before), "after": _cell(after)} for item, before, after in changed[:_FLIPS_SHOWN]
-    ]
 
 
-def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    return [
-        (row["key"], json.dumps(row["value"], ensure_ascii=False), row["source"]) for row in manifest["settings_table"]
-    ]
+def _per_epoch(run: RunPaths) -> Mapping[str, Json]:
+    """What ``per-epoch.json`` holds, from the lines it is made of: they also tell of an epoch that did not end."""
+    return aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _checks(stage: Json) -> list[tuple[str, bool, str]]:
+    checks = [(check["name"], bool(check["ok"]), check["evidence"]) for check in stage.get("checks", ())]
+    return checks + [(stage["name"], False, problem) for problem in stage.get("problems", ())]

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 44, 30, 14, 16
+WIDTH, HEIGHT = 720, 250
+LEFT, RIGHT, TOP, BOTTOM = 44, 16, 26, 40
+NAMES, FIGURES, ROW = 110, 190, 34
+"""Columns of the interval chart for names and figures, and the height of its rows."""
+_MANY = 40
+"""Batches from which the marks are no longer drawn one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a curve, in order."""
+
+    value: float
+    section: str
+    """Caption of the stretch it belongs to; a new one begins at a divider."""
+    label: str
+    """Shown on hover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +36,38 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A grid line and its caption."""
+    """A grid line and its caption; ``at`` is where it crosses the axis."""
 
-    y: float
+    at: float
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through marks, on a grid."""
+    """A line through marks, on a grid, in sections."""
 
     marks: tuple[Mark, ...]
-    ticks: tuple[Tick, ...]
+    levels: tuple[Tick, ...]
+    sections: tuple[Tick, ...]
+    """Captions, in the middle of their stretch."""
+    dividers: tuple[float, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
 
     @property
     def path(self) -> str:
         """The ``points`` attribute of an SVG polyline."""
         return " ".join(f"{mark.x:.1f},{mark.y:.1f}" for mark in self.marks)
+
+    @property
+    def radius(self) -> float:
+        """Of a mark; small when there are many."""
+        return 4.0 if len(self.marks) <= _MANY else 1.5
+
+    @property
+    def floor(self) -> int:
+        """Where the plot ends and the captions begin."""
+        return HEIGHT - BOTTOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,51 +84,67 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Horizontal intervals on a common axis; ``zero`` is where the axis is 0, None when it is off the picture."""
+    """Horizontal intervals on a common axis; ``zero`` is where the axis is 0."""
 
     rows: tuple[Interval, ...]
-    zero: float | None
+    zero: float
+    ticks: tuple[Tick, ...]
     height: int
-    ticks: tuple[tuple[float, str], ...]
+    width: int = WIDTH
+
+    @property
+    def floor(self) -> int:
+        """Where the plot ends and the captions begin."""
+        return self.height - 24
 
 
-def curve(values: Sequence[tuple[str, float]]) -> Curve:
-    """A reward curve: values in order, each with the label shown on hover."""
-    numbers = [value for _, value in values]
-    low, high = min([0.0, *numbers]), max([1.0, *numbers])
-    step = (WIDTH - LEFT - RIGHT) / max(len(values) - 1, 1)
+def curve(points: Sequence[Point]) -> Curve | None:
+    """A reward curve; None without points. The axis holds 0 and 1 whatever the values are."""
+    if not points:
+        return None
+    low, high = min([0.0, *(point.value for point in points)]), max([1.0, *(point.value for point in points)])
+    step = (WIDTH - LEFT - RIGHT) / len(points)
 
     def height(value: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
 
-    marks = tuple(Mark(LEFT + place * step, height(value), label) for place, (label, value) in enumerate(values))
-    ticks = tuple(
-        Tick(height(low + (high - low) * quarter / 4), f"{low + (high - low) * quarter / 4:.2f}")
-        for quarter in range(5)
+    def middle(place: float) -> float:
+        return LEFT + (place + 0.5) * step
+
+    marks = tuple(Mark(middle(place), height(point.value), point.label) for place, point in enumerate(points))
+    levels = tuple(Tick(height(value), f"{value:.2f}") for value in _quarters(low, high))
+    starts = [at for at, point in enumerate(points) if at == 0 or point.section != points[at - 1].section]
+    sections = tuple(
+        Tick(middle((start + end - 1) / 2), points[start].section) for start, end in pairwise([*starts, len(points)])
     )
-    return Curve(marks, ticks)
+    return Curve(marks, levels, sections, tuple(LEFT + start * step for start in starts[1:]))
 
 
 def intervals(rows: Sequence[tuple[str, float, float, float]]) -> Intervals:
-    """Intervals given as (name, low, estimate, high)."""
+    """Intervals given as (name, low, estimate, high), the last of them a difference, whose figures bear a sign."""
     lowest = min([0.0, *(row[1] for row in rows)])
-    highest = max([1.0 if lowest >= 0 else 0.0, *(row[3] for row in rows)])
+    highest = max([1.0 if lowest >= 0.0 else 0.0, *(row[3] for row in rows)])
     span = (highest - lowest) or 1.0
-    inner = WIDTH - 150 - RIGHT
+    inner = WIDTH - NAMES - FIGURES - RIGHT
 
     def across(value: float) -> float:
-        return 150 + inner * (value - lowest) / span
+        return NAMES + inner * (value - lowest) / span
 
     placed = tuple(
         Interval(
-            name,
-            f"{at:+.3f} [{low:+.3f}, {high:+.3f}]" if low < 0 or at < low else f"{at:.3f} [{low:.3f}, {high:.3f}]",
-            across(low),
-            across(high),
-            across(at),
-            30 + 36 * place,
+            name=name,
+            text=f"{at:+.3f}  ({low:+.3f} to {high:+.3f})" if signed else f"{at:.3f}  ({low:.3f} to {high:.3f})",
+            low=across(low),
+            high=across(high),
+            at=across(at),
+            y=20 + ROW * place,
         )
         for place, (name, low, at, high) in enumerate(rows)
+        for signed in [place == len(rows) - 1]
     )
-    ticks = tuple((across(lowest + span * part / 4), f"{lowest + span * part / 4:.2f}") for part in range(5))
-    return Intervals(placed, across(0.0), 36 * len(rows) + 44, ticks)
+    ticks = tuple(Tick(across(value), f"{value:.2f}") for value in _quarters(lowest, lowest + span))
+    return Intervals(placed, across(0.0), ticks, ROW * len(rows) + 32)
+
+
+def _quarters(low: float, high: float) -> list[float]:
+    return [low + (high - low) * part / 4 for part in range(5)]

@@ -37,6 +37,8 @@ MAY_CHANGE = (
 """Keys, or beginnings of keys, that a resumed run may be given anew."""
 
 _PLACE = ("out", "task_id")
+_ADDRESS = "model.base_url"
+"""Without one the run was simulated, and stays so: OPENAI_BASE_URL may stand in the environment for other programs."""
 _ASKED = ("command line", "environment")
 _MISSING = object()
 
@@ -53,9 +55,9 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
         if not source.startswith(_ASKED) or key in _PLACE:
             continue
         new, old = _leaf(wanted, key), _leaf(stored, key)
-        if new == old:
+        if new == old or (key == _ADDRESS and old is None and source.startswith("environment")):
             continue
-        if not key.startswith(MAY_CHANGE):
+        if not key.startswith(MAY_CHANGE) or (key == _ADDRESS and old is None):
             began = "nothing" if old is _MISSING else json.dumps(old)
             name = source.removeprefix("command line ").removeprefix("environment ")
             problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
@@ -69,7 +71,9 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     try:
         return Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
     except ValidationError as error:
-        raise _unusable(request, f"a run whose settings this version knows ({error.error_count()} do not fit)") from error
+        raise _unusable(
+            request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
+        ) from error
 
 
 def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:

@@ -7,6 +7,7 @@ opens no connection; what is only odd comes back from ``guard_warnings`` instead
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -52,14 +53,12 @@ def places(sources: Mapping[str, str]) -> dict[str, str]:
 
 def schedule_bounds(settings: Settings) -> tuple[int, int]:
     """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
-    learning = settings.tfgrpo
-    low, high = learning.schedule.min_instances, learning.schedule.max_instances
-    return (learning.group_size if low is None else low, learning.group_size if high is None else high)
+    return settings.tfgrpo.instance_bounds
 
 
 def group_size_in_force(settings: Settings) -> int:
     """Actors per item: the group size, or one when the feature flag is off (requirement 58)."""
-    return settings.tfgrpo.group_size if settings.tfgrpo.enabled else 1
+    return settings.tfgrpo.actors_per_item
 
 
 def log_refused_group_size(problems: Iterable[Problem]) -> None:
@@ -131,6 +130,15 @@ def _stages(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(where["stages"], ", ".join(names) or "no stage", "learn, then spec-guard last")
 
 
+def _faults(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    shares = settings.simulated.faults.model_dump()
+    if math.fsum(shares.values()) > 1.0:
+        places_named = ", ".join(where[f"simulated.faults.{kind}"] for kind, share in shares.items() if share > 0.0)
+        yield Problem(
+            places_named, f"shares that sum to {math.fsum(shares.values()):g}", "shares that sum to at most 1"
+        )
+
+
 def _budget(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
     budget, model, size = settings.budget, settings.model, group_size_in_force(settings)
     if budget.max_calls is not None and budget.max_calls < size:
@@ -160,7 +168,8 @@ def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iter
 
 
 _CHECKS = (
-    _group_size, _fan_out, _schedule, task_id_problems, endpoint_problems, _datasets, _rewarders, _stages, _budget,
+    _group_size, _fan_out, _schedule, task_id_problems, endpoint_problems, _datasets, _rewarders, _stages, _faults,
+    _budget,
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ nothing, and raises one error with every problem it found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -20,12 +20,12 @@ from pipelines.layers import Resolved
 from pipelines.model_choice import ModelChoice, choose_models
 from pipelines.problems import raise_together
 from pipelines.sampling import Cohort, draw_cohort, draw_evaluation
-from pipelines.settings import RewarderSettings, Settings
+from pipelines.settings import Settings
 from pipelines.split import Split, pair_datasets, split_items
 from prompt_packs.loader import load_prompt_pack
 from prompt_packs.models import LoadedPack
 from rewarders.registry import build_rewarder
-from rewarders.scoring import WeightedRewarder
+from rewarders.scoring import WeightedRewarder, check_rewarders
 from stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from stores.layout import TaskPaths
 
@@ -93,7 +93,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
         parts.run(partial(_raise_problems, check, settings))
     paths = parts.run(partial(_task_paths, settings, resolved.sources))
     pack = parts.run(partial(_pack, settings))
-    rewarders = parts.run(partial(_rewarders, settings.rewarders))
+    rewarders = parts.run(partial(_rewarders, settings))
     data = parts.run(partial(_data, settings))
     parts.raise_found()
     split, odd = data[0]
@@ -161,13 +161,18 @@ def _task_paths(settings: Settings, sources: Mapping[str, str]) -> TaskPaths:
 
 def _pack(settings: Settings) -> LoadedPack:
     root = Path(settings.packs_root) if settings.packs_root is not None else None
-    return load_prompt_pack(settings.pack, root)
+    learning = settings.tfgrpo
+    return replace(
+        load_prompt_pack(settings.pack, root),
+        words_allowed=learning.experience_max_words,
+        max_chars=learning.experience_max_chars,
+    )
 
 
-def _rewarders(entries: Sequence[RewarderSettings]) -> tuple[WeightedRewarder, ...]:
+def _rewarders(settings: Settings) -> tuple[WeightedRewarder, ...]:
     errors: list[ConfigError] = []
     built = []
-    for place, entry in enumerate(entries):
+    for place, entry in enumerate(settings.rewarders):
         try:
             rewarder = build_rewarder(entry.name, entry.options, source=f"rewarders.{place}")
         except ConfigError as error:
@@ -175,6 +180,8 @@ def _rewarders(entries: Sequence[RewarderSettings]) -> tuple[WeightedRewarder, .
         else:
             built.append(WeightedRewarder(rewarder, entry.weight, entry.timeout_s))
     raise_together(errors)
+    if any(weighted.weight > 0.0 for weighted in built):  # otherwise the guard rails have said so
+        check_rewarders(built, group_size=group_size_in_force(settings))
     return tuple(built)
 
 

@@ -79,6 +79,13 @@ def _shuffles(pool: Sequence[Item], seed: int) -> Iterator[list[Item]]:
         turn += 1
 
 
+def _assignments(settings: LearningSettings) -> dict[str, Any]:
+    """How many actors each item is assigned to, and by which index each is known (requirements 48, 56 and 57)."""
+    target = settings.actors_per_item
+    low, high = settings.instance_bounds if settings.enabled else (target, target)
+    return {"min_instances": low, "max_instances": high, "target": target, "group_index": list(range(target))}
+
+
 def _cohort(drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str) -> Cohort:
     step = settings.batch_size
     counted: Counter[str] = Counter()
@@ -98,5 +105,6 @@ def _cohort(drawn: Sequence[Item], *, epoch: int, population: int, settings: Lea
         "distinct": len(counted),
         "batch_sizes": [len(batch) for batch in batches],
         "item_ids": [item.id for item in drawn],
+        "assignments": _assignments(settings),
     }
     return Cohort(tuple(drawn), batches, tuple(draws), metadata)

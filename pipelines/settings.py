@@ -105,6 +105,17 @@ class LearningSettings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     """Bounds on the actors of a group."""
 
+    @property
+    def actors_per_item(self) -> int:
+        """The group size, or one when the feature flag is off (requirement 58)."""
+        return self.group_size if self.enabled else 1
+
+    @property
+    def instance_bounds(self) -> tuple[int, int]:
+        """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
+        low, high = self.schedule.min_instances, self.schedule.max_instances
+        return self.group_size if low is None else low, self.group_size if high is None else high
+
 
 class GateSettings(Section):
     """When the candidate library is promoted."""
@@ -218,6 +229,8 @@ class ModelSettings(Section):
     """What ``response_format`` the endpoint understands."""
     send_seed: bool = True
     """Send a ``seed`` of its own with every call."""
+    send_temperature: bool = True
+    """Send the temperature of the phase. Off for models that refuse any but their own, as reasoning models do."""
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)

@@ -85,7 +85,7 @@ def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -
         return "", UNSTAMPED
     if not _signed(record, stamp):
         return "", STALE_STAMP
-    screened = screen_lesson(record.summary32, max_words=pack.manifest.max_words)
+    screened = screen_lesson(record.summary32, max_words=pack.max_words, max_chars=pack.max_chars)
     if isinstance(screened, Rejection):
         return "", screened.reason
     return _LEAD[record.polarity] + screened.text, ""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from stores.identifiers import check_identifier
-from stores.words import MAX_WORDS
+from stores.words import MAX_CHARS, MAX_WORDS
 
 SCHEMA_VERSION = 1
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair"]
@@ -122,6 +122,15 @@ class LoadedPack:
     inject_texts: tuple[str, ...]
     templates: Mapping[str, str]
     """By role: ``reflect``, ``curate``, ``shorten``, ``repair``. Placeholders are still in them."""
+    words_allowed: int = MAX_WORDS
+    """Longest lesson in words that whoever loaded the pack lets into a prompt; see ``max_words``."""
+    max_chars: int = MAX_CHARS
+    """Longest lesson in characters that goes into a prompt."""
+
+    @property
+    def max_words(self) -> int:
+        """Longest lesson in words that goes into a prompt: the lower one of what run and pack allow."""
+        return min(self.words_allowed, self.manifest.max_words)
 
     @property
     def bodies(self) -> dict[str, str]:

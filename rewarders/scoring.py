@@ -67,11 +67,11 @@ class _Fault:
 _Said: TypeAlias = tuple[Verdict, ...] | _Fault
 
 
-def check_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
-    """Refuse a set of rewarders that can give no total.
+def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 2) -> None:
+    """Refuse a set of rewarders that can give no total for groups of ``group_size``.
 
-    Raises ``PipelineError``, with every problem, when no rewarder counts, when two have the same id, or when the only
-    ones that count rank the totals of others.
+    Raises ``PipelineError``, with every problem, when no rewarder counts, when two have the same id, when the only
+    ones that count rank the totals of others, or when one that counts would have to rank a single attempt.
     """
     problems = []
     names = [weighted.rewarder.rewarder_id for weighted in rewarders]
@@ -84,6 +84,10 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
         problems.append(
             Problem("rewarders", "no weight above 0 on a rewarder that scores outputs", "at least one, such as gt")
         )
+    alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _ranks(weighted)]
+    if alone and group_size < 2:
+        given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
+        problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
     if problems:
         raise PipelineError(problems)
 

@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -172,7 +172,8 @@ class SharedStore:
 
 
 def _encode(state: _State) -> str:
-    flights = {token: astuple(amount) for token, amount in state.flights.items()}
+    # Not ``astuple``: it copies deeply, a quarter of what a turn costs.
+    flights = {token: (one.calls, one.tokens, one.nano_usd, one.unpriced) for token, one in state.flights.items()}
     return json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
 
 

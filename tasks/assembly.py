@@ -49,7 +49,9 @@ async def open_runtime(context: RunContext) -> Runtime:
 
     closers: list[Closer] = [close_files]
     try:
-        client = None if context.replay else open_client(context, ledger)
+        # In a thread: a Secret block is fetched with an event loop of its own.
+        endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
+        client = open_client(context, ledger, endpoint) if endpoint is not None else None
         if client is not None:
             closers.append(client.aclose)
         return Runtime(
@@ -62,6 +64,7 @@ async def open_runtime(context: RunContext) -> Runtime:
             ledger=ledger,
             slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
             threads=threads,
+            scrub=endpoint.api_key.scrub if endpoint is not None and endpoint.api_key is not None else str,
             telemetry=telemetry,
             closers=closers,
         )
@@ -71,11 +74,11 @@ async def open_runtime(context: RunContext) -> Runtime:
         raise
 
 
-def open_client(context: RunContext, ledger: Ledger) -> ChatClient:
+def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> ChatClient:
     """The client to the endpoint, or to the simulated model in process."""
     settings = context.settings
     return ChatClient(
-        endpoint_for(context),
+        endpoint,
         open_transport(
             concurrency=settings.tfgrpo.concurrency, app=_simulated_app(settings) if context.simulated else None
         ),

@@ -66,13 +66,20 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
     scores = await score_group(runtime.rewarders, _reward_context(spec, rollouts), runtime.threads)
-    outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in _placed(rollouts)}
+    outcomes = {
+        rollout.rollout_id: _without_key(outcome_of(rollout, scores, position), runtime)
+        for rollout, position in _placed(rollouts)
+    }
     rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
     standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
     reflection = await _reflection(spec, rollouts, standing, runtime)
-    records = tuple(_record(spec, rollout, outcomes, scores, place, standing) for rollout, place in _placed(rollouts))
+    records = tuple(
+        _record(spec, rollout, outcomes, _given(scores, place), standing, runtime)
+        for rollout, place in _placed(rollouts)
+    )
     result = _result(spec, rollouts, records, standing, reflection)
-    return replace(result, rewarder_fault=scores.timed_out, duration_s=perf_counter() - start)
+    fault = runtime.scrub(scores.timed_out) if scores.timed_out is not None else None
+    return replace(result, rewarder_fault=fault, duration_s=perf_counter() - start)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:
@@ -114,6 +121,11 @@ def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | No
     silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
     reason = "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent)
     return Ungraded("rewarder", reason or "no rewarder that counts gave a score")
+
+
+def _without_key(outcome: Outcome, runtime: Runtime) -> Outcome:
+    """Why a rewarder gave nothing is told in its own words, which may hold the key."""
+    return replace(outcome, reason=runtime.scrub(outcome.reason)) if isinstance(outcome, Ungraded) else outcome
 
 
 def _placed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:
@@ -177,9 +189,9 @@ def _record(
     spec: GroupSpec,
     rollout: FinishedRollout,
     outcomes: Mapping[str, Outcome],
-    scores: GroupScores,
-    place: int | None,
+    scores: tuple[RewardScore, ...],
     standing: Standing,
+    runtime: Runtime,
 ) -> RolloutRecord:
     name = rollout.rollout_id
     return RolloutRecord(
@@ -191,11 +203,13 @@ def _record(
         arm=spec.arm,
         index=rollout.index,
         outcome=outcomes[name],
-        scores=_given(scores, place),
+        scores=scores,
         advantage=standing.advantages.get(name),
         relative_rank=standing.ranks.get(name),
         output=shorten_middle(rollout.output, _RECORDED_CHARS),
-        summary=summarize_trajectory(rollout.frames, rollout.output),
+        summary=summarize_trajectory(
+            rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
+        ),
         tools=rollout.tools,
         calls=rollout.tally.calls,
         prompt_tokens=rollout.tally.prompt_tokens,

@@ -9,51 +9,88 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tasks.assembly import open_runtime
+from tasks.containment import PATIENCE_S, give_up_on
 from tasks.context import RunContext
+from tasks.loop_watch import LoopWatch
 from tasks.runtime import Runtime
 
 T = TypeVar("T")
 Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
+_CLOSING_S: Final = 30.0
+"""Seconds the loop gets to close what is open. A loop that a user's code blocks would keep the process for ever."""
+_LOG: Final = logging.getLogger("tfgrpo.runtime")
 
 
 class RuntimeHost:
     """An event loop in a daemon thread, and the runtime that lives on it."""
 
-    def __init__(self, context: RunContext, opener: Opener = open_runtime) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        opener: Opener = open_runtime,
+        *,
+        patience_s: float = PATIENCE_S,
+        closing_s: float = _CLOSING_S,
+    ) -> None:
+        """``patience_s``: how long cancelled work may take to end. ``closing_s``: how long closing may take in all."""
         self._context = context
         self._opener = opener
+        self._patience_s = patience_s
+        self._closing_s = closing_s
+        self._stopping = False
         self._opening: asyncio.Future[Runtime] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
+        self._watch = LoopWatch(self._loop, self._thread.ident or 0)
+        self._watch.start()
 
     def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
 
     def halt(self) -> None:
-        """Cancel what still runs and wait until it has ended; the runtime stays open."""
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
+        """Cancel what still runs and wait until it has ended, within reason; the runtime stays open."""
+        self._within_reason(self._cancel_all())
 
     def close(self) -> None:
-        """Cancel what still runs, close the runtime, end the thread."""
+        """Cancel what still runs, close the runtime, end the thread. A loop that is blocked is left behind."""
+        self._watch.stop()
         try:
-            asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
+            ended = self._within_reason(self._shut_down())
         finally:
+            self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._thread.join(None if ended else 0.0)
+
+    def _within_reason(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether the loop got round to it. What the work raises is raised."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        done = concurrent.futures.wait([future], self._closing_s).done
+        if done:
+            future.result()
+        else:
+            _LOG.warning("the event loop did not answer within %g s; it is left behind", self._closing_s)
+        return bool(done)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
+                _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
+        self._loop.run_until_complete(self._cancel_all())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
         if self._opening is None:
@@ -63,9 +100,8 @@ class RuntimeHost:
     async def _cancel_all(self) -> None:
         mine = asyncio.current_task()
         running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if not await give_up_on(running, self._patience_s):
+            _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._patience_s)
 
     async def _shut_down(self) -> None:
         await self._cancel_all()

@@ -6,17 +6,19 @@ It runs the actor under the rollout's time limit. Grading is the group's busines
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
 
-from stores.errors import BudgetRefused, ModelTimeout, TfgrpoError
+from stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tasks.actors.recorded import Recorder
+from tasks.containment import give_up_on, told
 from tasks.observing import observe_rollout_end
 from tasks.runtime import Runtime
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
-from tasks.tools.schema import run_tool
+from tasks.tools.schema import Tool, ToolResult, run_tool
 
 _CUT_OFF = ("length", "content_filter")
 
@@ -87,25 +89,31 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         index=index,
         seed=attempt.seed,
         trajectory=trajectory,
-        loss=_loss(trajectory, error, recorder.waiting_for),
+        loss=_loss(trajectory, error, recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
         tally=attempt.tally,
         latency_s=latency,
-        fatal=f"{type(error).__name__}: {error}" if isinstance(error, FATAL) else None,
+        fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
+    """In a task of its own, so that an agent which ignores its cancellation can be left behind."""
     limit = runtime.context.settings.actor.timeout_s
-    deadline = asyncio.timeout(limit)
+    work = asyncio.ensure_future(runtime.actor.attempt(attempt))
     try:
-        async with deadline:
-            return await runtime.actor.attempt(attempt)
-    except TimeoutError as error:
-        if deadline.expired():
-            raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s") from error
-        raise
+        await asyncio.wait([work], timeout=limit)
+    finally:
+        in_time = work.done()
+        if not in_time:
+            attempt.end()
+            await give_up_on([work])
+    if not in_time:
+        raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s")
+    if work.cancelled():
+        raise ActorError("CancelledError: the attempt cancelled itself")
+    return work.result()
 
 
 def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) -> AttemptContext:
@@ -116,10 +124,15 @@ def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) 
         run_seed=settings.tfgrpo.seed,
         logprobs=settings.model.logprobs,
     )
+
+    async def run(tool: Tool, arguments: str) -> ToolResult:
+        result = await run_tool(tool, arguments, runtime.in_thread)
+        return replace(result, text=runtime.scrub(result.text))
+
     seams = Seams(
         model=runtime.model,
         recorder=recorder,
-        run_tool=lambda tool, arguments: run_tool(tool, arguments, runtime.in_thread),
+        run_tool=run,
         in_thread=runtime.in_thread,
         telemetry=runtime.telemetry,
     )
@@ -127,12 +140,12 @@ def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) 
 
 
 def _loss(
-    trajectory: Trajectory | None, error: Exception | None, waiting_for: str | None
+    trajectory: Trajectory | None, error: Exception | None, waiting_for: str | None, scrub: Callable[[str], str]
 ) -> Ungraded | Failed | Refused | None:
     if isinstance(error, BudgetRefused):
         return Refused(str(error))
     if error is not None:
-        return _failed(error, waiting_for)
+        return _failed(error, waiting_for, scrub)
     if trajectory is None:
         return Failed("ActorError", "the actor returned nothing")
     if trajectory.finish_reason in _CUT_OFF:
@@ -142,8 +155,8 @@ def _loss(
     return None
 
 
-def _failed(error: Exception, waiting_for: str | None) -> Failed:
+def _failed(error: Exception, waiting_for: str | None, scrub: Callable[[str], str]) -> Failed:
     """A failed call is named by its key, so that the run can record it once the batch is accepted."""
     if isinstance(error, TfgrpoError):
-        return Failed(type(error).__name__, str(error), waiting_for)
-    return Failed("ActorError", f"{type(error).__name__}: {error}", waiting_for)
+        return Failed(type(error).__name__, scrub(str(error)), waiting_for)
+    return Failed("ActorError", scrub(told(error)), waiting_for)

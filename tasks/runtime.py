@@ -18,6 +18,7 @@ from stores.journal import Journal
 from stores.ledger import Ledger
 from stores.telemetry import Telemetry, TelemetryOptions
 from tasks.actors.base import Actor
+from tasks.containment import without_stop_iteration
 from tasks.context import RunContext
 from tasks.models.base import ChatModel
 
@@ -41,6 +42,8 @@ class Runtime:
     """Bounds the actors in flight."""
     threads: RewarderThreads
     """For code that blocks: rewarders, synchronous tools and agents."""
+    scrub: Callable[[str], str] = str
+    """Takes the API key out of a text that foreign code wrote, before it is recorded or shown."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now
     closers: Sequence[Closer] = field(default=())
@@ -57,7 +60,7 @@ class Runtime:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run a blocking function. One that is given up on is abandoned: it holds up nobody."""
-        future = self.threads.submit(work)
+        future = self.threads.submit(without_stop_iteration(work))
         try:
             return await asyncio.wrap_future(future)
         finally:

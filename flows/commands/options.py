@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,7 +99,7 @@ def _metavar(leaf: LeafOption) -> str:
 
 
 def _help(leaf: LeafOption) -> str:
-    says = re.sub(r"\bNone(?= while|:)", "absent", leaf.help.replace("``", ""))
+    says = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""
     return f"{says.rstrip('.')}{default}{variable}".replace("%", "%%")

@@ -23,7 +23,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} {{{','.join(ACTIONS)}}} [PACK] [options]"
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
     parser.add_argument(
-        "pack", nargs="?", metavar="PACK", help="id or domain; stamp also takes a directory, verify without it takes all"
+        "pack",
+        nargs="?",
+        metavar="PACK",
+        help="id or domain; stamp also takes a directory, verify without it takes all",
     )
     add_packs_root(parser)
     add_place(parser)

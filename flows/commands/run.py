@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from flows.commands.options import add_settings, asked_settings
@@ -53,9 +54,11 @@ def show_summary(summary: RunSummary, console: Console) -> None:
         console.show(EPOCH_COLUMNS, rows)
     for label in ("spent", "store", "report"):
         if details.get(label):
-            console.say(f"{label:>12}  {details[label]}")
+            console.say(f"{label:>12}  {details[label]}", wrap=False)
     if details.get("resume with"):
-        console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}")
+        out = Path(details["run"]).parent.parent.parent
+        where = "" if str(out) == "out" else f" --out {out}"
+        console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}{where}", wrap=False)
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
     console.say(f"{summary.status:>12}  {summary.message}", style=style)
 
@@ -63,10 +66,10 @@ def show_summary(summary: RunSummary, console: Console) -> None:
 def _rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
     """A row per epoch; the sweep's has both arms, because a mean over the two would be nobody's."""
     gate = details.get("gate") or {}
-    arms = (gate.get("champion"), gate.get("candidate"))
+    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
     for epoch in details.get("epochs", []):
         row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
-        if epoch["phase"] == "eval" and all(arms):
+        if epoch["phase"] == "eval" and len(arms) == 2:
             row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
         yield list(row.values())
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 from stores.canonical import sha256_hex
 from stores.errors import ActorError, TfgrpoError
 from tasks.actors.base import AttemptContext, Tally
+from tasks.containment import contained, told
 from tasks.models.base import Message, Role
 from tasks.shapes import Frame, ToolMetricEvent, Trajectory
 from tasks.transcripts import storable
@@ -86,13 +87,13 @@ class CallableActor:
 
     async def _run(self, attempt: AttemptContext) -> _Finished:
         try:
-            value = await self._call(attempt)
+            value = await contained(self._call(attempt))
         except TfgrpoError:
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by from None
             raise
         except Exception as error:
-            raise (attempt.stopped_by or ActorError(f"{type(error).__name__}: {error}")) from error
+            raise (attempt.stopped_by or ActorError(told(error))) from error
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
         trajectory = _trajectory(value, attempt)

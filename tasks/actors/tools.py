@@ -13,8 +13,11 @@ from tasks.actors.base import AttemptContext
 from tasks.models.base import Message, ToolCall
 from tasks.shapes import Trajectory
 from tasks.tools.schema import Tool
+from tasks.transcripts import shorten_middle
 
 _CUT_OFF = ("length", "content_filter")
+_SHOWN_CHARS = 80
+"""Of a name that the model made up."""
 
 
 class ToolActor:
@@ -40,7 +43,7 @@ class ToolActor:
     async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:
         tool = self._tools.get(call.name)
         if tool is None:
-            text = f"error: no tool named {call.name!r}; there are: {', '.join(self._tools)}"
+            text = f"error: no tool named {shorten_middle(call.name, _SHOWN_CHARS)!r}; there are: {', '.join(self._tools)}"
         else:
             text = (await attempt.call_tool(tool, call.arguments)).text
         return Message("tool", text, tool_call_id=call.id)

@@ -21,11 +21,21 @@ from stores.errors import ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from stores.journal import CallKey
 from stores.ledger import Ledger, Price, PriceBook, Reservation
 from tasks.models.base import ChatReply, ChatRequest, Usage
-from tasks.models.endpoint import Endpoint
+from tasks.models.endpoint import Endpoint, shown
+from tasks.models.hints import hint_of
 from tasks.models.limiter import AdaptiveLimiter, Slot
 from tasks.models.retry import Fault, RetryPolicy, fault_of_status, retry_after
-from tasks.models.transport import TRANSPORT_ERRORS, never_sent, over
-from tasks.models.wire import Answer, decode_answer, decode_usage, encode_request, error_text, is_spent, parse_body
+from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, over, untrusted
+from tasks.models.wire import (
+    Answer,
+    decode_answer,
+    decode_usage,
+    encode_request,
+    error_text,
+    hidden_status,
+    is_spent,
+    parse_body,
+)
 
 _PUSH_BACK = frozenset({429, 503, 529})
 _NANO = 1e9
@@ -135,46 +145,59 @@ class ChatClient:
         started = self._timer()
         try:
             async with asyncio.timeout(limit):
-                response = await self._http.post(self._url, content=call.body, headers=self._headers)
+                request = self._http.build_request("POST", self._url, content=call.body, headers=self._headers)
+                received = await exchange(self._http, request)
         except TimeoutError:
             error = ModelTimeout(f"no complete reply within {limit:g} s from {self._endpoint.shown}")
             return _Verdict(Fault(error, again=True), "lost")
         except TRANSPORT_ERRORS as broken:
             return self._judge_break(broken)
-        return self._judge(call, response, self._timer() - started)
+        except ModelReplyMalformed as oversized:
+            return _Verdict(_malformed(str(oversized), again=False), "lost")
+        return self._judge(call, received, self._timer() - started)
 
     def _judge_break(self, broken: Exception) -> _Verdict:
         where = self._endpoint.shown
         said = self._endpoint.excerpt(str(broken)) or type(broken).__name__
+        if untrusted(broken):
+            text = f"no connection to {where}: {said}; for a certificate authority of your own set SSL_CERT_FILE"
+            return _Verdict(Fault(ModelUnreachable(text), again=False), "released")
         if never_sent(broken):
             return _Verdict(Fault(ModelUnreachable(f"no connection to {where}: {said}"), again=True), "released")
         return _Verdict(Fault(ModelUnreachable(f"connection to {where} broke: {said}"), again=True), "lost")
 
-    def _judge(self, call: _Call, response: httpx.Response, latency_s: float) -> _Verdict:
-        status = response.status_code
-        if not response.is_success:
-            return _Verdict(self._fault(response), "settled", status=status)
+    def _judge(self, call: _Call, received: Received, latency_s: float) -> _Verdict:
+        status = received.status
+        if not received.ok:
+            return _Verdict(self._fault(received, status), "settled", status=status)
         try:
-            body = parse_body(response.content)
+            body = parse_body(received.content)
         except ModelReplyMalformed as error:
-            return _Verdict(_malformed(error, again=True), "lost", status=status)
+            return _Verdict(_malformed(str(error), again=True), "lost", status=status)
+        hidden = hidden_status(body)
+        if hidden is not None:
+            return _Verdict(self._fault(received, hidden), "lost", status=hidden)
         usage = decode_usage(body)
         cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if usage and call.price else None
         outcome: ChatReply | Fault
         try:
-            outcome = _reply(decode_answer(body), call.model, usage, latency_s, cost)
+            outcome = _reply(self._endpoint.without_key(decode_answer(body)), call.model, usage, latency_s, cost)
         except ModelReplyMalformed as error:
-            outcome = _malformed(error, again=not is_spent(body))
+            outcome = _malformed(self._endpoint.excerpt(str(error)), again=not is_spent(body))
         if usage is None:
             return _Verdict(outcome, "lost", status=status)
         return _Verdict(outcome, "settled", tokens=usage.total, nano_usd=cost, status=status)
 
-    def _fault(self, response: httpx.Response) -> Fault:
-        said = self._endpoint.excerpt(error_text(response.content)) or "an empty body"
-        text = f"{response.status_code} from {self._endpoint.shown}: {said}"
-        after_s = retry_after(response.headers, self._clock())
-        quota_spent = response.status_code == 429 and b"insufficient_quota" in response.content
-        return fault_of_status(response.status_code, text, after_s, quota_spent=quota_spent)
+    def _fault(self, received: Received, status: int) -> Fault:
+        whole = error_text(received.content)
+        said = self._endpoint.excerpt(whole) or "an empty body"
+        moved = received.moved_to
+        if moved is not None:
+            said = f"it moved to {shown(moved)}; give that as the base URL, without /chat/completions"
+        text = f"{status} from {self._endpoint.shown}: {said}{hint_of(status, whole)}"
+        after_s = retry_after(received.headers, self._clock())
+        quota_spent = status == 429 and b"insufficient_quota" in received.content
+        return fault_of_status(status, text, after_s, quota_spent=quota_spent)
 
 
 def _settle(reservation: Reservation, verdict: _Verdict) -> None:
@@ -194,8 +217,8 @@ def _report(slot: Slot, status: int | None) -> None:
         slot.served()
 
 
-def _malformed(error: ModelReplyMalformed, *, again: bool) -> Fault:
-    return Fault(ModelReplyMalformed(str(error)), again=again)
+def _malformed(text: str, *, again: bool) -> Fault:
+    return Fault(ModelReplyMalformed(text), again=again)
 
 
 def _reply(answer: Answer, asked_model: str, usage: Usage | None, latency_s: float, nano_usd: int | None) -> ChatReply:

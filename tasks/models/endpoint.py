@@ -5,7 +5,7 @@ The key is in here and comes out through ``ApiKey.reveal`` alone; nothing here o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -13,11 +13,14 @@ import httpx
 
 from pipelines.settings import ModelSettings
 from stores.errors import EndpointError
-from tasks.models.wire import WireOptions
+from tasks.models.base import ToolCall
+from tasks.models.wire import Answer, WireOptions
 
 _MASK = "***"
-_SHORTEST_SECRET = 4
+_SHORTEST_SECRET = 6
+_SURELY_SECRET = 16
 _MAX_ERROR_TEXT = 300
+_METHODS = ("/completions", "/responses", "/embeddings")
 
 
 class ApiKey:
@@ -40,8 +43,16 @@ class ApiKey:
         return self._text
 
     def scrub(self, text: str) -> str:
-        """``text`` without the key. Placeholders of under four characters are no secret and are left alone."""
-        return text.replace(self._text, _MASK) if len(self._text) >= _SHORTEST_SECRET else text
+        """``text`` without the key.
+
+        Placeholders that local servers are given (``EMPTY``, ``ollama``, ``1234``) are no secrets: to take such a word
+        out of answers would falsify them. A key counts from 6 characters with letters and digits, or 16 of any kind.
+        """
+        return text.replace(self._text, _MASK) if self._text in text and self._is_secret() else text
+
+    def _is_secret(self) -> bool:
+        mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
+        return len(self._text) >= (_SHORTEST_SECRET if mixed else _SURELY_SECRET)
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
@@ -78,14 +89,15 @@ class Endpoint:
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
         if httpx.URL(self.base_url.strip()).userinfo:
             raise EndpointError.one("base URL", f"{self.shown} with credentials before the host", accepted)
+        if httpx.URL(self.base_url.strip()).path.rstrip("/").endswith(_METHODS):
+            raise EndpointError.one(
+                "base URL", f"{self.shown}, the address of one method", f"{accepted}, only its root"
+            )
 
     @property
     def shown(self) -> str:
         """The address for people: without user name, password and query, where secrets may hide."""
-        url = httpx.URL(self.base_url.strip())
-        port = f":{url.port}" if url.port is not None else ""
-        host = f"[{url.host}]" if ":" in url.host else url.host
-        return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
+        return shown(httpx.URL(self.base_url.strip()))
 
     def url(self, path: str) -> httpx.URL:
         """Address of one method of the protocol, for example ``/models``."""
@@ -96,15 +108,43 @@ class Endpoint:
         """Headers of a request, with the key. Not to be logged, kept in a record or put in a message."""
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self.api_key is not None:
-            headers["authorization"] = f"Bearer {self.api_key.reveal()}"
+            # Azure's addresses with a deployment in them take a key only so; its /openai/v1 takes it as everybody does.
+            if "/openai/deployments/" in httpx.URL(self.base_url.strip()).path:
+                headers["api-key"] = self.api_key.reveal()
+            else:
+                headers["authorization"] = f"Bearer {self.api_key.reveal()}"
         return headers
+
+    def without_key(self, answer: Answer) -> Answer:
+        """An answer that does not repeat the key, should the endpoint have echoed it."""
+        if self.api_key is None:
+            return answer
+        scrub, message = self.api_key.scrub, answer.message
+        calls = tuple(ToolCall(scrub(it.id), scrub(it.name), scrub(it.arguments)) for it in message.tool_calls)
+        content = None if message.content is None else scrub(message.content)
+        return replace(
+            answer,
+            message=replace(message, content=content, tool_calls=calls),
+            model=None if answer.model is None else scrub(answer.model),
+            response_id=None if answer.response_id is None else scrub(answer.response_id),
+        )
 
     def excerpt(self, text: str) -> str:
         """Foreign text fit for a message: key taken out, white space folded, at most 300 characters."""
         # The key goes first: cutting could leave most of it standing.
         scrubbed = self.api_key.scrub(text) if self.api_key is not None else text
+        query = httpx.URL(self.base_url.strip()).query.decode()
+        if query:  # errors of the HTTP library show the whole address
+            scrubbed = scrubbed.replace(f"?{query}", "")
         folded = " ".join(scrubbed.split())
         return folded if len(folded) <= _MAX_ERROR_TEXT else folded[: _MAX_ERROR_TEXT - 1] + "…"
+
+
+def shown(url: httpx.URL) -> str:
+    """An address for people: without user name, password and query, where secrets may hide."""
+    port = f":{url.port}" if url.port is not None else ""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
 
 
 def _is_address(text: str) -> bool:
@@ -124,7 +164,10 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None) -> 
         api_key=ApiKey(api_key) if api_key is not None and api_key.strip() else None,
         models=tuple(dict.fromkeys(name for name in names if name is not None)),
         wire=WireOptions(
-            structured=settings.structured, limit_field=settings.max_tokens_field, send_seed=settings.send_seed
+            structured=settings.structured,
+            limit_field=settings.max_tokens_field,
+            send_seed=settings.send_seed,
+            send_temperature=settings.send_temperature,
         ),
         timeout_s=settings.timeout_s,
     )

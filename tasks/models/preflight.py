@@ -11,9 +11,9 @@ import json
 
 import httpx
 
-from stores.errors import EndpointError
-from tasks.models.endpoint import Endpoint
-from tasks.models.transport import TRANSPORT_ERRORS, open_transport
+from stores.errors import EndpointError, ModelReplyMalformed
+from tasks.models.endpoint import Endpoint, shown
+from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, untrusted
 from tasks.models.wire import error_text
 
 PREFLIGHT_S = 15.0
@@ -29,34 +29,47 @@ async def check_endpoint(
     if client is None:
         async with open_transport(concurrency=1) as own:
             return await check_endpoint(endpoint, own, timeout_s=timeout_s)
-    response = await _get_models(endpoint, client, timeout_s)
-    status = response.status_code
+    received = await _get_models(endpoint, client, timeout_s)
+    status = received.status
     if status in {401, 403}:
-        said = endpoint.excerpt(error_text(response.content))
+        said = endpoint.excerpt(error_text(received.content))
         key = "the API key was refused" if endpoint.api_key is not None else "no API key was sent and one is needed"
         raise EndpointError.one(
             f"endpoint {endpoint.shown}",
             f"{status} from GET /models: {key}" + (f" ({said})" if said else ""),
             "an API key this endpoint takes, in OPENAI_API_KEY or the variable or Secret block that the pipeline names",
         )
-    if not response.is_success:
-        return (f"{endpoint.shown} answered {status} to GET /models; the model name was not checked",)
-    listed = _listed(response.content)
+    moved = received.moved_to
+    if moved is not None:
+        raise EndpointError.one(
+            f"endpoint {endpoint.shown}",
+            f"{status}: it moved to {shown(moved)}",
+            "the new address as base URL, without /models",
+        )
+    if not received.ok:
+        doubt = "; is the base URL right (…/v1)?" if status == 404 else ""
+        return (f"{endpoint.shown} answered {status} to GET /models; the model name was not checked{doubt}",)
+    listed = _listed(received.content)
     if listed is None:
         return (f"{endpoint.shown} sent no model list that can be read; is the base URL right (…/v1)?",)
     return tuple(_unknown(name, listed) for name in endpoint.models if not _knows(listed, name))
 
 
-async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> httpx.Response:
+async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
     source = f"endpoint {endpoint.shown}"
     accepted = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
     try:
         async with asyncio.timeout(timeout_s):
-            return await client.get(endpoint.url("/models"), headers=endpoint.headers())
+            request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
+            return await exchange(client, request)
     except TimeoutError:
         given = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:
         given = f"no connection: {endpoint.excerpt(str(error)) or type(error).__name__}"
+        if untrusted(error):
+            accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
+    except ModelReplyMalformed as error:
+        given = str(error)
     raise EndpointError.one(source, given, accepted)
 
 

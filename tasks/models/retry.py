@@ -39,7 +39,8 @@ class RetryPolicy:
     """Exponential backoff with full jitter (Brooker, AWS Architecture Blog, 2015).
 
     Attempt ``n`` is followed by a wait drawn uniformly from ``[0, min(cap_s, base_s * 2**(n-1))]``. Where the server
-    names a time, that time is the least wait, with up to ``base_s`` added so that callers do not all come back at once.
+    names a time, that time is the least wait, with up to ``base_s`` added so that callers do not all come back at once;
+    a server that always says "now" does not end the backoff.
     """
 
     max_retries: int = 5
@@ -52,10 +53,9 @@ class RetryPolicy:
         """Seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
         if not fault.again or attempt > self.max_retries:
             return None
-        if fault.after_s is None:
-            wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
-        else:
-            wait = fault.after_s + rng.uniform(0.0, self.base_s)
+        wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
+        if fault.after_s is not None:
+            wait = max(wait, fault.after_s + rng.uniform(0.0, self.base_s))
         # The jitter may not push a wait that the server named over the edge.
         least = fault.after_s or 0.0
         if waited_s + least > self.max_wait_s:
@@ -66,7 +66,8 @@ class RetryPolicy:
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds the server asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or HTTP date. None if neither.
 
-    ``headers`` must look names up in any case. A time in the past means now.
+    ``headers`` must look names up in any case. A time in the past means now. A date is taken relative to the server's own
+    ``date`` where it sends one: the clocks may differ by more than the wait.
     """
     milliseconds = _seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -75,13 +76,16 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     seconds = _seconds(value)
     if seconds is not None or value is None:
         return seconds
+    date = _date(value)
+    return None if date is None else max(0.0, (date - (_date(headers.get("date")) or now)).total_seconds())
+
+
+def _date(text: str | None) -> datetime | None:
     try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
+        date = parsedate_to_datetime(text) if text is not None else None
+    except (ValueError, OverflowError):
         return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - now).total_seconds())
+    return date.replace(tzinfo=UTC) if date is not None and date.tzinfo is None else date
 
 
 def _seconds(text: str | None) -> float | None:

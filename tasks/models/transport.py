@@ -6,20 +6,70 @@ no total time limit (the caller holds one around the whole exchange) and retries
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import aiohttp
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
+
+from stores.errors import ModelReplyMalformed
 
 CONNECT_S = 15.0
 """Seconds to establish a connection."""
 KEEPALIVE_S = 4.0
 """Seconds an idle connection is kept. Shorter than the 5 s of uvicorn (vLLM), or a call would meet a closing server."""
 
-TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
-"""What sending may raise. The aiohttp transport lets some errors of its library through unmapped."""
+MAX_REPLY_BYTES = 16 << 20
+"""Most bytes of one reply. The largest honest ones, with log-probabilities of every token, stay below 3 MB."""
+
+TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, aiohttp.ClientError, OSError)
+"""What sending may raise. The aiohttp transport lets some errors of its library through unmapped, and httpx reads the
+address that a reply redirects to, whether or not anybody will follow it."""
+
+
+class Received(NamedTuple):
+    """A reply, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Looks names up in any case."""
+    content: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    @property
+    def moved_to(self) -> httpx.URL | None:
+        """Another address that a redirect points to; none is followed, because the key would go along."""
+        place = self.headers.get("location", "") if 300 <= self.status < 400 else ""
+        try:
+            url = httpx.URL(place)
+        except httpx.InvalidURL:
+            return None
+        return url if url.scheme in {"http", "https"} and url.host else None
+
+
+async def exchange(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int = MAX_REPLY_BYTES) -> Received:
+    """Send a request and read the reply, at most ``max_bytes`` of it.
+
+    Raises one of ``TRANSPORT_ERRORS``, and ``ModelReplyMalformed`` for a longer reply, whose connection is dropped. How
+    long it may take is the caller's to bound.
+    """
+    response = await client.send(request, stream=True)
+    try:
+        size, parts = 0, []
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > max_bytes:
+                raise ModelReplyMalformed(f"the reply has more than {max_bytes} bytes; the rest was not read")
+            parts.append(part)
+    finally:
+        await response.aclose()
+    return Received(response.status_code, response.headers, b"".join(parts))
 
 
 def open_transport(
@@ -48,6 +98,16 @@ def open_transport(
 def over(transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
     """A client over a transport of the caller's."""
     return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None), trust_env=False)
+
+
+def untrusted(error: BaseException) -> bool:
+    """Whether the connection failed over the server's certificate, which asking again does not mend."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def never_sent(error: BaseException) -> bool:

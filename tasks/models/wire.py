@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -30,13 +31,23 @@ _FINISH_REASONS: Mapping[str, FinishReason] = {
     "eos_token": "stop",
     "end_turn": "stop",
     "stop_sequence": "stop",
+    "complete": "stop",
     "length": "length",
     "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
     "tool_calls": "tool_calls",
     "tool_use": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "prohibited_content": "content_filter",
 }
+_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
+"""Finish reasons with which OpenRouter, Mistral, vLLM and DeepSeek hand over what they had when they failed."""
+
+_CALLABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,8 @@ class WireOptions:
     """``response_format`` it understands. Below ``json_schema`` the schema is told in the system prompt."""
     limit_field: LimitField = "max_tokens"
     send_seed: bool = True
+    send_temperature: bool = True
+    """Off for models that take none but their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,8 @@ class Answer:
 def encode_request(request: ChatRequest, options: WireOptions) -> bytes:
     """The body of ``POST /chat/completions``: compact UTF-8 JSON."""
     body = _parts(request, request.messages, options.limit_field)
+    if not options.send_temperature:
+        del body["temperature"]
     if request.seed is not None and options.send_seed:
         body["seed"] = request.seed
     schema = request.answer_schema
@@ -110,12 +125,25 @@ def _encode_message(message: Message) -> dict[str, Any]:
     encoded: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         encoded["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
+            {"id": call.id, "type": "function", "function": _echoed(call)} for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         encoded["tool_call_id"] = message.tool_call_id
     return encoded
+
+
+def _echoed(call: ToolCall) -> dict[str, str]:
+    """A call of the model's, told back to it as history.
+
+    Endpoints parse these and refuse the whole conversation for a call that is none: vLLM, SGLang, llama.cpp and Ollama
+    for arguments that are no JSON object, OpenAI for names with odd characters. What the model wrote stays readable.
+    """
+    name = call.name if _CALLABLE.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
+    try:
+        proper = isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        proper = False
+    return {"name": name, "arguments": call.arguments if proper else _COMPACT.encode({"malformed": call.arguments})}
 
 
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
@@ -159,7 +187,8 @@ def decode_usage(body: Mapping[str, Any]) -> Usage | None:
         completion = total - prompt
     if prompt is None or completion is None or prompt + completion == 0:
         return None
-    cached = _count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0
+    details = _mapping(usage.get("prompt_tokens_details"))
+    cached = _count(details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))) or 0
     reasoning = _count(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0
     return Usage(prompt, completion, cached=min(cached, prompt), reasoning=min(reasoning, completion))
 
@@ -167,6 +196,10 @@ def decode_usage(body: Mapping[str, Any]) -> Usage | None:
 def decode_answer(body: Mapping[str, Any]) -> Answer:
     """The first choice of a reply. ``ModelReplyMalformed`` if there is none, or it has neither text nor tool calls."""
     choice = _first_choice(body)
+    reason = choice.get("finish_reason")
+    if choice.get("error") or (isinstance(reason, str) and reason.lower() in _BROKEN_OFF):
+        said = _said(choice.get("error")) or f"finish reason {reason}"
+        raise ModelReplyMalformed(f"the reply broke off: {said}")
     message = choice.get("message")
     if not isinstance(message, dict):
         raise ModelReplyMalformed("the reply's choice holds no message")
@@ -178,7 +211,7 @@ def decode_answer(body: Mapping[str, Any]) -> Answer:
         text, finish = _clean(refusal), "content_filter"
     if not _says_something(text):
         if not calls:
-            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish})")
+            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){_spent_on(body, message, finish)}")
         text = None
     return Answer(
         message=Message("assistant", text, tool_calls=calls),
@@ -196,6 +229,14 @@ def is_spent(body: Mapping[str, Any]) -> bool:
     return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in {"length", "content_filter"}
 
 
+def hidden_status(body: Mapping[str, Any]) -> int | None:
+    """The status that an error behind a success status stands for, where it says so (OpenRouter); else None."""
+    code = _mapping(body.get("error")).get("code") if not body.get("choices") else None
+    if isinstance(code, str) and code.isascii() and code.isdigit():
+        code = int(code[:4])
+    return code if isinstance(code, int) and 400 <= code < 600 else None
+
+
 def error_text(raw: bytes) -> str:
     """What an error body says: its ``error.message`` if it is shaped so, else the text itself."""
     text = raw.decode("utf-8", "replace")
@@ -211,12 +252,30 @@ def error_text(raw: bytes) -> str:
     return text
 
 
+def _said(error: object) -> str:
+    """What an error inside a reply says: its message, or its code."""
+    if isinstance(error, str):
+        return error
+    said = _mapping(error).get("message") or _mapping(error).get("code")
+    return str(said) if isinstance(said, str | int) else ""
+
+
+def _spent_on(body: Mapping[str, Any], message: Mapping[str, Any], finish: FinishReason) -> str:
+    """Why nothing is left of a reply that ran into its limit, where it can be told."""
+    usage = decode_usage(body)
+    thought = any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+    if finish == "length" and (thought or (usage is not None and usage.reasoning > 0)):
+        return ": reasoning used up all its tokens; raise model.max_tokens"
+    return ""
+
+
 def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return choices[0]
     if body.get("error"):
-        raise ModelReplyMalformed("the reply is an error behind a success status")
+        said = _said(body["error"]) or "without a text"
+        raise ModelReplyMalformed(f"the reply is an error behind a success status: {said}")
     raise ModelReplyMalformed("the reply holds no choices")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -16,12 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
+from stores.errors import ActorError
 from stores.words import clean_text
+from tasks.containment import contained, told
 from tasks.models.base import ToolSpec
 from tasks.transcripts import shorten_middle, storable
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"
+_VENDORS_TAKE = re.compile(r"[A-Za-z0-9_]{1,64}")
 _PREFIX = "given_"
 """Before each field of the arguments model, so that a parameter may be called ``json`` or ``_x``."""
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -77,6 +81,8 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
         raise ValueError("a tool is a named function")
+    if not _VENDORS_TAKE.fullmatch(name):
+        raise ValueError(f"{name}: endpoints take names of at most 64 letters a-z, digits and underscores")
     arguments = _arguments_model(name, function)
     return Tool(
         spec=ToolSpec(name=name, description=_first_paragraph(function), parameters=_parameters(name, arguments)),
@@ -129,7 +135,7 @@ async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[],
     try:
         values = _validated(tool, arguments)
     except ValueError as error:
-        return ToolResult(f"error: bad arguments: {error}", ok=False, cost_usd=0.0)
+        return ToolResult(_cut(f"error: bad arguments: {error}"), ok=False, cost_usd=0.0)
     if inspect.iscoroutinefunction(tool.function):
         return await _finish(tool, tool.function(**values), perf_counter())
     result: ToolResult = await in_thread(lambda: _call(tool, values))
@@ -141,6 +147,8 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
         raw = json.loads(arguments or "{}")
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")
     try:
@@ -155,25 +163,23 @@ def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult:
     start = perf_counter()
     try:
         text, ok = _as_text(tool.function(**values)), True
-    except Exception as error:  # noqa: BLE001 - a tool is the user's code; its error is for the model to read
-        text, ok = _told(error), False
+    except BaseException as error:  # noqa: BLE001 - a tool is the user's code; what it raises is for the model to read
+        text, ok = f"error: {told(error)}", False
     return _result(tool, text, start, ok=ok)
 
 
 async def _finish(tool: Tool, pending: Awaitable[object], start: float) -> ToolResult:
     try:
-        text, ok = _as_text(await pending), True
+        text, ok = _as_text(await contained(pending)), True
+    except ActorError as error:
+        text, ok = f"error: {error}", False
     except Exception as error:  # noqa: BLE001 - as above
-        text, ok = _told(error), False
+        text, ok = f"error: {told(error)}", False
     return _result(tool, text, start, ok=ok)
 
 
 def _result(tool: Tool, text: str, start: float, *, ok: bool) -> ToolResult:
     return ToolResult(_cut(text), ok=ok, cost_usd=tool.cost_usd, latency_ms=(perf_counter() - start) * 1000.0)
-
-
-def _told(error: Exception) -> str:
-    return f"error: {type(error).__name__}: {error}"
 
 
 def _as_text(value: object) -> str:
@@ -187,4 +193,4 @@ def _as_text(value: object) -> str:
 
 def _cut(text: str) -> str:
     """Fit for a message and for the journal: of an oversized result, head and tail."""
-    return shorten_middle(storable(text), _MAX_TEXT)
+    return storable(shorten_middle(text, _MAX_TEXT))

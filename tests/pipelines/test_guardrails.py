@@ -102,6 +102,10 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> No
         ({"rewarders": [{"name": "gt"}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
         ({"stages": []}, "stages: got no stage"),
         (
+            {"simulated": {"faults": {"hang": 0.7, "reset": 0.5}}},
+            "simulated.faults.hang, simulated.faults.reset: got shares that sum to 1.2; accepted: shares that sum to at most 1",
+        ),
+        (
             {"stages": [{"name": "spec-guard"}, {"name": "learn"}]},
             "got spec-guard, learn; accepted: learn, then spec-guard last",
         ),

@@ -163,7 +163,24 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
     told = str(refusal(make_plan, dataset__path=str(path)))
     assert "got no answer in any item; accepted: answers in the field 'answer'" in told
     assert make_plan(dataset__path=str(path), dataset__fields__answer="solution").learn_items[0].answer
-    assert make_plan(dataset__path=str(path), rewarders='[{"name": "relative"}]').learn_items
+    assert make_plan(dataset__path=str(path), rewarders='[{"name": "operator:eq"}]').learn_items
+
+
+def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan: MakePlan) -> None:
+    told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
+    assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told
+    both = '[{"name": "gt"}, {"name": "relative", "weight": 1.0}]'
+    assert make_plan(rewarders=both).rewarders
+    told = str(refusal(make_plan, rewarders=both, tfgrpo__enabled="off"))
+    assert "rewarders: got relative counting in groups of 1, which cannot be ranked" in told
+    recorded = '[{"name": "gt"}, {"name": "relative", "weight": 0.0}]'
+    assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
+
+
+def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(make_plan: MakePlan) -> None:
+    plan = make_plan(tfgrpo__experience_max_words="9", tfgrpo__experience_max_chars="60")
+    assert (plan.pack.max_words, plan.pack.max_chars) == (9, 60)
+    assert make_plan().pack.max_words == 32
 
 
 def test_held_out_items_that_are_learned_on_are_refused(make_plan: MakePlan, dataset: Path) -> None:

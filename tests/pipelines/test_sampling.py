@@ -103,6 +103,17 @@ def test_the_metadata_says_how_the_draw_was_made(make_items: MakeItems) -> None:
         "distinct": 7,
         "batch_sizes": [4, 3],
         "item_ids": ids(cohort),
+        "assignments": {"min_instances": 1, "max_instances": 1, "target": 1, "group_index": [0]},
+    }
+
+
+def test_every_item_is_assigned_a_whole_group_and_each_of_its_actors_has_an_index(make_items: MakeItems) -> None:
+    settings = learning(enabled=True, group_size=3, schedule={"max_instances": 5})
+    assert draw_cohort(make_items(7), epoch=1, settings=settings).metadata["assignments"] == {
+        "min_instances": 3,
+        "max_instances": 5,
+        "target": 3,
+        "group_index": [0, 1, 2],
     }
 
 

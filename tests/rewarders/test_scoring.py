@@ -299,3 +299,11 @@ def test_a_set_of_rewarders_that_can_give_no_total_is_refused():
     with pytest.raises(PipelineError) as caught:
         check_rewarders([WeightedRewarder(gt, 0.0), WeightedRewarder(gt, 0.0), WeightedRewarder(relative)])
     assert len(caught.value.problems) == 2
+
+
+def test_a_rank_that_counts_needs_groups_of_two():
+    counting = [WeightedRewarder(GroundTruthRewarder()), WeightedRewarder(RelativeRewarder())]
+    check_rewarders(counting, group_size=2)
+    with pytest.raises(PipelineError, match="relative counting in groups of 1"):
+        check_rewarders(counting, group_size=1)
+    check_rewarders([counting[0], WeightedRewarder(RelativeRewarder(), 0.0)], group_size=1)

@@ -23,6 +23,7 @@ from tasks.models.simulated.options import SimulatedOptions
 from tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
 _HEADERS: Final = {"x-simulated": LABEL}
+_MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
 
 
 def encoded(value: object) -> bytes:
@@ -46,8 +47,13 @@ class _Service:
     async def models(self, request: Request) -> Response:
         """List the one model."""
         refused = self._unauthorised(request)
-        listed = [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}]
-        return refused or _answer(encoded({"object": "list", "data": listed}))
+        return refused or _answer(encoded({"object": "list", "data": [_MODEL]}))
+
+    async def model(self, request: Request) -> Response:
+        """Tell of one model."""
+        refused = self._unauthorised(request)
+        name = request.path_params["name"]
+        return refused or (_answer(encoded(_MODEL)) if name == MODEL_NAME else _missing(name))
 
     async def completions(self, request: Request) -> Response:
         """Answer one chat completion, or break in one of the ways asked for."""
@@ -86,7 +92,8 @@ class _Service:
         raw = encoded(value)
         if fault == "reset":
             return ResettingResponse(raw, _HEADERS)
-        return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw)
+        named = {"x-request-id": f"req_{digest[:24]}"}
+        return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw, headers=named)
 
 
 def _read(raw: bytes) -> tuple[Any, ChatBody | Response]:
@@ -100,11 +107,13 @@ def _read(raw: bytes) -> tuple[Any, ChatBody | Response]:
     except ValidationError as error:
         return None, _answer(encoded(refusal(error)), 400)
     if body.model != MODEL_NAME:
-        missing = error_body(
-            f"The model `{body.model}` does not exist; there is `{MODEL_NAME}`.", param="model", code="model_not_found"
-        )
-        return None, _answer(encoded(missing), 404)
+        return None, _missing(body.model)
     return value, body
+
+
+def _missing(name: str) -> Response:
+    missing = f"The model `{name}` does not exist; there is `{MODEL_NAME}`."
+    return _answer(encoded(error_body(missing, param="model", code="model_not_found")), 404)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
@@ -122,6 +131,7 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
         for path, endpoint, method in (
             ("/chat/completions", service.completions, "POST"),
             ("/models", service.models, "GET"),
+            ("/models/{name:path}", service.model, "GET"),
         )
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})

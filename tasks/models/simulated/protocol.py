@@ -6,7 +6,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tasks.models.simulated.strictness import NAME, strict_fault
+
 MODEL_NAME = "simulated"
+_ONE = Annotated[float, Field(ge=1.0, le=1.0)]
+_ZERO = Annotated[float, Field(ge=0.0, le=0.0)]
+_NOTHING = Annotated[list[str], Field(max_length=0)]
 
 
 class _Wire(BaseModel):
@@ -23,7 +28,7 @@ class TextPart(_Wire):
 class CalledFunction(_Wire):
     """Name and raw arguments of a call."""
 
-    name: str
+    name: str = Field(pattern=NAME)
     arguments: str
 
 
@@ -66,10 +71,17 @@ class WireMessage(_Wire):
 class OfferedFunction(_Wire):
     """A function on offer."""
 
-    name: str = Field(min_length=1, max_length=64)
+    name: str = Field(pattern=NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _can_be_followed(self) -> Self:
+        fault = strict_fault(self.parameters) if self.strict else None
+        if fault is not None:
+            raise ValueError(fault)
+        return self
 
 
 class OfferedTool(_Wire):
@@ -84,10 +96,17 @@ class NamedSchema(_Wire):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
 
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=NAME)
     body: dict[str, Any] = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
     description: str | None = None
+
+    @model_validator(mode="after")
+    def _can_be_followed(self) -> Self:
+        fault = strict_fault(self.body) if self.strict else None
+        if fault is not None:
+            raise ValueError(fault)
+        return self
 
 
 class ResponseFormat(_Wire):
@@ -104,7 +123,7 @@ class ResponseFormat(_Wire):
 
 
 class ChatBody(_Wire):
-    """The body of ``POST /v1/chat/completions``."""
+    """The body of ``POST /v1/chat/completions``. What is not honoured may be given with the value that asks for nothing."""
 
     model: str
     messages: list[WireMessage] = Field(min_length=1)
@@ -117,6 +136,16 @@ class ChatBody(_Wire):
     parallel_tool_calls: Literal[True] | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
+    top_logprobs: Literal[0] | None = None
+    top_p: _ONE | None = None
+    presence_penalty: _ZERO | None = None
+    frequency_penalty: _ZERO | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    stop: _NOTHING | None = None
+    modalities: list[Literal["text"]] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
     user: str | None = None

@@ -126,7 +126,7 @@ def test_an_ordinary_reply_is_read() -> None:
         ("MAX_TOKENS", "length"),
         ("end_turn", "stop"),
         ("content_filter", "content_filter"),
-        ("abort", "other"),
+        ("a_reason_of_its_own", "other"),
         (None, "other"),
     ],
 )

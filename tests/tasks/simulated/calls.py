@@ -28,7 +28,7 @@ def request(prompt: str = ITEM["prompt"], system: str = "Solve it.", **changes: 
 
 def schema(name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A ``response_format``."""
-    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": dict(body or {})}}
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": False, "schema": dict(body or {})}}
 
 
 @asynccontextmanager

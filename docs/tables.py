@@ -1,0 +1,122 @@
+"""Which tables of the pages are made from the code? Settings, metrics and exit codes; run it after changing them.
+
+    python -m docs.tables
+
+It rewrites what stands between the markers ``<!-- table NAME -->`` and ``<!-- end -->`` and nothing else. A test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pydantic_core import to_jsonable_python
+
+from pipelines.leaves import LeafOption, leaf_options
+from stores.telemetry_names import GENAI, OURS, Metric
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGES: Final = ("README.md", "docs/settings.md", "docs/telemetry.md")
+_MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- end -->)", re.DOTALL)
+
+
+def every_setting() -> str:
+    """All leaves of the settings."""
+    rows = [
+        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in leaf_options()
+    ]
+    return markdown(("setting", "option and variable", "default", "accepted", "meaning"), rows)
+
+
+def settings_with_an_option() -> str:
+    """The leaves that have an option of their own, for the README."""
+    rows = [
+        (_code(leaf.flag or ""), _code(leaf.env or ""), _default(leaf.default), leaf.help)
+        for leaf in leaf_options()
+        if leaf.flag or leaf.env
+    ]
+    return markdown(("option", "environment", "default", "meaning"), rows)
+
+
+def our_metrics() -> str:
+    """Our own instruments."""
+    return _metrics(OURS)
+
+
+def convention_metrics() -> str:
+    """Instruments of the GenAI conventions, by the setting that chooses them."""
+    rows = [
+        (_code(metric.name), _code(choice), metric.kind, _code(metric.unit), _keys(metric))
+        for choice, metrics in GENAI.items()
+        for metric in metrics
+    ]
+    return markdown(("metric", "`telemetry.genai_metrics`", "kind", "unit", "attributes"), rows)
+
+
+TABLES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
+    {
+        "settings": every_setting,
+        "options": settings_with_an_option,
+        "metrics": our_metrics,
+        "convention-metrics": convention_metrics,
+    }
+)
+
+
+def filled(text: str) -> str:
+    """A page with every marked table made anew."""
+    return _MARKED.sub(lambda match: f"{match['open']}{TABLES[match['name']]()}\n{match['close']}", text)
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def main() -> int:
+    """Bring the pages up to date; exit code 1 when any of them had to be changed."""
+    changed = 0
+    for name in PAGES:
+        path = ROOT / name
+        old = path.read_text(encoding="utf-8")
+        new = filled(old)
+        if new != old:
+            path.write_text(new, encoding="utf-8")
+            changed = 1
+    return changed
+
+
+def _metrics(metrics: Iterable[Metric]) -> str:
+    rows = [
+        (_code(metric.name), metric.kind, _code(metric.unit), _keys(metric), metric.description) for metric in metrics
+    ]
+    return markdown(("metric", "kind", "unit", "attributes", "what"), rows)
+
+
+def _keys(metric: Metric) -> str:
+    return ", ".join(_code(key) for key in sorted(metric.keys))
+
+
+def _doors(leaf: LeafOption) -> str:
+    return " ".join(_code(door) for door in (leaf.flag, leaf.env) if door)
+
+
+def _default(value: object) -> str:
+    plain = to_jsonable_python(value)
+    if plain is None:
+        return "–"
+    return _code(plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False))
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""An agent of your own: a function that takes what it declares and returns its answer.
+
+It may declare ``prompt``, ``system``, ``item``, ``temperature``, ``seed`` and ``chat``; ``chat`` asks the run's model, with the
+pack's text and its lessons as system message, and every call is measured, journalled and counted against the budget.
+"""
+
+
+async def agent(prompt, chat):
+    """Answer, look at the answer once more, and keep the better one."""
+    draft = await chat(prompt)
+    return await chat(f"{prompt}\n\nA first answer was:\n{draft}\n\nCheck it and answer again.")

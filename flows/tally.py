@@ -1,0 +1,95 @@
+"""How far has a run come, as figures for people? Counts of the epoch under way, and the time left at its pace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flows.observer import EpochStart
+from pipelines.plan import Plan
+from stores.outcomes import scored_rewards
+from tasks.shapes import Arm, GroupResult
+
+_ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
+
+
+def money(nano_usd: int, unknown_calls: int) -> str:
+    """Money as people write it; calls with an unknown price are said, not counted as free."""
+    known = f"${nano_usd / 1e9:.4f}"
+    return f"{known} + {unknown_calls:,} calls of unknown price" if unknown_calls else known
+
+
+def duration(seconds: float) -> str:
+    """A span of time as ``1h02m``, ``3m05s`` or ``12s``."""
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+@dataclass(slots=True)
+class EpochTally:
+    """Counts within one epoch. Rewards are kept apart by arm: a mean over both would be nobody's."""
+
+    start: EpochStart
+    began: float
+    """In seconds of the clock that is read for ``left``."""
+    groups: int = 0
+    lost: int = 0
+    stored: int = 0
+    rejected: int = 0
+    _rewards: dict[Arm, tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def scored(self) -> int:
+        """Rollouts with a reward."""
+        return sum(count for _, count in self._rewards.values())
+
+    @property
+    def reward(self) -> str:
+        """Mean reward, by arm when there are two."""
+        means = [
+            f"{_ARMS[arm]} {total / count:.3f}"
+            for arm in _ARMS
+            for total, count in [self._rewards.get(arm, (0.0, 0))]
+            if count
+        ]
+        return ", ".join(means) or "no reward yet"
+
+    def add(self, result: GroupResult) -> None:
+        """Count a group."""
+        rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
+        self.groups += 1
+        self.lost += len(result.rollouts) - len(rewards)
+        total, count = self._rewards.get(result.arm, (0.0, 0))
+        self._rewards[result.arm] = total + sum(rewards), count + len(rewards)
+
+
+@dataclass(slots=True)
+class RunTally:
+    """Groups of the whole run: those that ended, and those that are still to come."""
+
+    groups: int
+    """Groups of all epochs, with both arms in the sweep."""
+    done: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan) -> RunTally:
+        """The groups that a plan has ahead."""
+        learning = plan.settings.tfgrpo
+        size = len(plan.cohort(1).items)
+        return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
+
+    def ended(self, epoch: EpochTally) -> None:
+        """An epoch is over. A sweep of one arm has fewer groups than were expected."""
+        self.done += epoch.start.groups
+
+    def left(self, epoch: EpochTally, now: float) -> str:
+        """The time left in the run if it goes on at the pace of this epoch."""
+        if not epoch.groups:
+            return "time left unknown"
+        pace = (now - epoch.began) / epoch.groups
+        ahead = epoch.start.groups - epoch.groups
+        if epoch.start.epoch < epoch.start.epochs:
+            ahead = max(ahead, self.groups - self.done - epoch.groups)
+        return f"about {duration(pace * ahead)} left"

@@ -1,0 +1,112 @@
+"""What the pages in docs/ say of files, names and formulas is what the program has."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.execution import execute
+from flows.observer import Observers
+from flows.request import RunRequest
+from pipelines.leaves import leaves_by_key
+from rewarders.advantage import EPSILON, group_advantage, relative_ranks
+from stores import telemetry_names as names
+from stores.clock import utc_now
+from tasks.likeness import THRESHOLD
+from tasks.models.simulated import mind
+from tests.docs.pages import ROOT, page, pages
+from tests.flows.kit import in_process
+
+pytestmark = pytest.mark.xdist_group("readme")
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task after one run on the world with tools."""
+    out = tmp_path_factory.mktemp("files")
+    request = RunRequest(
+        pipeline="ledger-tools", dry_run=True, sample_size=10, batch_size=5, out=str(out), task_id="t", run_id="night"
+    )
+    summary = execute(request, os.environ, Observers(), in_process, clock=utc_now)
+    assert summary.exit_code == 0, summary.message
+    return out / "t"
+
+
+def sections() -> dict[str, str]:
+    """Text of docs/files.md below each heading that names a file."""
+    parts = re.split(r"^## `([^`]+)`$", page("docs/files.md"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def documented(text: str) -> set[str]:
+    cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, flags=re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def written(path: Path) -> set[str]:
+    rows: list[dict[str, Any]] = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if path.suffix == ".jsonl"
+        else [json.loads(path.read_text())]
+    )
+    assert rows
+    return {name for row in rows for name in row}
+
+
+@pytest.mark.parametrize("name", [name for name in sections() if not name.endswith("ledger.json")])
+def test_every_field_of_every_file_is_on_the_page_and_the_other_way_round(name, task):
+    assert documented(sections()[name]) == written(task / name.replace("<run_id>", "night"))
+
+
+def test_files_are_made_for_their_owner_alone(task):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in task.rglob("*") if path.is_file()}
+    assert {name: oct(mode) for name, mode in modes.items() if mode != 0o600 and not name.endswith(".lock")} == {}
+
+
+def test_settings_named_on_the_pages_exist():
+    sections_of_settings = {key.split(".")[0] for key in leaves_by_key() if "." in key}
+    for path in pages():
+        for word in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", path.read_text(encoding="utf-8")):
+            if word.split(".")[0] in sections_of_settings - {"tfgrpo"}:
+                assert word in leaves_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
+
+
+def test_span_and_metric_names_on_the_page_exist():
+    known = {value for value in vars(names).values() if isinstance(value, str)}
+    known |= {metric.name for metric in names.OURS} | {metric.name for group in names.GENAI.values() for metric in group}
+    for word in re.findall(r"`((?:tfgrpo|gen_ai)\.[a-z_.]+)`", page("docs/telemetry.md")):
+        assert word in known, word
+
+
+def test_the_formulas_on_the_page_are_those_of_the_code():
+    text = page("docs/learning.md")
+    assert f"{EPSILON:g}".replace("e-0", "e-") in text
+    assert f"from {THRESHOLD} on" in text
+    margin = re.search(r"`(SKILL .*? z)`", text)
+    assert margin is not None
+    constants = set(re.findall(r"[A-Z_]{4,}", margin[1]))
+    assert constants == {name for name, value in vars(mind).items() if name.isupper() and isinstance(value, float)}
+
+
+def test_ranks_and_advantages_are_as_the_page_says():
+    assert relative_ranks([0.0, 1.0, 1.0]) == (0.0, 0.75, 0.75)
+    assert relative_ranks([1.0, 1.0]) == (0.5, 0.5)
+    assert group_advantage([0.0, 1.0]).advantages == pytest.approx((-1.0, 1.0), rel=1e-6)
+
+
+def test_files_of_the_code_named_on_the_pages_exist():
+    for path in pages():
+        for name in re.findall(r"`((?:\w+/)+\w+\.\w+)`", path.read_text(encoding="utf-8")):
+            if not name.startswith(("out/", "path/")):
+                assert (ROOT / name).exists(), f"{path.name}: {name}"
+
+
+def test_no_page_names_a_place_on_one_machine():
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|opt)/", text), path.name

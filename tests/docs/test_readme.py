@@ -1,0 +1,261 @@
+"""What the README shows works: its commands are run, its code is executed, its figures and tables are compared."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console as RichConsole
+
+import flows.learning_flow
+from docs.tables import PAGES, filled
+from flows.cli import COMMANDS, main
+from flows.commands.run import show_summary
+from flows.console import Console
+from flows.execution import execute
+from flows.observer import Observers
+from flows.progress import Progress
+from flows.request import RunRequest
+from flows.stops import EXIT_CODES
+from pipelines.datasets import load_dataset
+from pipelines.layers import resolve_settings
+from stores.clock import utc_now
+from stores.layout import RunPaths, TaskPaths
+from tasks.models.simulated import SimulatedOptions
+from tasks.tools.schema import tool_from_function
+from tests.docs.pages import ROOT, blocks, commands, links, page, pages, table
+from tests.flows.kit import Server, in_process
+
+pytestmark = pytest.mark.xdist_group("readme")
+PREFECT = "prefect "
+MAKE = ("make run", "make test")
+ELLIPSIS = "…"
+
+
+def run_here(request: RunRequest) -> Any:
+    """A run without Prefect's server; everything else as the command does it."""
+    return execute(request, os.environ, Observers(), in_process, clock=utc_now)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory as the README's reader has it: the checkout's pipelines and examples at hand, runs quick."""
+    for name in ("pipelines", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "examples" / "errands.jsonl", tmp_path / "items.jsonl")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flows.learning_flow, "run_locally", run_here)
+    return tmp_path
+
+
+def tfgrpo(line: str, **stand_ins: str) -> int:
+    """Do a command of the page, with real names where it has placeholders."""
+    words = [stand_ins.get(word, word) for word in shlex.split(line)]
+    if words[:3] == ["python", "-m", "flows.tfgrpo"]:
+        return main(["run", *words[3:]])
+    assert words[0] == "tfgrpo"
+    return main(words[1:])
+
+
+def all_commands(name: str = "README.md") -> list[str]:
+    return [line for block in blocks(name, "bash") for line in commands(block)]
+
+
+def lines_with(*parts: str) -> list[str]:
+    found = [line for line in all_commands() if any(part in line for part in parts)]
+    assert found
+    return found
+
+
+def test_every_command_of_the_page_is_accounted_for():
+    kinds = ("git clone ", "cp ", "export ", *MAKE, "tfgrpo ", "python -m flows.tfgrpo ", PREFECT)
+    assert [line for line in all_commands() if not line.startswith(kinds)] == []
+
+
+def test_the_page_opens_with_what_it_is_and_the_two_commands():
+    opening, _, rest = page("README.md").partition("## Two commands")
+    sentences = re.findall(r"\.(?=\s)", re.sub(r"\(\S+\)", "", opening))
+    assert len(sentences) == 3
+    assert rest.index("make run") < rest.index("make test") < rest.index("## On my own tasks")
+
+
+def test_the_two_commands_are_targets_that_set_up_what_they_need():
+    makefile = page("Makefile")
+    for target in (line.removeprefix("make ") for line in MAKE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "-m flows.tfgrpo --dry-run" in makefile
+    assert [line for line in page(".ci/run").splitlines() if line.startswith("make ")] == ["make test", "make run"]
+
+
+def test_the_transcript_is_what_the_main_job_prints(desk):
+    said = io.StringIO()
+    people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
+    request = RunRequest(dry_run=True)
+    summary = execute(request, {}, Observers(Progress(people)), in_process, clock=utc_now)
+    show_summary(summary, Console(stderr=people))
+    printed = [shape(line) for line in said.getvalue().splitlines()]
+    shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]
+    assert [line for line in shown[1:] if shape(line) not in printed] == []
+    assert shown[0] == "$ make run"
+    exact = [line for line in shown if line.startswith("gate: ")]
+    assert exact == [line for line in said.getvalue().splitlines() if line.startswith("gate: ")]
+
+
+def transcript() -> list[str]:
+    return page("README.md").partition("<!-- transcript -->")[2].partition("```text\n")[2].partition("```")[0].splitlines()
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run: times, names, amounts and the place on disk."""
+    line = re.sub(r"\d{8}T\d{6}-[0-9a-f]+", "RUN", line)
+    line = re.sub(r"\S*(?=out/tfgrpo-learning/)", "", line)
+    line = re.sub(r"[-+−]?\d[\d.,]*", "0", line)
+    return " ".join(re.sub(r"about \S+ left", "left", line).split())
+
+
+def test_the_dataset_on_the_page_loads(tmp_path):
+    (shown,) = blocks("README.md", "jsonl")
+    path = tmp_path / "items.jsonl"
+    path.write_text(shown.text)
+    assert len(load_dataset(path)) == 2
+
+
+def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
+    for name in ("README.md", "docs/settings.md"):
+        for number, shown in enumerate(blocks(name, "yaml")):
+            path = tmp_path / f"part{number}.yaml"
+            path.write_text(shown.text)
+            assert yaml.safe_load(shown.text)
+            resolve_settings(cli={}, env={}, pipeline_path=path)
+
+
+def test_my_own_tasks_against_an_endpoint(desk, capsys):
+    with Server(SimulatedOptions()) as server:
+        for line in lines_with("cp pipelines", "--dataset items.jsonl"):
+            if line.startswith("cp "):
+                shutil.copy(*shlex.split(line)[1:])
+                continue
+            small = f"{line} --sample-size 6 --batch-size 3 --group-size 2" if "run" in line.split() else line
+            code = tfgrpo(small, **{"NAME": "simulated", "http://localhost:8000/v1": server.url})
+            assert code == 0, capsys.readouterr().err
+    assert TaskPaths.of("out", "general").state.is_file()
+
+
+def test_the_example_agent_learns(desk, capsys):
+    (line,) = lines_with("own-agent.yaml")
+    assert tfgrpo(f"{line} --run-id once") == 0, capsys.readouterr().err
+    rows = [json.loads(row) for row in TaskPaths.of("out", "own-agent").run("once").rollouts.read_text().splitlines()]
+    assert {row["outcome"]["name"] for row in rows} == {"scored"}
+    assert {row["calls"] for row in rows} == {2}
+
+
+def test_the_agent_on_the_page_is_the_one_of_the_examples():
+    (shown,) = [block.text for block in blocks("README.md", "python") if "async def agent" in block.text]
+    kept = page("examples/agent.py")
+    assert all(line in kept for line in shown.splitlines())
+    assert len(shown.splitlines()) <= 5
+
+
+def test_the_tool_on_the_page_is_a_tool():
+    (shown,) = [block.text for block in blocks("README.md", "python") if "def convert" in block.text]
+    scope: dict[str, Any] = {}
+    exec(compile(shown, "README.md", "exec"), scope)
+    tool = tool_from_function(scope["convert"])
+    assert set(tool.spec.parameters["properties"]) == {"amount", "rate"}
+
+
+def test_the_agent_on_the_page_asks_twice_and_answers():
+    (shown,) = [block.text for block in blocks("README.md", "python") if "async def agent" in block.text]
+    scope: dict[str, Any] = {}
+    exec(compile(shown, "README.md", "exec"), scope)
+    asked: list[str] = []
+
+    async def chat(text: str) -> str:
+        asked.append(text)
+        return f"answer {len(asked)}"
+
+    assert asyncio.run(scope["agent"]("2 + 2?", chat)) == "answer 2"
+    assert asked[0] == "2 + 2?"
+    assert "answer 1" in asked[1]
+
+
+def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
+    summary = run_here(RunRequest(dry_run=True, run_id="night"))
+    assert summary.details["gate"]["decision"] == "promote"
+    stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
+    printed = {}
+    for line in lines_with("packs render", "experiences ", "--resume", "--replay", "tfgrpo report"):
+        capsys.readouterr()
+        assert tfgrpo(line, **stand_ins) == 0, line
+        printed[line.replace(" ID", "").replace(" RUN", "")] = capsys.readouterr().out
+    (shown,) = [block.text for block in blocks("README.md", "python") if "system_prompt" in block.text]
+    scope: dict[str, Any] = {}
+    exec(compile(shown, "README.md", "exec"), scope)
+    rendered = next(text for line, text in printed.items() if line.startswith("tfgrpo packs render"))
+    assert scope["system_prompt"].strip() == rendered.strip()
+    assert "<lessons>" in scope["system_prompt"]
+    assert all(lesson["text"] in printed["tfgrpo experiences export"] for lesson in summary.details["lessons"])
+
+
+def test_the_nightly_commands_are_those_of_the_deployment_page():
+    proven = {line.replace(".venv/bin/", "") for line in all_commands("docs/deploy.md")}
+    assert [line for line in lines_with(PREFECT) if line not in proven] == []
+
+
+def test_the_exit_codes_are_those_of_the_program():
+    shown = {int(code) for code, _ in table(page("README.md"), "exit code")}
+    assert shown == set(EXIT_CODES.values())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_tables_are_up_to_date(name):
+    assert page(name) == filled(page(name)), "run: python -m docs.tables"
+
+
+def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
+    run_here(RunRequest(dry_run=True, sample_size=6, batch_size=3, run_id="night"))
+    root = desk / "out" / "tfgrpo-learning"
+    written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
+    (shown,) = [block.text for block in blocks("README.md", "text") if "out/<task_id>" in block.text]
+    named = set(re.findall(r"[\w-]+\.(?:jsonl|json|html)\b", shown))
+    assert written == named
+    assert {path.name for path in layout_of(root)} <= named
+
+
+def layout_of(root: Path) -> set[Path]:
+    """Every file that the layout has a name for."""
+    task, run = TaskPaths(root), RunPaths(root / "runs" / "night")
+    ours = [(task, TaskPaths), (run, RunPaths)]
+    return {getattr(place, name) for place, kind in ours for name, value in vars(kind).items() if isinstance(value, property)}
+
+
+def test_commands_named_on_the_pages_exist():
+    for path in pages():
+        for word in re.findall(r"`tfgrpo ([a-z][\w-]*)", path.read_text(encoding="utf-8")):
+            assert word in COMMANDS, f"{path.name}: tfgrpo {word}"
+
+
+def test_links_between_the_pages_lead_somewhere():
+    for path in pages():
+        for target in links(path.read_text(encoding="utf-8")):
+            if not target.startswith(("http://", "https://", "#")):
+                assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: {target}"
+
+
+def test_the_picture_is_small_and_a_picture():
+    raw = (ROOT / "docs" / "report.png").read_bytes()
+    assert raw.startswith(b"\x89PNG\r\n")
+    assert len(raw) < 200_000
+    width, height = struct.unpack(">II", raw[16:24])
+    assert 800 <= width <= 1600
+    assert height <= 1600

@@ -1,0 +1,81 @@
+"""One small run of the simulated model, made once and shared for reading; copies of it for changing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.stops import RunSummary
+from stores.layout import RunPaths, TaskPaths
+from tests.flows import kit
+
+
+class Told:
+    """Keeps every moment an observer is told of, with what it was told."""
+
+    def __init__(self) -> None:
+        self.moments: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def keep(*arguments: Any) -> None:
+            self.moments.append((name, arguments))
+
+        return keep
+
+    def play_to(self, observer: Any) -> None:
+        for name, arguments in self.moments:
+            getattr(observer, name)(*arguments)
+
+
+@dataclass(frozen=True)
+class SmallRun:
+    """A finished run: 12 items an epoch in batches of 6, three epochs."""
+
+    out: Path
+    summary: RunSummary
+    told: Told
+
+    @property
+    def task(self) -> TaskPaths:
+        return TaskPaths.of(self.out, "tfgrpo-learning")
+
+    @property
+    def paths(self) -> RunPaths:
+        return self.task.run("small")
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
+    """Shared by all tests: read it, never write it."""
+    out = tmp_path_factory.mktemp("small") / "out"
+    told = Told()
+    summary = kit.run(out, observer=told, run_id="small", sample_size=12, batch_size=6, seed=1, gate__confidence=0.8)
+    assert summary.status == "finished", summary.message
+    assert summary.details["gate"]["decision"] == "promote"
+    return SmallRun(out, summary, told)
+
+
+@pytest.fixture
+def own_run(small_run: SmallRun, tmp_path: Path) -> SmallRun:
+    """A copy of the small run that a test may change."""
+    out = tmp_path / "out"
+    shutil.copytree(small_run.out, out)
+    return SmallRun(out, small_run.summary, small_run.told)
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory and an environment without settings."""
+    for name in list(os.environ):
+        if name.startswith(("TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    return home

@@ -1,0 +1,254 @@
+"""One clear message, one exit code, one JSON object: what the command line promises whatever is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import cli
+from flows.parsing import parse
+from pipelines.layers import leaf_options
+from stores.errors import RunAborted, SettingsError
+
+ROOT = Path(__file__).resolve().parents[2]
+AS_SCRIPT = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; from flows.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+CODE = "import sys; from flows.cli import main; code = main(sys.argv[1:]); print('prefect' in sys.modules, file=sys.stderr)"
+
+
+@pytest.fixture(autouse=True)
+def _home(at_home):
+    """Every test types its commands in an empty directory."""
+
+
+def refused(capsys, *arguments):
+    """The problems of a command that is refused, as stdout tells them; stderr must tell them too, in clear."""
+    assert cli.main([*arguments, "--json"]) == 2
+    said = capsys.readouterr()
+    answer = json.loads(said.out)
+    assert answer["status"] == "refused"
+    assert said.out.count("\n") == 1
+    assert "Traceback" not in said.err
+    for problem in answer["problems"]:
+        assert sorted(problem) == ["accepted", "given", "source"]
+        assert problem["source"] in said.err
+    assert list(Path().iterdir()) == []
+    return answer["problems"]
+
+
+def isolated(*arguments, cwd=ROOT):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        (["bogus"], "COMMAND"),
+        ([], "COMMAND"),
+        (["run", "--epochs", "1"], "--epochs"),
+        (["run", "--group-size", "1"], "--group-size"),
+        (["run", "--group-size", "2.5"], "--group-size"),
+        (["run", "--train-temp", "hot"], "--train-temp"),
+        (["run", "--eval-temp", "-1"], "--eval-temp"),
+        (["run", "--sample-size", "0"], "--sample-size"),
+        (["run", "--epochs"], "--epochs"),
+        (["run", "--resume", "a", "--replay", "b"], "--replay"),
+        (["run", "--set", "nothing"], "--set"),
+        (["run", "--set", "tfgrpo.nothing=1"], "--set tfgrpo.nothing"),
+        (["run", "--pipeline", "nowhere"], "--pipeline"),
+        (["run", "--dataset", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["run", "--pack", "nowhere"], "pack"),
+        (["run", "--resume", "nobody"], "--resume"),
+        (["run", "--replay", "../nobody"], "--replay"),
+        (["run", "--run-id", "../away"], "--run-id"),
+        (["run", "--actor", "nowhere:agent"], "actor"),
+        (["run", "--out", "/proc/nowhere"], "--out"),
+        (["doctor", "--world", "flat"], "--world"),
+        (["config", "--seed", "x"], "--seed"),
+        (["estimate", "--max-usd", "free"], "--max-usd"),
+        (["report"], "RUN"),
+        (["report", "x", "y"], "tfgrpo report"),
+        (["experiences", "look"], "ACTION"),
+        (["packs", "verify", "nowhere"], "pack"),
+        (["serve-simulated", "--port", "x"], "--port"),
+        (["serve-simulated", "--latency", "x"], "--latency"),
+    ],
+)
+def test_bad_input_is_one_json_object_and_one_message_with_nothing_written(capsys, arguments, source):
+    problems = refused(capsys, *arguments)
+    assert any(source in problem["source"] for problem in problems), problems
+
+
+def test_all_problems_of_a_command_line_are_told_at_once(capsys):
+    problems = refused(capsys, "run", "--epochs", "1", "--group-size", "x", "--concurrency", "0")
+    assert {problem["source"] for problem in problems} == {"--epochs", "--group-size", "--concurrency"}
+
+
+def test_an_unknown_option_is_told_without_its_value(capsys):
+    assert cli.main(["run", "--api-kee=sk-very-secret", "--sed", "sk-secret-too"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--api-kee" in said.err
+    assert "--seed (did you mean that?)" in said.err
+    assert "secret" not in said.err
+
+
+def test_one_problem_is_one_line(capsys):
+    assert cli.main(["run", "--epochs", "1"]) == 2
+    assert capsys.readouterr().err == "tfgrpo: --epochs: got '1'; accepted: a whole number of at least 2\n"
+
+
+def test_options_are_not_abbreviated(capsys):
+    assert refused(capsys, "run", "--epoch", "3")[0]["source"] == "--epoch"
+
+
+def test_bad_lines_of_a_dataset_are_named_with_their_numbers(capsys, tmp_path):
+    dataset = tmp_path / "items.jsonl"
+    dataset.write_text('{"id": "a", "prompt": "?"}\nnot json\n{"id": "b"}\n')
+    problems = refused(capsys, "run", "--dry-run", "--dataset", str(dataset))
+    assert [problem["source"] for problem in problems] == [f"{dataset}:2", f"{dataset}:3"]
+
+
+def test_a_broken_pipeline_file_is_named_with_its_line(capsys, tmp_path):
+    pipeline = tmp_path / "mine.yaml"
+    pipeline.write_text("tfgrpo: [1\n")
+    assert str(pipeline) in refused(capsys, "run", "--pipeline", str(pipeline))[0]["source"]
+
+
+def test_bad_variables_are_named(capsys, monkeypatch):
+    monkeypatch.setenv("TFGRPO_EPOCHS", "many")
+    monkeypatch.setenv("TFGRPO_SAMPLESIZE", "3")
+    problems = refused(capsys, "doctor")
+    assert {problem["source"] for problem in problems} == {"TFGRPO_EPOCHS", "TFGRPO_SAMPLESIZE"}
+
+
+def test_an_endpoint_that_is_not_there_is_refused_before_anything_is_spent(capsys):
+    problems = refused(capsys, "run", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    assert "http://127.0.0.1:9/v1" in problems[0]["source"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (RunAborted("it broke"), 1, "failed"),
+        (OSError(28, "No space left"), 1, "failed"),
+        (KeyboardInterrupt(), 3, "stopped"),
+    ],
+)
+def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, error, code, status):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("flows.commands.config.execute", fail)
+    assert cli.main(["config", "--json"]) == code
+    said = capsys.readouterr()
+    assert json.loads(said.out)["status"] == status
+    assert said.err.startswith("tfgrpo: ")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly():
+    command = f"{sys.executable} -m flows.cli config | head -1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("setting")
+    assert done.stderr == ""
+
+
+def test_a_broken_pipe_is_no_failure_of_the_disk(monkeypatch, tmp_path):
+    def fail(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("flows.commands.config.execute", fail)
+    with (tmp_path / "stdout").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert cli.main(["config"]) == 1
+
+
+def test_a_command_is_found_behind_an_option(capsys):
+    assert refused(capsys, "--quiet", "config")[0]["source"] == "--quiet"
+    assert cli.main(["--", "config"]) == 0
+
+
+def test_help_lists_every_command_and_imports_no_prefect():
+    done = isolated(
+        "-c",
+        "import sys\nfrom flows.cli import main\ntry:\n    main(['--help'])\nfinally:\n    assert 'prefect' not in sys.modules",
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["packs", "verify"], ["config"], ["estimate"]])
+def test_commands_that_run_nothing_import_no_prefect(arguments):
+    done = isolated("-c", CODE, *arguments)
+    assert done.returncode == 0
+    assert done.stderr == "False\n"
+
+
+def test_help_of_a_run_names_every_flag_with_its_variable(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "--help"])
+    assert ended.value.code == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for leaf in leaf_options():
+        if leaf.flag is not None:
+            assert leaf.flag in page
+            assert leaf.env is None or f"({leaf.env})" in page
+    assert "``" not in page
+    assert "None" not in page
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_every_command_has_help_that_fits_a_terminal(capsys, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_the_script_finds_modules_of_the_working_directory(at_home):
+    (at_home / "mine_alone.py").write_text("async def agent(prompt):\n    return 'x'\n")
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_alone:agent", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_of_the_user_does_not_hide_ours(at_home):
+    (at_home / "stores.py").write_text("raise SystemExit('the wrong stores')\n")
+    assert isolated("-c", AS_SCRIPT, "config", cwd=at_home).returncode == 0
+
+
+def test_the_module_runs_as_a_script():
+    done = isolated("-m", "flows.cli", "config", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tfgrpo.epochs"]["value"]
+
+
+def test_python_m_flows_tfgrpo_is_tfgrpo_run():
+    done = isolated("-m", "flows.tfgrpo", "--epochs", "1")
+    assert done.returncode == 2
+    assert "--epochs" in done.stderr
+
+
+def test_what_was_typed_after_a_command_is_counted_not_repeated(capsys):
+    assert "2 word(s) too many" in refused(capsys, "config", "sk-secret", "more")[0]["given"]
+
+
+def test_what_argparse_says_in_new_words_is_still_refused():
+    parser = cli.build_parser("report")
+    with pytest.raises(SettingsError, match="something new"):
+        parser.error("something new")
+    with pytest.raises(SettingsError, match="-q"):
+        parse(parser, ["report", "x", "-q"])

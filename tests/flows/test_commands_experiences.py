@@ -1,0 +1,170 @@
+"""What a task has learned can be listed, traced back, compared, checked and taken along."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flows import cli
+from stores.promotions import champion_ids
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture
+def ask(capsys, small_run):
+    def ask(*arguments, out=small_run.out, code=0):
+        assert cli.main(["experiences", *arguments, "--out", str(out)]) == code
+        return capsys.readouterr()
+
+    return ask
+
+
+@pytest.fixture
+def champion(small_run):
+    ids = champion_ids(small_run.task.promotions)
+    assert ids
+    return ids
+
+
+def records(run):
+    return [json.loads(line) for line in run.task.experiences.read_text().splitlines()]
+
+
+def test_the_promoted_library_is_listed_a_line_per_lesson(ask, champion):
+    lines = ask("list").out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(champion)
+    listed = json.loads(ask("list", "--json").out)["experiences"]
+    assert [record["experience_id"] for record in listed] == list(champion)
+
+
+def test_all_lists_every_record(ask, small_run):
+    assert len(ask("list", "--all").out.splitlines()) == 1 + len(records(small_run))
+
+
+def test_a_lesson_is_shown_by_the_beginning_of_its_id(ask, champion):
+    shown = ask("show", champion[0][:20]).out
+    assert f'experience_id  "{champion[0]}"' in shown
+    both = json.loads(ask("show", champion[0], champion[0], "--json").out)["experiences"]
+    assert [record["experience_id"] for record in both] == [champion[0]] * 2
+
+
+@pytest.mark.parametrize(("name", "says"), [("exp-", "one of exp-"), ("nobody", "list --all")])
+def test_an_id_of_nobody_or_of_several_is_refused(ask, name, says):
+    assert says in ask("show", name, code=2).err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show",), ("blame",), ("blame", "a", "b"), ("list", "a"), ("diff",), ("diff", "a", "b", "c")]
+)
+def test_names_too_few_or_too_many_are_refused(ask, arguments):
+    assert "accepted: " in ask(*arguments, code=2).err
+
+
+def test_blame_names_the_rollouts_that_showed_a_lesson(ask, champion, small_run):
+    record = next(row for row in records(small_run) if row["experience_id"] == champion[0])
+    said = ask("blame", champion[0]).out
+    assert all(name in said for name in record["evidence"])
+    answer = json.loads(ask("blame", champion[0], "--json").out)
+    assert {row["rollout_id"] for row in answer["rollouts"]} == set(record["evidence"])
+    assert answer["ancestry"][0]["experience_id"] == champion[0]
+
+
+def test_blame_goes_back_to_what_a_lesson_superseded(ask, own_run):
+    rows = records(own_run)
+    child = {**rows[-1], "experience_id": "exp-child", "operation": "modify", "supersedes": [rows[0]["experience_id"]]}
+    with own_run.task.experiences.open("a") as file:
+        file.write(json.dumps(child) + "\n")
+    lines = ask("blame", "exp-child", out=own_run.out).out.splitlines()
+    assert lines[0].startswith("exp-child")
+    assert lines[1].startswith(f"  {rows[0]['experience_id']}")
+
+
+def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, champion):
+    rows = [json.loads(line) for line in own_run.paths.rollouts.read_text().splitlines()]
+    evidence = next(row for row in records(own_run) if row["experience_id"] == champion[0])["evidence"]
+    for row in rows:
+        if row["rollout_id"] == evidence[0]:
+            row["outcome"] = {"name": "failed", "error_type": "ModelTimeout", "reason": "slow"}
+    own_run.paths.rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert f"{evidence[0]}  no reward" in ask("blame", champion[0], out=own_run.out).out
+
+
+def test_diff_shows_what_a_run_changed(ask, champion):
+    said = ask("diff", "small").out.splitlines()
+    assert [line[:2] for line in said] == ["+ "] * len(champion)
+    assert json.loads(ask("diff", "small", "--json").out) == {"removed": [], "added": list(champion)}
+    assert ask("diff", "small", "small").out == ""
+
+
+def test_diff_of_a_run_that_decided_nothing_names_those_that_did(ask):
+    assert "accepted: small" in ask("diff", "other", code=2).err
+
+
+def test_diff_without_the_manifest_is_refused(ask, own_run):
+    own_run.paths.manifest.unlink()
+    assert "two runs" in ask("diff", "small", out=own_run.out, code=2).err
+
+
+def test_diff_shows_what_left(ask, own_run, champion):
+    decisions = own_run.task.promotions.read_text()
+    later = {**json.loads(decisions), "run_id": "later", "experience_ids": champion[1:]}
+    own_run.task.promotions.write_text(decisions + json.dumps(later) + "\n")
+    assert ask("diff", "small", "later", out=own_run.out).out.startswith(f"- {champion[0]}")
+
+
+def test_an_intact_store_verifies(ask, small_run):
+    assert "0 of them do not verify" in ask("verify").out
+    answer = json.loads(ask("verify", "--json").out)
+    assert answer["ok"]
+    assert answer["records"] == len(records(small_run))
+
+
+def test_a_changed_lesson_does_not_verify(ask, own_run, champion):
+    text = own_run.task.experiences.read_text()
+    own_run.task.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"') + "no record\n")
+    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
+    assert not answer["ok"]
+    assert answer["unreadable"] == 1
+    assert set(answer["stale"]) <= set(champion)
+
+
+def test_the_export_can_be_pasted_into_a_prompt(ask, champion):
+    lines = ask("export").out.splitlines()
+    assert len(lines) == len(champion)
+    assert all(line.startswith(("- Do: ", "- Avoid: ")) for line in lines)
+    asked = [json.loads(ask("export", *how).out) for how in (("--to", "json"), ("--json",))]
+    assert asked[0] == asked[1]
+    assert [lesson["id"] for lesson in asked[0]["lessons"]] == list(champion)
+
+
+def test_before_any_promotion_there_is_nothing_in_force(ask, own_run):
+    own_run.task.promotions.unlink()
+    assert "--all" in ask("list", out=own_run.out).err
+    assert ask("export", out=own_run.out).out == ""
+    assert "none: no run" in ask("diff", "small", out=own_run.out, code=2).err
+
+
+def test_the_environment_names_the_place_too(capsys, monkeypatch, small_run):
+    monkeypatch.setenv("TFGRPO_OUT", str(small_run.out))
+    assert cli.main(["experiences", "list"]) == 0
+    monkeypatch.setenv("TFGRPO_TASK_ID", "another")
+    assert cli.main(["experiences", "list"]) == 2
+    assert "tfgrpo-learning" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["../up", "nobody"])
+def test_a_task_that_is_not_there_is_refused(ask, task):
+    assert "--task-id" in ask("list", "--task-id", task, code=2).err
+
+
+def test_a_task_that_learned_nothing_is_refused(ask, tmp_path):
+    (tmp_path / "tfgrpo-learning").mkdir()
+    assert "learned something" in ask("list", out=tmp_path, code=2).err
+
+
+def test_packs_of_ones_own_are_in_force_beside_those_that_ship(ask, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{}")
+    assert json.loads(ask("verify", "--json", "--packs-root", str(tmp_path)).out)["ok"]

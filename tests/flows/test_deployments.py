@@ -1,0 +1,222 @@
+"""The commands of docs/deploy.md lead from an empty PREFECT_HOME to a finished run, with a real server and a real worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+import yaml
+
+from flows.quiet import PREFECT_DEFAULTS
+from flows.request import RunRequest
+from tests.docs.pages import ROOT, blocks, commands
+
+pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(240)]
+BIN = Path(sys.executable).parent
+BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
+"""Done by tests/test_install.py, in a fresh environment."""
+STAY = ("server start", "worker start")
+
+
+@dataclass
+class Machine:
+    """A bare machine: an empty PREFECT_HOME, a free port, and whatever was started on it."""
+
+    home: Path
+    port: int
+    env: dict[str, str] = field(default_factory=dict)
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    answers: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
+
+    def command(self, line: str) -> None:
+        """Do what one line of the page says; the servers among them go on running."""
+        if line.startswith(BY_HAND):
+            return
+        line = line.replace("4200", str(self.port)).replace("$PWD", str(ROOT))
+        words = shlex.split(line)
+        if words[0] == "export":
+            self.env |= dict(word.split("=", 1) for word in words[1:])
+        elif any(part in line for part in STAY):
+            self.start(words)
+        else:
+            self.answers[line] = self.call(*words)
+
+    def start(self, words: list[str]) -> None:
+        with (self.home / f"{words[1]}.log").open("wb") as log:
+            program = BIN / Path(words[0]).name
+            self.running.append(
+                subprocess.Popen(
+                    [program, *words[1:]], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+        if "server" in words:
+            until(lambda: self.get("/health") is True, "the server to answer", 90)
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        program = BIN / Path(words[0]).name
+        return subprocess.run(
+            [program, *words[1:]], env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+        )
+
+    def get(self, path: str) -> Any:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/api{path}", timeout=10).raise_for_status().json()
+        except httpx.TransportError:
+            return None
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        return httpx.post(f"http://127.0.0.1:{self.port}/api{path}", json=body, timeout=10)
+
+    def runs(self, deployment: str) -> list[dict[str, Any]]:
+        found = self.post("/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"})
+        return list(found.raise_for_status().json())
+
+    def stop(self) -> None:
+        for process in reversed(self.running):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=20)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"waited {seconds} s for {what}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def small(line: str, out: Path) -> str:
+    """The same run with fewer items, into a directory of the test."""
+    words = shlex.split(line)
+    if "deployment run" not in line or "/" not in words[-1].partition("{")[0] and "--params" not in words:
+        return line
+    if "--params" not in words:
+        words += ["--params", '{"request": {}}']
+    asked = json.loads(words[-1])["request"]
+    RunRequest(**asked)
+    asked |= {"sample_size": 6, "batch_size": 3, "out": str(out)}
+    return shlex.join([*words[:-1], json.dumps({"request": asked})])
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The page followed to its end; both runs of step 4 were asked for, one after the other."""
+    home = tmp_path_factory.mktemp("bare")
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    machine = Machine(home, free_port(), {**kept, "PREFECT_HOME": str(home / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"})
+    try:
+        for block in blocks("docs/deploy.md", "bash"):
+            for line in commands(block):
+                machine.command(small(line, home / "out"))
+        yield machine
+    finally:
+        machine.stop()
+
+
+def finished(machine: Machine) -> dict[str, Any]:
+    """The first run asked for, when it has ended."""
+
+    def look() -> dict[str, Any] | None:
+        first = machine.runs("tfgrpo-learning")[0]
+        return first if first["state_type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"} else None
+
+    return dict(until(look, "the run to end", 120))
+
+
+def test_every_command_of_the_page_succeeds(machine):
+    assert [line for line, done in machine.answers.items() if done.returncode != 0] == []
+    assert sum("deployment run" in line for line in machine.answers) == 2
+
+
+def test_the_run_asked_for_ends_completed_with_the_gates_sentence(machine):
+    run = finished(machine)
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed"), run["state"]["message"]
+    assert run["state"]["message"].startswith(("promote: ", "reject: ", "undecided: "))
+
+
+def test_the_run_leaves_its_record_where_it_was_told_to(machine):
+    finished(machine)
+    task = machine.home / "out" / "tfgrpo-learning"
+    run = next(task.glob("runs/*"))
+    assert json.loads((run / "manifest.json").read_text())["status"] == "finished"
+    assert (run / "report.html").is_file()
+    assert (task / "experiences.jsonl").is_file()
+
+
+def test_prefect_shows_progress_tables_lessons_and_gate(machine):
+    finished(machine)
+    shown = machine.post("/artifacts/latest/filter", {}).raise_for_status().json()
+    keys = {artifact["key"] for artifact in shown}
+    assert {"per-epoch", "lessons", "gate", "epoch-1-progress", "epoch-3-progress"} <= keys
+
+
+def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
+    finished(machine)
+
+    def ended() -> list[str]:
+        types = [run["state_type"] for run in machine.runs("tfgrpo-learning")]
+        return types if set(types) <= {"COMPLETED", "CANCELLED"} else []
+
+    assert sorted(until(ended, "the second run to be dealt with", 60)) == ["CANCELLED", "COMPLETED"]
+
+
+def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
+    scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs", 60)
+    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled]
+    local = {start.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") for start in starts}
+    assert local == {"01:30"}
+
+
+def test_the_bare_name_is_refused_as_the_page_says(machine):
+    refused = machine.call("prefect", "deployment", "run", "tfgrpo-learning")
+    assert refused.returncode != 0
+    assert "Invalid deployment name format" in refused.stdout + refused.stderr
+
+
+def test_a_wrong_parameter_is_refused_before_a_run_exists(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    before = len(machine.runs("tfgrpo-learning"))
+    answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": {"epohcs": 2}}})
+    assert answer.status_code in {409, 422}
+    assert len(machine.runs("tfgrpo-learning")) == before
+
+
+def test_the_checkout_named_while_deploying_is_written_into_the_deployment(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    assert deployment["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}]
+
+
+def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
+    shared = set(env) & set(PREFECT_DEFAULTS)
+    assert {name: env[name] for name in shared} == {name: PREFECT_DEFAULTS[name] for name in shared}
+    assert {"DO_NOT_TRACK", "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"} <= shared
+
+
+def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    assert {deployment["name"] for deployment in declared["deployments"]} == {"nightly", "tfgrpo-learning"}
+    for deployment in declared["deployments"]:
+        RunRequest(**deployment["parameters"]["request"])

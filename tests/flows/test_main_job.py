@@ -1,0 +1,198 @@
+"""Does the main job run end to end, in each of its forms? Without Prefect where Prefect makes no difference."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from prompt_packs.stamping import stamp_pack
+from stores.clock import utc_now
+from stores.layout import TaskPaths
+from tests.flows.kit import RUN, SMALL, TASK, Server, finish, lines, manifest, on_server, paths, run, start, store
+
+PACKS = Path(__file__).resolve().parents[2] / "prompt_packs"
+
+
+def five_lines(prompt, chat):
+    return asks_twice(prompt, chat)
+
+
+def asks_twice(prompt, chat):
+    return chat(f"Check this and repeat the answer: {chat(prompt)}")
+
+
+@pytest.mark.xdist_group("prefect")
+def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
+    process = start(tmp_path, "--dry-run", "--run-id", RUN, "--sample-size", "30", "--batch-size", "15")
+    code, summary, said = finish(process)
+    assert code == 0, said
+    assert summary["gate"]["decision"] == "promote"
+    assert summary["simulated"] is True
+    assert "SIMULATED" in said
+    written = {path.name for path in paths(tmp_path).root.iterdir()}
+    assert written >= {
+        "manifest.json", "journal.jsonl", "rollouts.jsonl", "groups.jsonl", "prompts.jsonl",
+        "metrics.jsonl", "per-epoch.json", "report.html",
+    }  # fmt: skip
+    assert all(stage.get("ok", True) for stage in manifest(tmp_path)["stages"]), manifest(tmp_path)["stages"]
+    # The same run without Prefect: nothing of it depends on who fans the groups out.
+    alone = run(tmp_path / "alone", run_id=RUN, sample_size=30, batch_size=15)
+    assert alone.exit_code == 0
+    assert store(tmp_path) == store(tmp_path / "alone")
+
+
+def test_manifest_and_summary_say_what_the_run_took_of_the_machine(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server))
+    timing = manifest(tmp_path)["timing"]
+    assert timing == summary.details["timing"]
+    assert timing["calls"] == len(server.bodies)
+    assert timing["peak_memory_bytes"] > 20_000_000
+    assert 0.0 < timing["cpu_s"]
+    assert 0.0 < timing["wall_s"] < 60.0
+
+
+def test_with_the_feature_flag_off_it_measures_one_actor_per_item_and_learns_nothing(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, env={"FEATURE_TFGRPO_GROUP": "0"}, **on_server(server, sample_size=12))
+    assert summary.exit_code == 0, summary.message
+    assert "FEATURE_TFGRPO_GROUP is off" in summary.message
+    rollouts = lines(paths(tmp_path).rollouts)
+    assert len(rollouts) == len(server.bodies) == 12
+    assert set(Counter(row["group_id"] for row in rollouts).values()) == {1}
+    assert {row["group_size"] for row in lines(paths(tmp_path).metrics)} == {1}
+    assert store(tmp_path) == []
+    assert summary.details["gate"] is None
+    assert [epoch["phase"] for epoch in summary.details["epochs"]] == ["eval"]
+    assert not TaskPaths.of(tmp_path, TASK).promotions.exists()
+
+
+def test_a_callable_agent_of_five_lines_runs_end_to_end(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, actor="tests.flows.test_main_job:five_lines", **on_server(server))
+        assert summary.exit_code == 0, summary.message
+        assert {row["calls"] for row in lines(paths(tmp_path).rollouts)} == {2}
+        sent = len(server.bodies)
+        assert run(tmp_path, resume=RUN).exit_code == 0
+        assert len(server.bodies) == sent, "a finished agent was started again"
+
+
+def test_the_world_with_tools_measures_every_tool_call(tmp_path):
+    with Server(world_with_tools()) as server:
+        summary = run(
+            tmp_path, run_id=RUN, pipeline="ledger-tools", **on_server(server, sample_size=12, batch_size=6)
+        )
+    assert summary.exit_code == 0, summary.message
+    asked = Counter()
+    for row in lines(paths(tmp_path, task="ledger-tools").journal):
+        asked.update(name for _, name, _ in row["payload"].get("tool_calls", []))
+    assert asked, "no tool was called"
+    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
+    assert Counter(event["tool"] for row in rollouts for event in row["tools"]) == asked
+    metrics = Counter()
+    for row in lines(paths(tmp_path, task="ledger-tools").metrics):
+        metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
+    assert metrics == asked
+
+
+def world_with_tools():
+    from tasks.models.simulated import SimulatedOptions
+
+    return SimulatedOptions(world="ledger-tools")
+
+
+def night(out, packs, run_id, **asked):
+    summary = run(out, run_id=run_id, packs_root=str(packs), sample_size=30, batch_size=15, **asked)
+    assert summary.exit_code == 0, summary.message
+    return summary, json.loads(paths(out, run_id).manifest.read_text())
+
+
+def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_path):
+    packs = tmp_path / "packs"
+    shutil.copytree(PACKS / "arithmetic", packs / "arithmetic")
+    first, _ = night(tmp_path, packs, "first")
+    assert first.details["gate"]["decision"] == "promote"
+    promoted = [lesson["id"] for lesson in first.details["lessons"]]
+
+    second, opened = night(tmp_path, packs, "second", seed=1)
+    assert opened["champion"]["experience_ids"] == promoted
+    champion_prompts = {row["prompt_digest"] for row in lines(paths(tmp_path, "second").rollouts)
+                        if row["arm"] == "champion"}  # fmt: skip
+    texts = {row["digest"]: row["system"] for row in lines(paths(tmp_path, "second").prompts)}
+    assert all("<lessons>" in texts[digest] for digest in champion_prompts)
+    in_force = TaskPaths.of(tmp_path, TASK)
+    kept = [json.loads(line) for line in in_force.promotions.read_text().splitlines()]
+    champion = next(row["experience_ids"] for row in reversed(kept) if row["decision"] == "promote")
+
+    rules = packs / "arithmetic" / "house-rules.md"
+    rules.write_text(rules.read_text() + "\nShow the steps.\n")
+    stamp_pack(packs / "arithmetic", utc_now)
+    history = store(tmp_path)
+    third, opened = night(tmp_path, packs, "third", seed=2)
+    assert opened["champion"]["experience_ids"] == []
+    (warning,) = [text for text in opened["warnings"] if "retired" in text]
+    assert warning.startswith(f"{len(champion)} lessons are retired")
+    assert store(tmp_path)[: len(history)] == history, "retiring rewrites nothing"
+    assert third.details["gate"]["decision"] == "promote", "it learns again under the new text"
+
+
+def test_a_candidate_that_was_not_promoted_is_not_used_the_next_night(tmp_path):
+    first = run(tmp_path, run_id="first", world="unlearnable", **SMALL)
+    assert first.details["gate"]["decision"] in {"undecided", "reject"}
+    assert store(tmp_path), "it proposed nothing"
+    run(tmp_path, run_id="second", world="unlearnable", **SMALL)
+    opened = json.loads(paths(tmp_path, "second").manifest.read_text())
+    assert opened["champion"]["experience_ids"] == []
+
+
+def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    summary = run(
+        tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4, env=dict(os.environ)
+    )
+    assert summary.exit_code == 0, summary.message
+    spans = otlp_receiver.spans()
+    by_id = {span.span_id: span for span in spans}
+
+    def ancestry(span):
+        names = []
+        while span.parent_id:
+            span = by_id[span.parent_id]
+            names.append(span.name.split()[0])
+        return names
+
+    workflow = [span for span in spans if span.name.startswith("invoke_workflow")]
+    assert len(workflow) == 1
+    assert {span.trace_id for span in spans} == {workflow[0].trace_id}
+    rollouts = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert len(rollouts) == len(lines(paths(tmp_path, task="ledger-tools").rollouts))
+    epochs = Counter()
+    for span in rollouts:
+        assert ancestry(span) == ["tfgrpo.group", "tfgrpo.epoch", "invoke_workflow"]
+        group = by_id[span.parent_id]
+        assert by_id[group.parent_id].attributes["tfgrpo.epoch"] == span.attributes["tfgrpo.epoch"]
+        epochs[span.attributes["tfgrpo.epoch"]] += 1
+    assert set(epochs) == {1, 2, 3}
+    inside = {tuple(ancestry(span)) for span in spans if span.name.startswith(("chat", "execute_tool"))}
+    assert ("invoke_agent", "tfgrpo.group", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert all(names[-1] == "invoke_workflow" and "tfgrpo.epoch" in names for names in inside)
+
+    calls = sum(point.value for point in otlp_receiver.points("tfgrpo.tool.calls"))
+    recorded = [event for row in lines(paths(tmp_path, task="ledger-tools").rollouts) for event in row["tools"]]
+    assert calls == len(recorded)
+    assert {point.attributes["tfgrpo.epoch"] for point in otlp_receiver.points("tfgrpo.tool.calls")} == {1, 2, 3}
+    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {"train", "eval"}
+    stored = Counter(row["operation"] for row in store(tmp_path, "ledger-tools"))
+    told = {"add": "added", "modify": "changed", "merge": "merged", "delete": "deleted"}
+    operations = Counter()
+    for point in otlp_receiver.points("tfgrpo.experiences"):
+        operations[point.attributes["tfgrpo.op"]] += point.value
+    assert {name: operations[told[name]] for name in stored} == stored
+    assert otlp_receiver.points("tfgrpo.experiences.active")
+    assert otlp_receiver.points("tfgrpo.experiences.injected")

@@ -1,0 +1,46 @@
+"""Everything cheap is checked before anything is spent, and checking leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.prepare import prepare
+from flows.request import RunRequest
+from stores.errors import EndpointError, SettingsError
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
+    prepared = prepare(RunRequest(out=str(tmp_path / "a" / "b")), {})
+    assert prepared.plan.simulated
+    assert prepared.warnings == ()
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null/x"])
+def test_a_place_that_cannot_be_written_is_refused(out):
+    with pytest.raises(SettingsError, match="out"):
+        prepare(RunRequest(out=out), {})
+
+
+def test_an_estimate_does_not_try_the_disk():
+    assert prepare(RunRequest(out="/proc/nowhere"), {}, preflight=False).plan.simulated
+
+
+def test_a_name_that_is_taken_is_refused_with_the_way_to_go_on(small_run):
+    with pytest.raises(SettingsError, match="--resume small"):
+        prepare(RunRequest(out=str(small_run.out), run_id="small"), {})
+
+
+def test_a_name_that_could_leave_the_task_is_refused():
+    with pytest.raises(SettingsError, match="--run-id"):
+        prepare(RunRequest(run_id="../x"), {})
+    assert prepare(RunRequest(run_id="fine"), {}).plan is not None
+
+
+def test_an_endpoint_is_knocked_at_unless_told_otherwise():
+    request = RunRequest(model="m", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(EndpointError, match="no connection"):
+        prepare(request, {})
+    assert not prepare(request, {}, preflight=False).plan.simulated

@@ -1,0 +1,356 @@
+"""The morning page: complete, self-contained, harmless whatever a model wrote, and there for runs that ended badly too."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from html.parser import HTMLParser
+
+import pytest
+
+from flows.report import write_report
+from flows.report_files import Groups, RoleCost
+from flows.report_tables import arm_rows, cost_rows, flip_rows, number, seconds, tool_rows, whole
+from stores.errors import CorruptFile
+from stores.layout import TaskPaths
+from tests.flows import kit
+
+VOID = {"meta"}
+HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; every tag must be closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.text, self._open = [], [], "", []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in {"src", "href", "action", "data", "xlink:href"}]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(run):
+    text = write_report(run.task, run.paths).read_text()
+    page = Page(text)
+    assert "script" not in page.tags
+    assert not {"link", "iframe", "object", "embed", "img"} & set(page.tags)
+    assert page.addresses == []
+    assert not re.search(r"@import|url\(", text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+    return page
+
+
+def edit(path, change):
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(change(value) or value))
+
+
+def edit_rows(path, change):
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(change(row) or row) + "\n" for row in rows))
+
+
+def test_the_verdict_comes_first_with_figures_and_intervals(own_run):
+    page = page_of(own_run)
+    gate = own_run.summary.details["gate"]
+    assert "Promoted: the new library is better. Held-out reward" in page.text
+    for arm in ("champion", "candidate"):
+        assert f"{gate[arm]['estimate']:.3f}  ({gate[arm]['low']:.3f} to {gate[arm]['high']:.3f})" in page.text
+    assert gate["explanation"] in page.text
+    assert "SIMULATED model" in page.text
+
+
+def test_every_part_an_engineer_looks_for_is_there(own_run):
+    text = page_of(own_run).text
+    for heading in (
+        "Reward while learning",
+        "Epochs",
+        "Held-out items that changed most",
+        "Lessons in the library",
+        "Not taken up",
+        "Calls and cost by role",
+        "One attempt",
+        "Checks of what the run wrote",
+        "Settings that were given",
+        "Go on from here",
+    ):
+        assert heading in text, heading
+    assert "sweep, before" in text
+    assert "sweep, after" in text
+    for role in ("attempts", "reflection", "curation"):
+        assert role in text
+    assert "command line --sample-size" in text
+    assert "tfgrpo experiences diff small" in text
+
+
+def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
+    text = page_of(own_run).text
+    records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
+    rollouts = {row["rollout_id"]: row for row in kit.lines(own_run.paths.rollouts)}
+    for lesson in own_run.summary.details["lessons"]:
+        record = records[lesson["id"]]
+        assert record["summary32"] in text
+        best = rollouts[record["evidence"][0]]
+        assert best["rollout_id"] in text
+        assert best["output"] in text
+        assert f"reward {best['outcome']['reward']:.3f}" in text
+    assert "better" in text
+    assert "worse" in text
+    assert "euros" in text  # prompts of the items
+
+
+def test_figures_are_those_of_the_files(own_run):
+    text = page_of(own_run).text
+    ledger = json.loads(own_run.paths.manifest.read_text())["ledger"]
+    assert f"{ledger['calls']:,}" in text
+    assert f"{ledger['tokens']:,}" in text
+    epochs = json.loads(own_run.paths.per_epoch.read_text())["epochs"]
+    for block in epochs.values():
+        for arm in block["arms"].values():
+            assert f"{arm['reward_mean']['mean']:.3f}" in text
+
+
+def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
+    def hostile(row):
+        row.update(output=HOSTILE, summary=HOSTILE)
+        for score in row["scores"]:
+            score["evidence"] = HOSTILE
+
+    edit_rows(own_run.paths.rollouts, hostile)
+    edit_rows(own_run.task.experiences, lambda row: row.update(summary32=HOSTILE))
+    edit_rows(own_run.paths.groups, lambda row: row.update(rejected=[[HOSTILE, HOSTILE]]))
+
+    def manifest(value):
+        value.update(warnings=[HOSTILE], message=HOSTILE, model=HOSTILE)
+        value["gate"]["explanation"] = HOSTILE
+        value["settings_table"][0]["value"] = HOSTILE
+
+    edit(own_run.paths.manifest, manifest)
+    page = page_of(own_run)
+    assert "alert(1)</script>" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+
+
+def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
+    def lose(row):
+        if row["index"] == 0:
+            row["outcome"] = {
+                "name": "failed",
+                "error_type": "ModelTimeout",
+                "reason": f"after {len(row['item_id'])} s",
+            }
+            row["scores"] = []
+
+    def manifest(value):
+        value["warnings"] = ["a price is unknown"]
+        value["stages"] = [
+            {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
+            {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
+        ]
+        value["tfgrpo"]["failed_epochs"] = {"2": "a rewarder hung"}
+        value["tfgrpo"]["rejected"].append(["", "delete: unknown L9"])
+        value["ledger"]["at_risk_tokens"] = 777
+
+    edit_rows(own_run.paths.rollouts, lose)
+    edit(own_run.paths.manifest, manifest)
+    text = page_of(own_run).text
+    for said in (
+        "a price is unknown",
+        "failed · ModelTimeout",
+        "the disk is gone",
+        "broken",
+        "Epoch 2 failed and its evidence is void: a rewarder hung",
+        "(an operation without a text)",
+        "no reward",
+        "up to 777 of lost calls",
+    ):
+        assert said in text, said
+
+
+def test_reflections_that_broke_are_counted(own_run):
+    failure = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None}
+    edit_rows(own_run.paths.groups, lambda row: row.update(reflection_failure=failure))
+    assert "reflections without an answer: RepairExhausted" in page_of(own_run).text
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"), [("reject", "Rejected: "), ("undecided", "Undecided: the evidence does not tell")]
+)
+def test_other_decisions_have_their_own_words(own_run, decision, says):
+    def manifest(value):
+        value["gate"].update(decision=decision, champion=None)
+
+    edit(own_run.paths.manifest, manifest)
+    assert says in page_of(own_run).text
+
+
+class Elsewhere:
+    """A run somewhere else, as far as the page needs it."""
+
+    def __init__(self, out, run_id):
+        self.task = TaskPaths.of(out, "tfgrpo-learning")
+        self.paths = self.task.run(run_id)
+
+
+def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="short", sample_size=12, batch_size=6, max_calls=16)
+    assert summary.status == "stopped"
+    text = page_of(Elsewhere(tmp_path, "short")).text
+    assert "Not measured: the run was stopped" in text
+    assert "the budget is spent" in text
+    assert "tfgrpo run --resume short" in text
+
+
+def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="off", sample_size=6, env={"FEATURE_TFGRPO_GROUP": "off"})
+    assert summary.status == "finished", summary.message
+    text = page_of(Elsewhere(tmp_path, "off")).text
+    assert "Measured only: nothing was learned" in text
+    assert "Lessons in the library (0)" in text
+
+
+def test_a_replay_has_a_page_without_costs(own_run):
+    summary = kit.run(own_run.out, replay="small")
+    assert summary.status == "finished", summary.message
+    task = own_run.task.replay("small-1")
+    replay = type("Replay", (), {"task": task, "paths": task.run("small")})
+    assert "Promoted" in page_of(replay).text
+    assert "cost by role" not in page_of(replay).text
+
+
+def test_an_old_manifest_with_nothing_but_a_status_has_a_page(own_run):
+    own_run.paths.manifest.write_text('{"schema_version": 1, "status": "running"}')
+    text = page_of(own_run).text
+    assert "under way" in text
+    assert "small" in text
+
+
+def test_a_run_without_any_line_file_has_a_page(own_run):
+    for path in (own_run.paths.groups, own_run.paths.rollouts, own_run.paths.journal, own_run.paths.metrics):
+        path.unlink()
+    text = page_of(own_run).text
+    assert "No batch was completed" in text
+
+
+@pytest.mark.parametrize(
+    "key", ["schema_version", "tfgrpo", "gate", "ledger", "forecast", "stages", "pack", "settings"]
+)
+def test_no_key_but_the_version_is_needed(own_run, key):
+    edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
+    if key == "schema_version":
+        with pytest.raises(CorruptFile):
+            write_report(own_run.task, own_run.paths)
+    else:
+        page_of(own_run)
+
+
+def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
+    summary = kit.run(own_run.out, run_id="second", sample_size=6, batch_size=6, seed=1)
+    assert summary.status == "finished"
+    run = Elsewhere(own_run.out, "second")
+    inherited = json.loads(run.paths.manifest.read_text())["champion"]["experience_ids"]
+    records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
+    text = page_of(run).text
+    kept = [name for name in inherited if name in json.loads(run.paths.manifest.read_text())["tfgrpo"]["library"]]
+    assert kept
+    assert all(records[name]["evidence"][0] in text for name in kept)
+
+
+def test_lessons_that_another_store_holds_are_counted(own_run):
+    edit(own_run.paths.manifest, lambda value: value["tfgrpo"]["library"].append("exp-elsewhere"))
+    assert "1 more stand in another store" in page_of(own_run).text
+
+
+def test_without_the_dataset_the_page_does_without_prompts(own_run):
+    edit(own_run.paths.manifest, lambda value: value["settings"]["dataset"].update(path="/nowhere/items.jsonl"))
+    text = page_of(own_run).text
+    assert "better" in text
+    assert "gone" not in text
+
+
+def test_long_outputs_are_cut_and_say_so(own_run):
+    edit_rows(own_run.paths.rollouts, lambda row: row.update(output="x" * 5000))
+    assert "3,000 more characters in the files" in page_of(own_run).text
+
+
+@pytest.mark.parametrize("damage", ["{torn\n", "[]\n", '{"some": "object"}\n'])
+def test_a_damaged_file_is_named(own_run, damage):
+    with own_run.paths.groups.open("a") as file:
+        file.write(damage)
+    with pytest.raises(CorruptFile, match=r"groups\.jsonl|runs/small"):
+        write_report(own_run.task, own_run.paths)
+
+
+def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
+    row = kit.lines(own_run.paths.rollouts)[0]
+    with own_run.paths.rollouts.open("a") as file:
+        for number_of in range(3000):
+            more = {**row, "rollout_id": f"more/{number_of}", "output": "y" * 8000}
+            file.write(json.dumps(more) + "\n")
+    assert own_run.paths.rollouts.stat().st_size > 24_000_000
+    tracemalloc.start()
+    try:
+        write_report(own_run.task, own_run.paths)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12_000_000
+
+
+def test_costs_of_unknown_price_are_not_zero():
+    known, unknown, silent = RoleCost(), RoleCost(), RoleCost()
+    known.add({"kind": "reply", "payload": {"usage": [10, 5, 0, 0], "cost_usd": 0.25, "latency_s": 2.0}})
+    known.add({"kind": "reply", "payload": {"usage": None, "cost_usd": None, "latency_s": 4.0}})
+    unknown.add({"kind": "reply", "payload": {"usage": [1, 1, 0, 0], "cost_usd": None, "latency_s": 0.1}})
+    silent.add({"kind": "failure", "payload": {}})
+    rows = cost_rows({"mystery": unknown, "rollout": known, "reflect": silent})
+    assert [row[0] for row in rows] == ["attempts", "reflection", "mystery"]
+    assert rows[0][5:7] == ("$0.2500 + 1 unknown", "100 %")
+    assert rows[1][1:3] == ("0", "1")
+    assert rows[2][5] == "unknown"
+    assert cost_rows({"rollout": silent})[0][6] == "–"
+
+
+def test_tools_of_unknown_price_are_not_free():
+    tool = {"tool": "ledger", "calls": 2, "errors": 1, "tokens": 3, "cost_usd": None, "latency_ms": 3000.0}
+    assert tool_rows([tool])[0] == ("ledger", "2", "1", "3", "unknown", "1.5 s")
+    assert tool_rows([{**tool, "calls": 0, "cost_usd": 0.0}])[0][4:] == ("$0.0000", "–")
+
+
+def test_arms_nobody_knows_come_last():
+    empty = {"groups": 0, "rollouts": 0, "outcomes": {}, "signals": {}, "reward_mean": {"mean": None}}
+    empty["latency_ms"] = dict.fromkeys(("p50", "p90", "p99"))
+    rows = arm_rows({"1": {"arms": {"new": empty, "candidate": empty, "champion": empty}}}, {})
+    assert [row.what for row in rows] == ["sweep, before", "sweep, after", "new"]
+    assert rows[0].reward == "–"
+
+
+def test_items_that_got_worse_are_shown_before_those_that_got_better():
+    arms = {f"up{at}": {"champion": 0.0, "candidate": 1.0} for at in range(30)}
+    arms |= {"down": {"champion": 1.0, "candidate": 0.5}, "same": {"champion": 1.0, "candidate": 1.0}}
+    rows = flip_rows(Groups(arms=arms))
+    assert rows[0] == ("down", "1.000", "0.500")
+    assert len(rows) == 12
+
+
+def test_figures_are_written_for_people():
+    assert (number(None), whole(None), seconds(None)) == ("–", "–", "–")
+    assert (seconds(0.0123), seconds(2.0), whole(1234.4)) == ("12 ms", "2.0 s", "1,234")

@@ -1,0 +1,385 @@
+"""What real endpoints answer, in the shapes they answer it: read for what it means, or refused with advice.
+
+The bodies are shortened recordings and documented examples of each vendor.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from pipelines.settings import ModelSettings
+from stores.errors import (
+    ConfigError,
+    ModelCallError,
+    ModelRateLimited,
+    ModelReplyMalformed,
+    ModelRequestRejected,
+    ModelServerFault,
+)
+from stores.journal import CallKey
+from stores.ledger import Budget, Ledger, PriceBook
+from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tasks.models.chat import ChatClient
+from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
+from tasks.models.hints import hint_of
+from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.preflight import check_endpoint
+from tasks.models.retry import RetryPolicy
+from tasks.models.transport import open_transport
+from tasks.models.wire import WireOptions, encode_request
+
+KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
+
+OPENAI = {
+    "id": "chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG",
+    "object": "chat.completion",
+    "created": 1741570283,
+    "model": "gpt-4.1-2025-04-14",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "4", "refusal": None, "annotations": []},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {
+        "prompt_tokens": 1117,
+        "completion_tokens": 46,
+        "total_tokens": 1163,
+        "prompt_tokens_details": {"cached_tokens": 1024, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 40, "audio_tokens": 0, "accepted_prediction_tokens": 0},
+    },
+    "service_tier": "default",
+    "system_fingerprint": "fp_fc9f1d7035",
+}
+AZURE = {
+    "choices": [
+        {
+            "content_filter_results": {"hate": {"filtered": False, "severity": "safe"}},
+            "finish_reason": "stop",
+            "index": 0,
+            "logprobs": None,
+            "message": {"content": "4", "role": "assistant"},
+        }
+    ],
+    "model": "gpt-4o-2024-11-20",
+    "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": {}}],
+    "usage": {"completion_tokens": 1, "prompt_tokens": 12, "total_tokens": 13},
+}
+VLLM_REASONING = {
+    "id": "chatcmpl-2f5b6b",
+    "model": "Qwen/Qwen3-8B",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "\n\n4",
+                "reasoning_content": "Two and two...",
+                "tool_calls": [],
+                "function_call": None,
+            },
+            "logprobs": None,
+            "finish_reason": "stop",
+            "stop_reason": None,
+            "token_ids": None,
+        }
+    ],
+    "usage": {"prompt_tokens": 15, "total_tokens": 200, "completion_tokens": 185, "prompt_tokens_details": None},
+    "prompt_logprobs": None,
+    "kv_transfer_params": None,
+}
+OLLAMA_TOOLS = {
+    "id": "chatcmpl-292",
+    "object": "chat.completion",
+    "model": "llama3.1",
+    "system_fingerprint": "fp_ollama",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [
+                    {
+                        "id": "call_x",
+                        "index": 0,
+                        "type": "function",
+                        "function": {"name": "add", "arguments": '{"a":2}'},
+                    }
+                ],
+            },
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 165, "completion_tokens": 27, "total_tokens": 192},
+}
+LLAMA_CPP = {
+    "choices": [{"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": "4"}}],
+    "created": 1744000000,
+    "model": "gpt-3.5-turbo",
+    "system_fingerprint": "b5000-abc",
+    "object": "chat.completion",
+    "usage": {"completion_tokens": 2, "prompt_tokens": 14, "total_tokens": 16},
+    "id": "chatcmpl-Zk",
+    "timings": {"prompt_n": 14, "prompt_ms": 20.1, "predicted_n": 2},
+}
+OPENROUTER = {
+    "id": "gen-1741570283",
+    "provider": "DeepInfra",
+    "model": "deepseek/deepseek-r1",
+    "object": "chat.completion",
+    "choices": [
+        {
+            "logprobs": None,
+            "finish_reason": "stop",
+            "native_finish_reason": "stop",
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "4",
+                "refusal": None,
+                "reasoning": "Hm.",
+                "reasoning_details": [],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 80, "total_tokens": 89, "cost": 0.00012, "is_byok": False},
+}
+DEEPSEEK = {
+    **LLAMA_CPP,
+    "usage": {
+        "prompt_tokens": 20,
+        "completion_tokens": 2,
+        "total_tokens": 22,
+        "prompt_cache_hit_tokens": 16,
+        "prompt_cache_miss_tokens": 4,
+    },
+}
+
+
+def client(root: str, retries: int = 0) -> ChatClient:
+    async def sleep(_: float) -> None:
+        return None
+
+    return ChatClient(
+        Endpoint(root, ApiKey("sk-abcdef-0123456789")),
+        open_transport(concurrency=2, trust_env=False),
+        limiter=AdaptiveLimiter(2),
+        ledger=Ledger(Budget()),
+        prices=PriceBook({}),
+        retry=RetryPolicy(max_retries=retries),
+        rng=random.Random(0),
+        sleep=sleep,
+    )
+
+
+async def ask(server: Any, retries: int = 0, request: ChatRequest = REQUEST) -> ChatReply:
+    use = client(server.root, retries)
+    try:
+        return await use.complete(request, KEY)
+    finally:
+        await use.aclose()
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "usage"),
+    [
+        (OPENAI, "4", Usage(1117, 46, cached=1024, reasoning=40)),
+        (AZURE, "4", Usage(12, 1)),
+        (VLLM_REASONING, "\n\n4", Usage(15, 185)),
+        (LLAMA_CPP, "4", Usage(14, 2)),
+        (OPENROUTER, "4", Usage(9, 80)),
+        (DEEPSEEK, "4", Usage(20, 2, cached=16)),
+    ],
+    ids=["openai", "azure", "vllm", "llama.cpp", "openrouter", "deepseek"],
+)
+async def test_each_vendors_answer_is_read_without_its_reasoning(
+    server: Any, act: Any, body: Any, text: str, usage: Usage
+) -> None:
+    server.acts = [act(body=body)]
+    reply = await ask(server)
+    assert (reply.message.content, reply.finish_reason, reply.usage) == (text, "stop", usage)
+
+
+async def test_a_tool_call_that_ends_with_a_plain_stop_is_a_tool_call(server: Any, act: Any) -> None:
+    server.acts = [act(body=OLLAMA_TOOLS)]
+    reply = await ask(server)
+    assert reply.message == Message("assistant", None, tool_calls=(ToolCall("call_x", "add", '{"a":2}'),))
+    assert reply.finish_reason == "tool_calls"
+
+
+def refused(message: str, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", **more}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "advice"),
+    [
+        (
+            400,
+            refused("Unsupported value: 'temperature' does not support 0.7 with this model.", param="temperature"),
+            "model.send_temperature: false",
+        ),
+        (
+            400,
+            refused(
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+            ),
+            "model.max_tokens_field: max_completion_tokens",
+        ),
+        (
+            400,
+            refused("Unrecognized request argument supplied: max_completion_tokens"),
+            "model.max_tokens_field: max_tokens",
+        ),
+        (
+            400,
+            refused(
+                "'max_tokens' or 'max_completion_tokens' is too large: 9. This model's maximum context length is 8."
+            ),
+            "lower model.max_tokens",
+        ),
+        (
+            422,
+            {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs"}]},
+            "model.send_seed: false",
+        ),
+        (400, refused("You are not allowed to request logprobs from this model."), "model.logprobs: false"),
+        (
+            400,
+            refused("Invalid parameter: 'response_format' of type 'json_schema' is not supported"),
+            "model.structured",
+        ),
+        (400, refused("registry.ollama.ai/library/gemma:2b does not support tools"), "takes no tools"),
+        (
+            400,
+            {
+                "object": "error",
+                "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser',
+            },
+            "takes no tools",
+        ),
+        (404, {"error": {"code": "404", "message": "Resource not found"}}, "check the base URL"),
+        (405, {"detail": "Method Not Allowed"}, "check the base URL"),
+        (402, {"error": {"message": "Insufficient credits", "code": 402}}, "no credit"),
+        (400, refused("The response was filtered", code="content_filter"), ""),
+    ],
+)
+async def test_a_refused_request_names_the_setting_that_helps(
+    server: Any, act: Any, status: int, body: Any, advice: str
+) -> None:
+    server.acts = [act(status=status, body=body)]
+    with pytest.raises(ModelRequestRejected) as caught:
+        await ask(server, retries=3)
+    assert advice in str(caught.value)
+    assert str(caught.value).startswith(f"{status} from {server.root}: ")
+    assert len(server.seen) == 1
+
+
+def test_a_hint_comes_only_with_the_statuses_that_refuse_a_request() -> None:
+    assert hint_of(500, "temperature") == ""
+    assert hint_of(400, "no idea") == ""
+
+
+async def test_a_model_that_takes_no_temperature_is_sent_none(server: Any) -> None:
+    settings = ModelSettings(name="m", send_temperature=False, max_tokens_field="max_completion_tokens")
+    body = json.loads(encode_request(REQUEST, endpoint_of(settings, server.root, None).wire))
+    assert set(body) == {"model", "messages", "max_completion_tokens", "seed"}
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "again"),
+    [
+        ({"error": {"message": "Provider returned error", "code": 502}}, ModelServerFault, True),
+        ({"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}, ModelRateLimited, True),
+        ({"error": {"message": "No endpoints found", "code": "404"}}, ModelRequestRejected, False),
+        ({"error": "out of memory"}, ModelReplyMalformed, True),
+    ],
+)
+async def test_an_error_behind_a_success_status_is_what_it_says(
+    server: Any, act: Any, body: Any, error: type[ModelCallError], again: bool
+) -> None:
+    server.otherwise = lambda seen: act(body=body)
+    with pytest.raises(error, match=r"Provider|Rate|endpoints|memory"):
+        await ask(server, retries=1)
+    assert len(server.seen) == 1 + again
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
+async def test_an_answer_that_broke_off_is_asked_for_again_and_never_graded(
+    server: Any, act: Any, reply_body: Any, reason: str
+) -> None:
+    broken = reply_body("The answer is 4")
+    broken["choices"][0]["finish_reason"] = reason
+    server.acts = [act(body=broken)]
+    assert (await ask(server, retries=1)).message.content == "fine"
+    server.acts = [act(body=broken)]
+    with pytest.raises(ModelReplyMalformed, match="broke off"):
+        await ask(server)
+
+
+async def test_an_answer_with_an_error_beside_it_broke_off(server: Any, act: Any, reply_body: Any) -> None:
+    broken = reply_body("half")
+    broken["choices"][0]["error"] = {"code": 502, "message": "upstream gone"}
+    server.acts = [act(body=broken)]
+    with pytest.raises(ModelReplyMalformed, match="upstream gone"):
+        await ask(server)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"role": "assistant", "content": None, "reasoning_content": "long"}, {"role": "assistant", "content": ""}],
+)
+async def test_reasoning_that_leaves_no_room_for_an_answer_is_said_so(server: Any, act: Any, message: Any) -> None:
+    body = {**OPENAI, "choices": [{"index": 0, "message": message, "finish_reason": "length"}]}
+    server.acts = [act(body=body)]
+    with pytest.raises(ModelReplyMalformed, match=r"raise model\.max_tokens"):
+        await ask(server, retries=3)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "null", "", '{"a": "' + "[" * 5000])
+def test_calls_the_model_got_wrong_go_back_as_a_conversation_every_endpoint_takes(arguments: str) -> None:
+    wrong = Message("assistant", None, tool_calls=(ToolCall("c1", "tools/add!", arguments),))
+    request = ChatRequest("m", (Message("user", "x"), wrong, Message("tool", "error", tool_call_id="c1")), 0.7, 64)
+    called = json.loads(encode_request(request, WireOptions()))["messages"][1]["tool_calls"][0]["function"]
+    assert called["name"] == "tools_add_"
+    assert json.loads(called["arguments"]) == {"malformed": arguments}
+
+
+def test_calls_the_model_got_right_go_back_unchanged() -> None:
+    right = Message("assistant", None, tool_calls=(ToolCall("c1", "add", '{ "a":1}'),))
+    request = ChatRequest("m", (right, Message("tool", "1", tool_call_id="c1")), 0.7, 64)
+    called = json.loads(encode_request(request, WireOptions()))["messages"][0]["tool_calls"][0]["function"]
+    assert called == {"name": "add", "arguments": '{ "a":1}'}
+
+
+async def test_an_azure_deployment_gets_its_key_as_azure_wants_it(server: Any) -> None:
+    root = server.root.removesuffix("/v1")
+    use = client(f"{root}/openai/deployments/mine?api-version=2024-10-21")
+    await use.complete(REQUEST, KEY)
+    await use.aclose()
+    assert server.seen[0].path == "/openai/deployments/mine/chat/completions?api-version=2024-10-21"
+    assert server.seen[0].headers["api-key"] == "sk-abcdef-0123456789"
+    assert "authorization" not in server.seen[0].headers
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/chat/completions/", "/v1/completions", "/v1/responses?a=b"]
+)
+def test_the_address_of_a_method_is_no_base_url(path: str) -> None:
+    with pytest.raises(ConfigError, match="only its root"):
+        Endpoint(f"https://host{path}")
+
+
+async def test_a_missing_model_list_raises_a_doubt_about_the_base_url(server: Any, act: Any) -> None:
+    server.acts = [act(status=404, body={"error": "no"})]
+    (warning,) = await check_endpoint(Endpoint(server.root))
+    assert "is the base URL right" in warning

@@ -1,0 +1,354 @@
+"""Every setting changes something that can be observed: one executed demonstration for each leaf, and for each field of
+the lists and mappings. A new setting without an entry fails here, and so does one that is only carried about.
+
+A demonstration observes the same thing under its base settings twice, which must be equal, and with the one setting
+changed, which must differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from flows.execution import execute
+from flows.observer import Observers
+from flows.request import RunRequest
+from pipelines.items import Item
+from pipelines.layers import leaf_options
+from pipelines.plan import Plan
+from pipelines.settings import Settings
+from stores.clock import utc_now
+from stores.errors import ConfigError
+from stores.telemetry import Telemetry
+from tasks.evaluation import ItemPair, PairedEvidence
+from tasks.gate import decide_gate
+from tasks.models.simulated import SimulatedOptions, simulated_app
+from tests.bench import NEVER, REAL, TINY, Bench, Exchange, Options, Tiny
+from tests.otlp_receiver import OtlpReceiver
+
+Observe = Callable[[Bench, Options], object]
+
+AGENTS = "tests.bench"
+
+
+# What is observed.
+
+
+def of_plan(look: Callable[[Plan], object]) -> Observe:
+    return lambda bench, options: look(bench.plan(options))
+
+
+def of_tiny(look: Callable[[Tiny], object]) -> Observe:
+    return lambda bench, options: look(bench.tiny(options))
+
+
+def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
+    return lambda bench, options: look(bench.exchange(options, **behaviour))
+
+
+def of_items(look: Callable[[Item], object]) -> Observe:
+    return lambda bench, options: [
+        look(item) for item in bench.plan({"dataset.path": str(bench.items()), **options}).learn_items
+    ]
+
+
+def refused(bench: Bench, options: Options) -> str:
+    try:
+        bench.plan(options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def runner_asked_for(bench: Bench, options: Options) -> list[str]:
+    asked: list[str] = []
+
+    def runner(name: str) -> Any:
+        asked.append(name)
+        raise InterruptedError
+
+    request = RunRequest(settings={**TINY, **options, "out": str(bench.root / "runner")})
+    with suppress(InterruptedError):
+        execute(request, {}, Observers(), runner, clock=utc_now)
+    return asked
+
+
+def gate(evidence: PairedEvidence) -> Observe:
+    return lambda bench, options: decide_gate(evidence, bench.settings(options).gate)
+
+
+def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvidence:
+    pairs = [ItemPair(f"better-{n}", (0.0, 0.0), (1.0, 1.0)) for n in range(better)]
+    pairs += [ItemPair(f"worse-{n}", (1.0, 1.0), (0.0, 0.0)) for n in range(worse)]
+    pairs += [ItemPair(f"even-{n}", (1.0, 0.0), (0.0, 1.0)) for n in range(even)]
+    gone = tuple(f"lost-{n}" for n in range(lost))
+    return PairedEvidence(tuple(pairs), gone, 2 * lost, 4 * len(pairs) + 4 * lost, identical=False)
+
+
+def exported(bench: Bench, options: Options) -> object:
+    """Names of the metrics, and the attributes of the spans, that leave a run."""
+    with OtlpReceiver() as receiver:
+        for name, value in receiver.environment().items():
+            bench.monkeypatch.setenv(name, value)
+        bench.tiny(options)
+        names = sorted({point.metric for point in receiver.points()})
+        attributes = sorted({key for span in receiver.spans() for key in span.attributes})
+    return names, attributes
+
+
+def given_up_on(bench: Bench, options: Options) -> list[str]:
+    """Deliveries that the end of a process did not wait for: this one takes a third of a second."""
+    chosen = bench.tiny(options).contexts[0].telemetry
+    gone: list[str] = []
+    pipe: Any = SimpleNamespace(
+        signal="metrics",
+        where="http://collector.test",
+        shutdown=lambda: NEVER.wait(0.33),
+        abandon=lambda: gone.append("late"),
+    )
+    Telemetry(chosen, pipes=[pipe]).shutdown()
+    return gone
+
+
+def how_it_breaks(bench: Bench, options: Options) -> str:
+    """What one call to the simulated service comes to."""
+    simulated = bench.settings(options).simulated
+
+    async def ask() -> str:
+        transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions.of(simulated)))
+        body = {"model": "simulated", "messages": [{"role": "user", "content": "3 + 4?"}], "seed": 1}
+        async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
+            try:
+                async with asyncio.timeout(0.2):
+                    response = await client.post("/chat/completions", json=body)
+            except TimeoutError:
+                return "hangs"
+            except httpx.HTTPError:
+                return "breaks"
+        try:
+            choice = response.json().get("choices", [{}])[0]
+        except ValueError:
+            return "no JSON"
+        return f"{response.status_code} {choice.get('finish_reason')} {bool(choice.get('message', {}).get('content'))}"
+
+    return asyncio.run(ask())
+
+
+def key_sent(bench: Bench, options: Options) -> str | None:
+    """The credential that the endpoint gets; the vault is Prefect's Secret block."""
+    from prefect.blocks.system import Secret  # noqa: PLC0415 - two seconds that only this demonstration pays
+
+    async def load(name: str) -> Any:
+        return SimpleNamespace(get=lambda: f"sk-from-{name}")
+
+    bench.monkeypatch.setattr(Secret, "aload", load)
+    bench.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
+    bench.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
+    return bench.exchange(options).requests[0][0].headers.get("authorization")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One setting changed to ``value`` on top of ``base``. ``value`` may need the bench, for paths."""
+
+    observe: Observe
+    value: str | Callable[[Bench], str]
+    base: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
+PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
+COSTS = of_exchange(lambda it: [rollout.cost_usd for rollout in it.result.rollouts])
+REWARDS = of_exchange(lambda it: [getattr(rollout.outcome, "reward", None) for rollout in it.result.rollouts])
+
+
+def weighing(second: float) -> str:
+    return json.dumps([{"name": "gt"}, {"name": "operator:eq", "weight": second}])
+
+
+DEMOS: dict[str, Demo] = {
+    "pipeline": Demo(of_tiny(lambda run: run.manifest["pipeline"]), "of-my-own"),
+    "task_id": Demo(of_plan(lambda plan: plan.paths.experiences), "another"),
+    "out": Demo(of_plan(lambda plan: plan.paths.experiences), lambda bench: str(bench.root / "elsewhere")),
+    "dry_run": Demo(of_plan(lambda plan: (plan.simulated, plan.models.base_url)), "on", REAL),
+    "task_runner": Demo(runner_asked_for, "dask"),
+    "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
+    "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda bench: str(bench.packs())),
+    "tfgrpo.enabled": Demo(of_tiny(lambda run: [(spec.phase, spec.size, spec.reflect) for spec in run.specs]), "off"),
+    "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
+    "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.epoch, spec.phase) for spec in run.specs]), "3"),
+    "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
+    "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.batch for spec in run.specs]), "1"),
+    "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
+    "tfgrpo.temperature.train": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.9"),
+    "tfgrpo.temperature.eval": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.1"),
+    "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
+    "tfgrpo.experience_max_chars": Demo(of_exchange(lambda it: it.result.rejected), "60"),
+    "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
+    "tfgrpo.reflection": Demo(
+        of_exchange(lambda it: len(it.payload("attempts")["attempts"])), "all", {"tfgrpo.group_size": "3"}
+    ),
+    "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
+    "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
+    "tfgrpo.capacity_factor": Demo(of_exchange(lambda it: it.payload("proposals")["capacity"]), "3"),
+    "tfgrpo.edit_budget": Demo(of_exchange(lambda it: len(it.curation.records)), "1"),
+    "tfgrpo.min_reward": Demo(of_exchange(lambda it: it.curation.rejected), "1.0"),
+    "tfgrpo.min_rank": Demo(of_exchange(lambda it: it.curation.rejected), "0.9", {"tfgrpo.group_size": "3"}),
+    "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
+    "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
+    "tfgrpo.concurrency": Demo(
+        of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]),
+        "1",
+        {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
+    ),
+    "tfgrpo.max_lost_share": Demo(
+        of_tiny(lambda run: run.status), "1.0", {"simulated.faults.server_error": "1.0", "model.max_retries": "0"}
+    ),
+    "tfgrpo.schedule.min_instances": Demo(refused, "3"),
+    "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
+    "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
+    "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
+    "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),
+    "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda bench: str(bench.items())),
+    "dataset.eval_path": Demo(
+        lambda bench, options: bench.plan({"dataset.path": str(_others(bench)), **options}).eval_items[0].id,
+        lambda bench: str(bench.items()),
+    ),
+    "dataset.held_out": Demo(of_plan(lambda plan: len(plan.learn_items)), "0.5"),
+    "dataset.fields.id": Demo(of_items(lambda item: item.id), "id_2"),
+    "dataset.fields.prompt": Demo(of_items(lambda item: item.prompt), "prompt_2"),
+    "dataset.fields.answer": Demo(of_items(lambda item: item.answer), "answer_2"),
+    "dataset.fields.system_prompt": Demo(of_items(lambda item: item.system_prompt), "system_prompt_2"),
+    "dataset.fields.metadata": Demo(of_items(lambda item: item.metadata), "metadata_2"),
+    "dataset.fields.domain": Demo(of_items(lambda item: item.domain), "domain_2"),
+    "actor.kind": Demo(of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]), f"{AGENTS}:slow"),
+    "actor.tools": Demo(
+        of_exchange(lambda it: [tool["function"]["name"] for tool in it.acting[0]["tools"]]),
+        f'["{AGENTS}:double", "{AGENTS}:halve"]',
+        TOOLS,
+    ),
+    "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
+    "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
+    "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
+    "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),
+    "model.reflection_name": Demo(of_exchange(lambda it: it.learning[0]["model"]), "m-2"),
+    "model.base_url": Demo(of_exchange(lambda it: str(it.requests[0][0].url)), "http://another.test/v2"),
+    "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
+    "model.api_key_secret": Demo(key_sent, "vault"),
+    "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
+    "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
+    "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
+    "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=503), "1"),
+    "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
+    "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
+    "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
+    "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
+    "model.prices": Demo(COSTS, PRICED["model.prices"]),
+    "budget.max_usd": Demo(of_exchange(lambda it: it.outcomes), "0.0001", PRICED),
+    "budget.max_tokens": Demo(of_exchange(lambda it: it.outcomes), "100"),
+    "budget.max_calls": Demo(of_exchange(lambda it: it.outcomes), "1"),
+    "telemetry.genai_metrics": Demo(exported, "off"),
+    "telemetry.content": Demo(exported, "on"),
+    "telemetry.shutdown_s": Demo(given_up_on, "0.05"),
+    "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
+    "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
+    "simulated.latency_s": Demo(how_it_breaks, "0.6"),
+    **{
+        f"simulated.faults.{kind}": Demo(how_it_breaks, "1.0")
+        for kind in ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
+    },
+    "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
+}
+
+PARTS: dict[str, tuple[str, Demo]] = {
+    "rewarders.name": ("rewarders", Demo(REWARDS, '[{"name": "operator:eq"}]')),
+    "rewarders.weight": ("rewarders", Demo(REWARDS, weighing(1.0), {"rewarders": weighing(0.0)})),
+    "rewarders.timeout_s": (
+        "rewarders",
+        Demo(
+            of_exchange(lambda it: it.result.rewarder_fault),
+            f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
+            {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
+        ),
+    ),
+    "rewarders.options": (
+        "rewarders",
+        Demo(REWARDS, '[{"name": "gt", "options": {"match": "exact"}}]', {"rewarders": weighing(0.0)}),
+    ),
+    "model.prices.input": ("model.prices", Demo(COSTS, '{"m": {"input": 3.0, "output": 2.0}}', PRICED)),
+    "model.prices.output": ("model.prices", Demo(COSTS, '{"m": {"input": 1.0, "output": 4.0}}', PRICED)),
+    "model.prices.cached_input": (
+        "model.prices",
+        Demo(COSTS, '{"m": {"input": 1.0, "output": 2.0, "cached_input": 0.1}}', PRICED),
+    ),
+    "stages.name": (
+        "stages",
+        Demo(of_tiny(lambda run: [each["name"] for each in run.manifest["stages"]]), '[{"name": "learn"}]'),
+    ),
+    "stages.env": (
+        "stages",
+        Demo(
+            of_plan(lambda plan: len(plan.cohort(1).items)), '[{"name": "learn", "env": {"TFGRPO_SAMPLE_SIZE": "7"}}]'
+        ),
+    ),
+}
+
+
+def _others(bench: Bench) -> Path:
+    path = bench.root / "others.jsonl"
+    path.write_text("".join(f'{{"id": "o{n}", "prompt": "Other {n}?", "answer": "{n}"}}\n' for n in range(12)), "utf-8")
+    return path
+
+
+def _fields_of_elements() -> set[str]:
+    """Fields of the classes that lists and mappings of the settings hold, by dotted key."""
+    found = set()
+    for leaf in leaf_options():
+        if leaf.type not in (tuple, dict):
+            continue
+        owner: Any = Settings
+        *sections, name = leaf.key.split(".")
+        for section in sections:
+            owner = owner.model_fields[section].annotation
+        for held in get_args(owner.model_fields[name].annotation):
+            if isinstance(held, type) and issubclass(held, BaseModel):
+                found |= {f"{leaf.key}.{field}" for field in held.model_fields}
+    return found
+
+
+def test_every_setting_has_its_demonstration() -> None:
+    assert set(DEMOS) == {leaf.key for leaf in leaf_options()}
+    assert set(PARTS) == _fields_of_elements()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def demonstrate(bench: Bench, key: str, demo: Demo) -> None:
+    value = demo.value if isinstance(demo.value, str) else demo.value(bench)
+    before = demo.observe(bench, demo.base)
+    assert demo.observe(bench, demo.base) == before, "what is observed does not stay the same by itself"
+    assert demo.observe(bench, {**demo.base, key: value}) != before
+
+
+@pytest.mark.parametrize("key", DEMOS)
+def test_every_setting_changes_something(bench: Bench, key: str) -> None:
+    demonstrate(bench, key, DEMOS[key])
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_field_of_a_list_or_mapping_changes_something(bench: Bench, part: str) -> None:
+    demonstrate(bench, *PARTS[part])

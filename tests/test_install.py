@@ -1,0 +1,129 @@
+"""A fresh environment gets a working tfgrpo from pyproject.toml alone, and the wheel carries all that a run needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("flows", "tasks", "pipelines", "rewarders", "prompt_packs", "stores")
+pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own files, as a clone would have them, without what this machine has built."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in (*CODE, "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def fresh(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Programs of an environment into which the project was installed as a wheel, without constraints."""
+    home = tmp_path_factory.mktemp("fresh") / "venv"
+    venv.create(home, with_pip=True)
+    programs = home / ("Scripts" if os.name == "nt" else "bin")
+    installed = run([programs / "python", "-m", "pip", "install", "--disable-pip-version-check", str(source)], source, 500)
+    if installed.returncode != 0:
+        lines = [line for line in installed.stderr.splitlines() if not line.startswith("WARNING: Location")]
+        pytest.fail("pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
+    yield programs
+    shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    folder = tmp_path_factory.mktemp("wheel")
+    built = run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "-w", str(folder), str(source)],
+        source,
+        300,
+    )
+    assert built.returncode == 0, built.stderr[-2000:]
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+        yield archive
+
+
+def run(command: list[str | Path], cwd: Path, seconds: float, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+    return subprocess.run(
+        command, cwd=cwd, env={**kept, **env}, capture_output=True, text=True, timeout=seconds, check=False
+    )
+
+
+def test_an_install_without_constraints_is_consistent(fresh, tmp_path):
+    checked = run([fresh / "python", "-m", "pip", "check"], tmp_path, 60)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_an_install_without_constraints_runs_the_main_job(fresh, tmp_path):
+    line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--sample-size", "6", "--batch-size", "3"]
+    done = run(line, tmp_path, 240, PREFECT_HOME=str(tmp_path / "prefect"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["simulated"]) == ("finished", True)
+    assert (tmp_path / answer["report"]).is_file()
+
+
+def test_the_installed_packs_verify(fresh, tmp_path):
+    done = run([fresh / "tfgrpo", "packs", "verify"], tmp_path, 60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_wheel_carries_every_file_of_the_packages(wheel):
+    held = set(wheel.namelist())
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for package in CODE
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files - held == set()
+    assert {Path(name).suffix for name in files} >= {".py", ".md", ".json", ".yaml", ".jsonl", ".j2"}
+
+
+def test_the_wheel_carries_nothing_but_the_packages(wheel):
+    roots = {name.split("/")[0] for name in wheel.namelist()}
+    assert {root for root in roots if not root.endswith(".dist-info")} == set(CODE)
+
+
+def test_constraints_pin_every_dependency_and_name_no_index():
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+", line)] == []
+    pinned = {plain(line.split("==")[0]) for line in lines}
+    needed = {plain(name) for name in requirement_names()}
+    assert needed - pinned == set()
+
+
+def requirement_names() -> list[str]:
+    """Distributions that the core and the test extra ask for by name."""
+    asked = distribution("tfgrpo").requires or []
+    wanted = [line for line in asked if "extra ==" not in line or 'extra == "test"' in line]
+    return [re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0] for line in wanted]
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_interpreter_of_the_tests_is_one_that_the_project_promises():
+    lowest = re.search(r'requires-python = ">=(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert lowest is not None
+    assert sys.version_info[:2] >= (int(lowest[1]), int(lowest[2])), sysconfig.get_python_version()

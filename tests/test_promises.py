@@ -1,0 +1,277 @@
+"""What must always hold, looked for in what a run leaves behind: promises that belong to no single room."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.execution import execute
+from flows.observer import Observers
+from flows.request import RunRequest
+from prompt_packs import load_prompt_pack, merge_experiences, pack_stamp
+from stores.clock import utc_now
+from stores.experience_store import ExperienceStore
+from stores.layout import TaskPaths
+from stores.words import count_words
+from tests.bench import TINY, Bench, Tiny, rows_of
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
+KEY = "sk-test-0123456789abcdef"
+KNOWN = {
+    "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "state.json", "manifest.json", "journal.jsonl",
+    "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "metrics.jsonl", "per-epoch.json", "report.html", "ledger.json",
+}  # fmt: skip
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    for floor in FLOORS:
+        for path in sorted((ROOT / floor).rglob("*.py")):
+            yield path, ast.parse(path.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Tiny]]:
+    """A run that wrote lessons, and the directory of its task."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        bench = Bench(tmp_path_factory.mktemp("learned"), monkeypatch)
+        run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
+        yield TaskPaths.of(bench.root / "run-1", "tfgrpo-learning").root, run
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_every_floor_has_code_and_tests() -> None:
+    for floor in FLOORS:
+        assert list((ROOT / floor).glob("*.py")), floor
+        assert list((ROOT / "tests" / floor).glob("test_*.py")), floor
+
+
+def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path, Tiny]) -> None:
+    task, _ = learned
+    left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pending"))]
+    assert {path.name for path in left if path.stat().st_size} <= KNOWN
+    assert {"experiences.jsonl", "promotions.jsonl", "state.json"} <= {path.name for path in task.iterdir()}
+    assert {path.stat().st_mode & 0o077 for path in left} == {0}
+
+
+def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tuple[Path, Tiny]) -> None:
+    task, run = learned
+    records = rows_of(task / "experiences.jsonl")
+    assigned = {spec.group_id for spec in run.specs}
+    rollouts = {row["rollout_id"]: row for row in rows_of(task / "runs" / "run" / "rollouts.jsonl")}
+    assert records
+    for record in records:
+        assert record["group_id"] in assigned
+        assert set(record["evidence"]) <= set(rollouts)
+        assert record["reward"]["relative_rank"] > 0.5
+    assert {row["group_id"] for row in rollouts.values()} == assigned
+    assert all(0 < count_words(row["summary"]) <= 32 for row in rollouts.values())
+    scores = run.manifest["tfgrpo"]["reward_scores"]
+    assert scores["gt"]["count"] == scores["total"]["count"] > 0
+    assert scores["relative"]["count"] > 0
+
+
+def test_all_members_of_a_group_are_given_the_same_stamped_text(learned: tuple[Path, Tiny]) -> None:
+    task, run = learned
+    given: dict[str, set[str]] = {}
+    for row in rows_of(task / "runs" / "run" / "rollouts.jsonl"):
+        given.setdefault(row["group_id"], set()).add(row["prompt_digest"])
+    assert {len(digests) for digests in given.values()} == {1}
+    stamps = {row["digest"]: row["stamp"] for row in rows_of(task / "runs" / "run" / "prompts.jsonl")}
+    assert {stamps[digest] for digests in given.values() for digest in digests} == {run.manifest["pack"]["stamp"]}
+
+
+def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Path, Tiny]) -> None:
+    task, run = learned
+    assigned = run.manifest["cohorts"]["1"]["sampling"]["assignments"]
+    assert assigned == {"min_instances": 3, "max_instances": 3, "target": 3, "group_index": [0, 1, 2]}
+    indices: dict[str, list[int]] = {}
+    for row in rows_of(task / "runs" / "run" / "rollouts.jsonl"):
+        indices.setdefault(row["group_id"], []).append(row["index"])
+    assert {tuple(sorted(given)) for given in indices.values()} == {(0, 1, 2)}
+
+
+def test_the_spec_guard_is_the_last_stage_of_the_manifest_with_its_evidence(learned: tuple[Path, Tiny]) -> None:
+    _, run = learned
+    last = run.manifest["stages"][-1]
+    assert (last["name"], last["ok"]) == ("spec-guard", True)
+    assert all(check["evidence"] for check in last["checks"])
+    assert {"epochs", "experiences_written", "reward_scores", "per_tool_metrics"} <= set(run.manifest["tfgrpo"])
+
+
+def test_a_refused_group_size_reaches_no_scheduler(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def runner(_: str) -> Any:
+        raise AssertionError("nothing may be scheduled")
+
+    request = RunRequest(settings={**TINY, "out": str(bench.root / "out"), "tfgrpo.group_size": 1})
+    with caplog.at_level(logging.ERROR, "tfgrpo.guardrails"):
+        summary = execute(request, {}, Observers(), runner, clock=utc_now)
+    assert (summary.status, summary.exit_code) == ("refused", 2)
+    assert "refused before scheduling" in caplog.text
+    assert not (bench.root / "out").exists()
+
+
+def test_summaries_of_rollouts_obey_a_lowered_limit_too(bench: Bench) -> None:
+    group = bench.exchange({"tfgrpo.experience_max_words": "5"}).result
+    assert {count_words(rollout.summary) <= 5 for rollout in group.rollouts} == {True}
+    group = bench.exchange({"tfgrpo.experience_max_chars": "40"}).result
+    assert {len(rollout.summary) <= 40 for rollout in group.rollouts} == {True}
+
+
+def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(learned: tuple[Path, Tiny], bench: Bench) -> None:
+    task, _ = learned
+    pack = load_prompt_pack("arithmetic")
+    stored = list(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
+    assert merge_experiences(bench.plan({}).pack, stored).experience_ids
+    shorter = merge_experiences(bench.plan({"tfgrpo.experience_max_words": "4"}).pack, stored)
+    assert not shorter.experience_ids
+    assert {reason.partition(" ")[2] for _, reason in shorter.skipped} == {"words; at most 4"}
+    shorter = merge_experiences(bench.plan({"tfgrpo.experience_max_chars": "40"}).pack, stored)
+    assert all("at most 40" in reason for _, reason in shorter.skipped)
+
+
+def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+    original = ExperienceStore.__init__
+
+    def seen(self: ExperienceStore, *given: Any, **named: Any) -> None:
+        limits.append(named.get("max_words", 32))
+        original(self, *given, **named)
+
+    monkeypatch.setattr(ExperienceStore, "__init__", seen)
+    bench.tiny({"tfgrpo.experience_max_words": "9"})
+    assert 9 in limits
+
+
+def leaky(prompt: str) -> str:
+    """An agent whose error tells the key."""
+    raise ConnectionError(f"401 for https://api.test/?key={KEY} ({prompt[:2]})")
+
+
+def leaking_tool(number: int) -> str:
+    """A tool that fails, and tells the key."""
+    raise ConnectionError(f"no {number} for {KEY}")
+
+
+def leaking_rewarder(output: str, answer: str) -> float:
+    """A rewarder that fails, and tells the key."""
+    raise ConnectionError(f"no {output}, no {answer} for {KEY}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"actor.kind": "tests.test_promises:leaky"},
+        {"actor.kind": "tools", "actor.tools": '["tests.bench:double", "tests.test_promises:leaking_tool"]'},
+        {"rewarders": '[{"name": "tests.test_promises:leaking_rewarder"}]'},
+    ],
+    ids=["agent", "tool", "rewarder"],
+)
+def test_no_record_shows_the_key_that_foreign_code_tells(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    exchange = bench.exchange(options, tool="leaking_tool" if "actor.tools" in options else None)
+    assert all(request.headers["authorization"] == f"Bearer {KEY}" for request, _ in exchange.requests)
+    said = repr(exchange.result) + "".join(request.content.decode() for request, _ in exchange.requests)
+    written = "".join(path.read_text("utf-8") for path in bench.root.rglob("*") if path.is_file())
+    assert KEY not in said + written
+    assert "***" in said + written
+
+
+def test_a_truncated_attempt_is_no_wrong_answer(bench: Bench) -> None:
+    run = bench.tiny({"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0"})
+    assert run.status == "finished"
+    assert all(row["reward_mean"] is None for row in run.metrics)
+    assert {name for row in run.metrics for name in row["outcomes"]} <= {"ungraded", "failed"}
+
+
+def test_rewards_beyond_one_are_recorded_and_never_promoted(bench: Bench) -> None:
+    run = bench.tiny({"rewarders": '[{"name": "tests.test_promises:generous"}]', "tfgrpo.sample_size": "4"})
+    assert run.manifest["gate"]["decision"] == "undecided"
+    assert max(row["reward_mean"] for row in run.metrics) > 1.0
+
+
+def generous(output: str, answer: str) -> float:
+    """A rewarder on a scale of its own."""
+    return float(len(output) + len(answer))
+
+
+def test_randomness_is_drawn_from_passed_sources_alone() -> None:
+    """No module-level state of a random generator: ``random.random()`` and its kind are never called on the module."""
+    generators = {"random": {"Random"}, "np.random": {"default_rng"}}
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute):
+                continue
+            base = ast.unparse(node.value)
+            if base in generators:
+                assert node.attr in {*generators[base], "Generator"}, f"{path}:{node.lineno}"
+
+
+def test_a_broad_handler_raises_or_makes_data_of_what_it_caught() -> None:
+    """``except Exception`` raises, uses the error that it caught, or returns something in place of a result."""
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = ast.unparse(node.type) if node.type is not None else "everything"
+            if "Exception" not in caught.replace("PrefectException", "") and caught != "everything":
+                continue
+            raises = any(isinstance(part, ast.Raise) for part in ast.walk(node))
+            uses = any(isinstance(part, ast.Name) and part.id == node.name for part in ast.walk(node))
+            returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
+            assert raises or uses or returns, f"{path}:{node.lineno} swallows {caught}"
+
+
+def test_no_module_keeps_state_that_changes() -> None:
+    """Module-level names are constants: lists, sets and dictionaries that code fills are not among them.
+
+    The two exceptions belong to the process and say so: its exporters and its open runtimes.
+    """
+    allowed = {("telemetry.py", "_CONFIGURED"), ("host.py", "_HOSTS")}
+    for path, tree in sources():
+        names = {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Global):
+                raise AssertionError(f"{path}:{node.lineno} changes a module-level name")
+            for name in _changed_by(node) & names:
+                assert (path.name, name) in allowed, f"{path}:{node.lineno} changes {name}"
+
+
+def _changed_by(node: ast.AST) -> set[str]:
+    """Names whose object a statement changes in place."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        changing = {"append", "add", "update", "extend", "setdefault", "pop", "clear", "insert", "remove", "discard"}
+        targets = [node.func.value] if node.func.attr in changing else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, Tiny]) -> None:
+    task, run = learned
+    by_epoch = run.manifest["tfgrpo"]["epochs"]
+    for epoch in by_epoch:
+        chosen = [row for row in rows_of(task / "runs" / "run" / "rollouts.jsonl") if row["epoch"] == epoch["epoch"]]
+        scored = [row["outcome"]["reward"] for row in chosen if row["outcome"]["name"] == "scored"]
+        assert epoch["scored"] == len(scored)
+        assert epoch["lost"] == len(chosen) - len(scored)
