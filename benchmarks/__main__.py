@@ -31,7 +31,7 @@ def main() -> None:
 def _measured(name: str) -> Iterator[Row]:
     began = time.perf_counter()
     rows: list[Row] = importlib.import_module(f"benchmarks.bench_{name}").measure()
-    print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    print(f"{name}, {time.perf_counter() - began:.0f} s\n{table(rows)}\n", file=sys.stderr, flush=True)
     yield from rows
 
 

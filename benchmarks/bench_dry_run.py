@@ -12,7 +12,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.processes import Measured, clean_environment, measured_run
+from benchmarks.processes import Measured, busy_share, clean_environment, machine_row, measured_run
 from benchmarks.table import Row, table
 
 BAR_S = 25.0
@@ -23,21 +23,24 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     """First and later runs in turn."""
     first: list[Measured] = []
     later: list[Measured] = []
+    busy: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         for number in range(repeats):
             home = Path(name) / f"home{number}"
             environment = clean_environment(home)
+            busy.append(busy_share())
             for place, runs in enumerate((first, later)):
                 out = Path(name) / f"out{number}-{place}"
                 runs.append(measured_run(environment, out, "--dry-run", "--sample-size", "100", "--seed", str(number)))
     return [
         _row("dry run: the first, on an empty PREFECT_HOME", first),
         _row("dry run: later ones", later),
+        machine_row("dry run", busy),
     ]
 
 
 def _row(name: str, runs: list[Measured]) -> Row:
-    opened = statistics.median(run.wall_s - run.manifest()["timing"]["wall_s"] for run in runs)
+    opened = statistics.median(run.wall_s - run.manifest["timing"]["wall_s"] for run in runs)
     cpu = statistics.median(run.cpu_s for run in runs)
     note = f"{opened:.1f} s of it before the run is open and after it is closed; {cpu:.1f} s CPU"
     return Row(name, statistics.median(run.wall_s for run in runs), "s", BAR_S, note)

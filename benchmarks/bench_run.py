@@ -19,8 +19,10 @@ from pathlib import Path
 from benchmarks.ideal import ideal_seconds, journal_keys
 from benchmarks.processes import (
     Measured,
+    busy_share,
     clean_environment,
     datasets,
+    machine_row,
     measured_run,
     otlp_receiver,
     prefect_server,
@@ -48,7 +50,7 @@ class RunFigures:
 
 def figures(measured: Measured, concurrency: int = CONCURRENCY, latency_s: float = LATENCY_S) -> RunFigures:
     """Read off a finished run."""
-    timing = measured.manifest()["timing"]
+    timing = measured.manifest["timing"]
     keys = list(journal_keys(measured.run / "journal.jsonl"))
     calls = len(keys)
     return RunFigures(
@@ -65,6 +67,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     """Run it often enough, with and without telemetry in turn."""
     plain: list[RunFigures] = []
     traced: list[RunFigures] = []
+    busy: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
@@ -74,9 +77,10 @@ def measure(repeats: int = REPEATS) -> list[Row]:
             telemetry = {**environment, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver}
             measured_run(environment, folder / "warm", *common, "--sample-size", "5")
             for seed in map(str, range(repeats)):
+                busy.append(busy_share())
                 plain.append(figures(measured_run(environment, folder / f"plain{seed}", *common, "--seed", seed)))
                 traced.append(figures(measured_run(telemetry, folder / f"traced{seed}", *common, "--seed", seed)))
-    return _rows(plain, traced)
+    return [*_rows(plain, traced), machine_row("run", busy)]
 
 
 def _arguments(folder: Path, base_url: str) -> tuple[str, ...]:

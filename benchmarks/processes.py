@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from benchmarks.table import Row
 from flows.quiet import quiet_prefect
 from tasks.models.simulated import generate_items
 
@@ -43,11 +47,8 @@ class Measured:
     """Largest resident set of the process."""
     run: Path
     """Directory of the run."""
-
-    def manifest(self) -> dict[str, Any]:
-        """The manifest of the run."""
-        content: dict[str, Any] = json.loads((self.run / "manifest.json").read_text(encoding="utf-8"))
-        return content
+    manifest: Mapping[str, Any]
+    """The manifest of the run, as it was closed."""
 
 
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
@@ -63,7 +64,10 @@ def clean_environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def measured_run(environment: Mapping[str, str], out: Path, *arguments: str) -> Measured:
-    """Run the job to its end. Raises ``SystemExit`` with its last words when it did not finish."""
+    """Run the job to its end. The caller has to be small: a process begins with the peak memory of the one it came from.
+
+    Raises ``SystemExit`` with its last words when it did not finish.
+    """
     command = [sys.executable, "-m", "flows.tfgrpo", "--out", str(out), "--json", *arguments]
     with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as errors:
         started = time.perf_counter()
@@ -77,7 +81,20 @@ def measured_run(environment: Mapping[str, str], out: Path, *arguments: str) -> 
             raise SystemExit(f"the job ended with {process.returncode}: {errors.read()[-2000:]}")
         summary = json.loads(printed.read())
     cpu = usage.ru_utime + usage.ru_stime
-    return Measured(wall, cpu, usage.ru_maxrss * _RSS_UNIT / _MIB, ROOT / summary["run"])
+    run = ROOT / summary["run"]
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    return Measured(wall, cpu, usage.ru_maxrss * _RSS_UNIT / _MIB, run, manifest)
+
+
+def busy_share() -> float:
+    """Per cent of the machine's processors that are at work now, with nothing of ours running. Takes half a second."""
+    return psutil.cpu_percent(interval=0.5)
+
+
+def machine_row(name: str, shares: Sequence[float]) -> Row:
+    """How far the rows about wall time can be trusted."""
+    note = "by others, before each run; wall figures mean something from a few per cent down"
+    return Row(f"{name}: machine busy", statistics.median(shares), "%", note=note)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,12 @@ from stores.models import ExperienceRecord
 from stores.promotions import champion_ids
 
 
-def champion_library(store: ExperienceStore, paths: TaskPaths) -> Library:
-    """The library that was promoted last, rebuilt from the store's records; before any promotion, the empty one."""
-    return Library.of_ids(store.records(), champion_ids(paths.promotions))
+def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
+    """The library that was promoted last, rebuilt from the store's records; before any promotion, the empty one.
+
+    A run asks for that of its own kind of model, simulated or real; None asks for the last of either.
+    """
+    return Library.of_ids(store.records(), champion_ids(paths.promotions, simulated=simulated))
 
 
 def most_valuable(library: Library, slots: int) -> list[ExperienceRecord]:

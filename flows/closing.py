@@ -71,7 +71,7 @@ def _promote(session: Session, decision: GateDecision) -> None:
             ),
         )
     # Not simply this run's: a run that is resumed late finds what was promoted since.
-    in_force = champion_library(session.store, session.task)
+    in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
     write_state(session.task.state, session.settings.task_id, in_force, last_run=session.run_id, clock=session.clock)
 
 

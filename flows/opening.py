@@ -68,7 +68,9 @@ def open_session(
     if place.earlier is not None:
         _refuse_other_world(place.earlier, identity)
     approved = {plan.pack.manifest.id: pack_stamp(plan.pack)}
-    champion, retired = _champion(place, ExperienceStore(place.source.experiences, approved=approved))
+    champion, retired = _champion(
+        place, ExperienceStore(place.source.experiences, approved=approved), simulated=plan.simulated
+    )
     context = _context(request, plan, place)
     configure(context.telemetry, os.environ)  # refuses an OTEL environment that means nothing
     with ExitStack() as undo:
@@ -161,10 +163,10 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             )
 
 
-def _champion(place: _Place, store: ExperienceStore) -> tuple[Library, list[str]]:
+def _champion(place: _Place, store: ExperienceStore, *, simulated: bool) -> tuple[Library, list[str]]:
     """The library that the run starts from, and a warning for what an edited pack retires from it."""
     if place.earlier is None:
-        promoted = champion_library(store, place.source)
+        promoted = champion_library(store, place.source, simulated=simulated)
     else:
         promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
     valid = tuple(entry for entry in promoted.entries if store.verify_stamp(entry))

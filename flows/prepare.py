@@ -46,7 +46,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     if not preflight:
         return Prepared(resolved, plan, ())
     _check_out(plan.paths)
-    if plan.simulated or request.replay is not None or plan.models.base_url is None:
+    if request.replay is not None or plan.models.base_url is None:
         return Prepared(resolved, plan, ())
     endpoint = endpoint_of(plan.settings.model, plan.models.base_url, read_api_key(plan.settings.model))
     return Prepared(resolved, plan, asyncio.run(check_endpoint(endpoint)))

@@ -129,7 +129,7 @@ class Progress:
         if epoch.lost:
             figures.append(f"{epoch.lost} lost")
         if epoch.stored:
-            figures.append(f"{epoch.stored} lessons stored")
+            figures.append(f"{epoch.stored} {'lesson' if epoch.stored == 1 else 'lessons'} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
         figures.append(f"{totals.calls:,}{cap} calls")
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""

@@ -11,6 +11,8 @@ PREFECT_DEFAULTS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "WARNING",
+    # An interrupt would be told once for every group under way; a group that crashes for other reasons fails the flow.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     # Stopped while it writes its last event, the embedded server and its database layer log harmless tracebacks.
     "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
@@ -20,6 +22,8 @@ PREFECT_DEFAULTS = {
     # Prefect's own spans would interleave with ours as orphan roots; see docs/telemetry.md.
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+    # Dask tells of every connection it opens and closes.
+    "DASK_LOGGING__DISTRIBUTED": "error",
 }
 
 

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
-
 from stores.atomic import KeyedJsonl
 from stores.layout import RunPaths
+from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 

@@ -17,7 +17,7 @@ from pipelines.forecast import Forecast, forecast
 from pipelines.guardrails import group_size_in_force, guard_warnings, places, task_id_problems, validate_tfgrpo_config
 from pipelines.items import Item
 from pipelines.layers import Resolved
-from pipelines.model_choice import ModelChoice, choose_models
+from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
 from pipelines.problems import raise_together
 from pipelines.sampling import Cohort, draw_cohort, draw_evaluation
 from pipelines.settings import Settings
@@ -53,8 +53,8 @@ class Plan:
 
     @property
     def simulated(self) -> bool:
-        """Whether no model outside this process is called."""
-        return self.models.simulated
+        """Whether the figures are those of the simulated model, in process or served by ``tfgrpo serve-simulated``."""
+        return self.models.simulated or SIMULATED_MODEL in self.models.in_use
 
     @property
     def learns(self) -> bool:

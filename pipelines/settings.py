@@ -246,8 +246,15 @@ class ModelSettings(Section):
     @field_validator("api_key_env")
     @classmethod
     def _name_of_a_variable(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _looks_like_a_key(value):
             raise ValueError("the name of an environment variable, not the key itself")
+        return value
+
+    @field_validator("api_key_secret")
+    @classmethod
+    def _name_of_a_block(cls, value: str | None) -> str | None:
+        if value is not None and _looks_like_a_key(value):
+            raise ValueError("the name of a Prefect Secret block, not the key itself")
         return value
 
 
@@ -358,6 +365,15 @@ def env_text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _looks_like_a_key(text: str) -> bool:
+    """Settings go into manifests and tables, and a key that stands where its name should would go with them."""
+    # Here, because most commands read no setting that names a key, and the patterns cost a tenth of a second.
+    from prompt_packs.attacks import attack_in  # noqa: PLC0415
+
+    found = attack_in(text)
+    return found is not None and found.rule == "secret"
 
 
 def _is_address(text: str) -> bool:

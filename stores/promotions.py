@@ -58,10 +58,14 @@ def promotions(path: Path) -> Iterator[Promotion]:
             ) from error
 
 
-def champion_ids(path: Path) -> tuple[str, ...]:
-    """Experiences of the library that was promoted last; empty when none ever was."""
+def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...]:
+    """Experiences of the library that was promoted last; empty when none ever was.
+
+    ``simulated`` True or False looks only at decisions about simulated or about real models: what helped the one is no
+    evidence for the other.
+    """
     champion: tuple[str, ...] = ()
     for promotion in promotions(path):
-        if promotion.decision == "promote":
+        if promotion.decision == "promote" and simulated in (None, promotion.simulated):
             champion = promotion.experience_ids
     return champion

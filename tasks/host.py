@@ -88,7 +88,7 @@ class RuntimeHost:
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
                 _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
-        self._loop.run_until_complete(self._cancel_all())
+        self._loop.run_until_complete(give_up_on(asyncio.all_tasks(self._loop), self._patience_s))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 

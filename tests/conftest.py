@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +33,10 @@ os.environ |= {
 }
 
 from tests.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
+
+# Examples are not timed: on a busy machine any of them may take a second.
+hypothesis.settings.register_profile("tfgrpo", deadline=None)
+hypothesis.settings.load_profile("tfgrpo")
 
 
 @pytest.fixture

@@ -151,8 +151,8 @@ def test_a_run_is_read_off_its_manifest_and_its_journal(tmp_path):
     lines = [{"key": key, "kind": "reply", "payload": {"latency_s": 0.2}} for key in groups(2, 5)]
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     timing = {"wall_s": 0.5, "cpu_s": 0.02, "peak_memory_bytes": 1, "calls": 10}
-    (tmp_path / "manifest.json").write_text(json.dumps({"timing": timing}), encoding="utf-8")
-    read = figures(Measured(wall_s=9.0, cpu_s=0.05, peak_mb=80.0, run=tmp_path), concurrency=5, latency_s=0.2)
+    measured = Measured(wall_s=9.0, cpu_s=0.05, peak_mb=80.0, run=tmp_path, manifest={"timing": timing})
+    read = figures(measured, concurrency=5, latency_s=0.2)
     assert (read.calls, read.peak_mb, read.wall_s) == (10, 80.0, 0.5)
     assert read.cpu_ms == pytest.approx(2.0)
     assert read.process_cpu_ms == pytest.approx(5.0)

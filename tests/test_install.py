@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -40,10 +40,14 @@ def fresh(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     home = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(home, with_pip=True)
     programs = home / ("Scripts" if os.name == "nt" else "bin")
-    installed = run([programs / "python", "-m", "pip", "install", "--disable-pip-version-check", str(source)], source, 500)
+    installed = run(
+        [programs / "python", "-m", "pip", "install", "--disable-pip-version-check", str(source)], source, 500
+    )
     if installed.returncode != 0:
         lines = [line for line in installed.stderr.splitlines() if not line.startswith("WARNING: Location")]
-        pytest.fail("pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
+        pytest.fail(
+            "pip cannot install the project; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False
+        )
     yield programs
     shutil.rmtree(home)
 
@@ -52,7 +56,17 @@ def fresh(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     folder = tmp_path_factory.mktemp("wheel")
     built = run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "-w", str(folder), str(source)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "-w",
+            str(folder),
+            str(source),
+        ],
         source,
         300,
     )
@@ -114,9 +128,9 @@ def test_constraints_pin_every_dependency_and_name_no_index():
 
 def requirement_names() -> list[str]:
     """Distributions that the core and the test extra ask for by name."""
-    asked = distribution("tfgrpo").requires or []
-    wanted = [line for line in asked if "extra ==" not in line or 'extra == "test"' in line]
-    return [re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0] for line in wanted]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    return [re.split(r"[\s\[<>=!~;]", line, maxsplit=1)[0] for line in wanted]
 
 
 def plain(name: str) -> str:

@@ -139,21 +139,6 @@ def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(learned: t
     assert all("at most 40" in reason for _, reason in shorter.skipped)
 
 
-def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = []
-    original = ExperienceStore.__init__
-
-    def seen(self: ExperienceStore, *given: Any, **named: Any) -> None:
-        limits.append(named.get("max_words", 32))
-        original(self, *given, **named)
-
-    monkeypatch.setattr(ExperienceStore, "__init__", seen)
-    bench.tiny({"tfgrpo.experience_max_words": "9"})
-    assert 9 in limits
-
-
 def leaky(prompt: str) -> str:
     """An agent whose error tells the key."""
     raise ConnectionError(f"401 for https://api.test/?key={KEY} ({prompt[:2]})")

@@ -21,7 +21,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     prepared = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ)
     plan = prepared.plan
     facts = {
-        "endpoint": "SIMULATED, in process" if plan.simulated else plan.models.base_url,
+        "endpoint": plan.models.base_url or "SIMULATED, in process",
         "model": ", ".join(plan.models.in_use),
         "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
         "items": f"{len(plan.learn_items)} to learn on, {len(plan.eval_items)} held out",

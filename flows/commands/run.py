@@ -39,10 +39,9 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     from flows.learning_flow import run_locally  # noqa: PLC0415
 
     summary = run_locally(request)
+    show_summary(summary, console)
     if console.as_json:
         console.result(summary.as_json())
-    else:
-        show_summary(summary, console)
     return summary.exit_code
 
 

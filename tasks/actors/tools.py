@@ -43,7 +43,9 @@ class ToolActor:
     async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:
         tool = self._tools.get(call.name)
         if tool is None:
-            text = f"error: no tool named {shorten_middle(call.name, _SHOWN_CHARS)!r}; there are: {', '.join(self._tools)}"
+            text = (
+                f"error: no tool named {shorten_middle(call.name, _SHOWN_CHARS)!r}; there are: {', '.join(self._tools)}"
+            )
         else:
             text = (await attempt.call_tool(tool, call.arguments)).text
         return Message("tool", text, tool_call_id=call.id)

@@ -20,6 +20,8 @@ from tasks.models.base import AnswerSchema, ChatReply, Message
 T = TypeVar("T")
 
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_THOUGHT = re.compile(r"\A<think>.*?</think>", re.DOTALL)
+"""What reasoning models say to themselves, where the server does not take it out of the answer."""
 _MAX_REASON = 300
 
 
@@ -78,7 +80,7 @@ def _complaint(reason: str, schema: AnswerSchema) -> str:
 
 
 def _unfenced(text: str) -> str:
-    stripped = text.strip().lstrip("\ufeff")
+    stripped = _THOUGHT.sub("", text.strip().lstrip("\ufeff")).strip()
     if stripped.startswith(("{", "[")):
         return stripped
     blocks = _FENCE.findall(stripped)

@@ -90,7 +90,9 @@ def test_licences_of_the_core_are_permissive(name):
 def test_nothing_is_imported_that_is_not_declared():
     owners = packages_distributions()
     declared = {plain(name) for name in CORE}
-    optional = {plain(name) for extra in ("dask", "ray", "grpc") for name in named(PROJECT["optional-dependencies"][extra])}
+    optional = {
+        plain(name) for extra in ("dask", "ray", "grpc") for name in named(PROJECT["optional-dependencies"][extra])
+    }
     for name in imported():
         homes = {plain(home) for home in owners.get(name, [])}
         if homes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from stores.clock import utc_now
 from tasks.likeness import THRESHOLD
 from tasks.models.simulated import mind
 from tests.docs.pages import ROOT, page, pages
-from tests.flows.kit import in_process
+from tests.flows.kit import Server, in_process, on_server, run
 
 pytestmark = pytest.mark.xdist_group("readme")
 
@@ -78,7 +79,9 @@ def test_settings_named_on_the_pages_exist():
 
 def test_span_and_metric_names_on_the_page_exist():
     known = {value for value in vars(names).values() if isinstance(value, str)}
-    known |= {metric.name for metric in names.OURS} | {metric.name for group in names.GENAI.values() for metric in group}
+    known |= {metric.name for metric in names.OURS} | {
+        metric.name for group in names.GENAI.values() for metric in group
+    }
     for word in re.findall(r"`((?:tfgrpo|gen_ai)\.[a-z_.]+)`", page("docs/telemetry.md")):
         assert word in known, word
 
@@ -97,6 +100,15 @@ def test_ranks_and_advantages_are_as_the_page_says():
     assert relative_ranks([0.0, 1.0, 1.0]) == (0.0, 0.75, 0.75)
     assert relative_ranks([1.0, 1.0]) == (0.5, 0.5)
     assert group_advantage([0.0, 1.0]).advantages == pytest.approx((-1.0, 1.0), rel=1e-6)
+
+
+def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path):
+    with Server() as server:
+        asked = on_server(server, sample_size=4, batch_size=2)
+        summary = run(tmp_path, **asked)
+    assert summary.exit_code == 0, summary.message
+    acting = [body for body in map(json.loads, server.bodies) if "response_format" not in body]
+    assert Counter(body["temperature"] for body in acting) == {0.7: 2 * 4 * 2, 0.3: 2 * 4 * 2}
 
 
 def test_files_of_the_code_named_on_the_pages_exist():

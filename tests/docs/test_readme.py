@@ -112,7 +112,9 @@ def test_the_transcript_is_what_the_main_job_prints(desk):
 
 
 def transcript() -> list[str]:
-    return page("README.md").partition("<!-- transcript -->")[2].partition("```text\n")[2].partition("```")[0].splitlines()
+    return (
+        page("README.md").partition("<!-- transcript -->")[2].partition("```text\n")[2].partition("```")[0].splitlines()
+    )
 
 
 def shape(line: str) -> str:
@@ -236,7 +238,12 @@ def layout_of(root: Path) -> set[Path]:
     """Every file that the layout has a name for."""
     task, run = TaskPaths(root), RunPaths(root / "runs" / "night")
     ours = [(task, TaskPaths), (run, RunPaths)]
-    return {getattr(place, name) for place, kind in ours for name, value in vars(kind).items() if isinstance(value, property)}
+    return {
+        getattr(place, name)
+        for place, kind in ours
+        for name, value in vars(kind).items()
+        if isinstance(value, property)
+    }
 
 
 def test_commands_named_on_the_pages_exist():

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from flows.execution import execute
@@ -40,6 +40,7 @@ from tasks.models.simulated.app import simulated_app
 from tasks.shapes import GroupResult, GroupSpec
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKS = ROOT / "prompt_packs"
 TASK = "tfgrpo-learning"
 RUN = "night"
 SMALL = {"sample_size": 10, "batch_size": 5}
@@ -122,7 +123,7 @@ class Server:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self.url = ""
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(20)
         return self
@@ -245,7 +246,11 @@ def prefect_server() -> str:
 
 def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """A real ``python -m flows.tfgrpo``, on the shared Prefect server unless an environment says otherwise."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"PREFECT_API_URL": prefect_server()} if env is None else env)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        **({"PREFECT_API_URL": prefect_server()} if env is None else env),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "flows.tfgrpo", "--json", "--out", str(out), *arguments],
         env=environment,

@@ -66,10 +66,16 @@ class Machine:
         if "server" in words:
             until(lambda: self.get("/health") is True, "the server to answer", 90)
 
-    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         program = BIN / Path(words[0]).name
         return subprocess.run(
-            [program, *words[1:]], env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+            [program, *words[1:]],
+            env=env or self.env,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
         )
 
     def get(self, path: str) -> Any:
@@ -82,7 +88,9 @@ class Machine:
         return httpx.post(f"http://127.0.0.1:{self.port}/api{path}", json=body, timeout=10)
 
     def runs(self, deployment: str) -> list[dict[str, Any]]:
-        found = self.post("/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"})
+        found = self.post(
+            "/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        )
         return list(found.raise_for_status().json())
 
     def stop(self) -> None:
@@ -109,7 +117,7 @@ def free_port() -> int:
 def small(line: str, out: Path) -> str:
     """The same run with fewer items, into a directory of the test."""
     words = shlex.split(line)
-    if "deployment run" not in line or "/" not in words[-1].partition("{")[0] and "--params" not in words:
+    if "deployment run" not in line:
         return line
     if "--params" not in words:
         words += ["--params", '{"request": {}}']
@@ -124,7 +132,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The page followed to its end; both runs of step 4 were asked for, one after the other."""
     home = tmp_path_factory.mktemp("bare")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    machine = Machine(home, free_port(), {**kept, "PREFECT_HOME": str(home / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"})
+    machine = Machine(
+        home, free_port(), {**kept, "PREFECT_HOME": str(home / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    )
     try:
         for block in blocks("docs/deploy.md", "bash"):
             for line in commands(block):
@@ -197,7 +207,9 @@ def test_the_bare_name_is_refused_as_the_page_says(machine):
 def test_a_wrong_parameter_is_refused_before_a_run_exists(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
     before = len(machine.runs("tfgrpo-learning"))
-    answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": {"epohcs": 2}}})
+    answer = machine.post(
+        f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": {"epohcs": 2}}}
+    )
     assert answer.status_code in {409, 422}
     assert len(machine.runs("tfgrpo-learning")) == before
 
@@ -207,12 +219,21 @@ def test_the_checkout_named_while_deploying_is_written_into_the_deployment(machi
     assert deployment["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}]
 
 
+def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
+    unnamed = {name: value for name, value in machine.env.items() if name != "TFGRPO_HOME"}
+    machine.call("prefect", "--no-prompt", "deploy", "--name", "nightly", env=unnamed)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    (step,) = deployment["pull_steps"]
+    assert step["prefect.deployments.steps.set_working_directory"]["directory"] == "{{ $TFGRPO_HOME }}"
+
+
 def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
     declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
     env = declared["definitions"]["work_pool"]["job_variables"]["env"]
-    shared = set(env) & set(PREFECT_DEFAULTS)
+    shared = {name for name in set(env) & set(PREFECT_DEFAULTS) if "LOGGING" not in name}
     assert {name: env[name] for name in shared} == {name: PREFECT_DEFAULTS[name] for name in shared}
     assert {"DO_NOT_TRACK", "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"} <= shared
+    assert env["PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"] == "WARNING"
 
 
 def test_every_deployment_asks_for_a_run_that_the_flow_accepts():

@@ -88,7 +88,7 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
 
 def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unkilled):
     """The journal and the store cut back to any earlier state: what a kill at that moment leaves behind."""
-    reference, asked = unkilled
+    reference, _ = unkilled
     journal = paths(reference).journal.read_bytes().splitlines(keepends=True)
     for kept in (1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
         out = tmp_path / str(kept)
@@ -109,7 +109,9 @@ def test_resuming_a_finished_run_changes_nothing_and_asks_nothing(tmp_path, unki
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
-    before = {name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")}
+    before = {
+        name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")
+    }
     promotions = TaskPaths.of(out, TASK).promotions.read_bytes()
     records = TaskPaths.of(out, TASK).experiences.read_bytes()
     with Server() as server:

@@ -6,8 +6,10 @@ import time
 
 import pytest
 
+from flows import epochs
 from pipelines.settings import FaultSettings
 from rewarders.base import RewardContext
+from stores.errors import RewarderTimeout
 from stores.layout import TaskPaths
 from tasks.models.simulated import SimulatedOptions
 from tests.flows.kit import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
@@ -29,7 +31,7 @@ def broken_run(tmp_path, faults: FaultSettings, **asked):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kind):
-    server, summary = broken_run(tmp_path, FaultSettings(**{kind: 0.1}), model__max_retries=0, sample_size=16)
+    _, summary = broken_run(tmp_path, FaultSettings(**{kind: 0.1}), model__max_retries=0, sample_size=16)
     assert summary.exit_code == 0, summary.message
     rollouts = lines(paths(tmp_path).rollouts)
     broken = [row for row in rollouts if row["outcome"]["name"] != "scored"]
@@ -122,9 +124,6 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
 
 
 def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch):
-    from flows import epochs
-    from stores.errors import RewarderTimeout
-
     accept = epochs.accept_batch
 
     def second_batch_hangs(session, specs):

@@ -6,16 +6,28 @@ import json
 import os
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from prompt_packs.stamping import stamp_pack
 from stores.clock import utc_now
 from stores.layout import TaskPaths
-from tests.flows.kit import RUN, SMALL, TASK, Server, finish, lines, manifest, on_server, paths, run, start, store
-
-PACKS = Path(__file__).resolve().parents[2] / "prompt_packs"
+from tasks.models.simulated import SimulatedOptions
+from tests.flows.kit import (
+    PACKS,
+    RUN,
+    SMALL,
+    TASK,
+    Server,
+    finish,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    start,
+    store,
+)
 
 
 def five_lines(prompt, chat):
@@ -53,7 +65,7 @@ def test_manifest_and_summary_say_what_the_run_took_of_the_machine(tmp_path):
     assert timing == summary.details["timing"]
     assert timing["calls"] == len(server.bodies)
     assert timing["peak_memory_bytes"] > 20_000_000
-    assert 0.0 < timing["cpu_s"]
+    assert timing["cpu_s"] > 0.0
     assert 0.0 < timing["wall_s"] < 60.0
 
 
@@ -83,10 +95,8 @@ def test_a_callable_agent_of_five_lines_runs_end_to_end(tmp_path):
 
 
 def test_the_world_with_tools_measures_every_tool_call(tmp_path):
-    with Server(world_with_tools()) as server:
-        summary = run(
-            tmp_path, run_id=RUN, pipeline="ledger-tools", **on_server(server, sample_size=12, batch_size=6)
-        )
+    with Server(SimulatedOptions(world="ledger-tools")) as server:
+        summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", **on_server(server, sample_size=12, batch_size=6))
     assert summary.exit_code == 0, summary.message
     asked = Counter()
     for row in lines(paths(tmp_path, task="ledger-tools").journal):
@@ -98,12 +108,6 @@ def test_the_world_with_tools_measures_every_tool_call(tmp_path):
     for row in lines(paths(tmp_path, task="ledger-tools").metrics):
         metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
     assert metrics == asked
-
-
-def world_with_tools():
-    from tasks.models.simulated import SimulatedOptions
-
-    return SimulatedOptions(world="ledger-tools")
 
 
 def night(out, packs, run_id, **asked):
@@ -119,7 +123,7 @@ def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_pat
     assert first.details["gate"]["decision"] == "promote"
     promoted = [lesson["id"] for lesson in first.details["lessons"]]
 
-    second, opened = night(tmp_path, packs, "second", seed=1)
+    _, opened = night(tmp_path, packs, "second", seed=1)
     assert opened["champion"]["experience_ids"] == promoted
     champion_prompts = {row["prompt_digest"] for row in lines(paths(tmp_path, "second").rollouts)
                         if row["arm"] == "champion"}  # fmt: skip
@@ -153,9 +157,7 @@ def test_a_candidate_that_was_not_promoted_is_not_used_the_next_night(tmp_path):
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
-    summary = run(
-        tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4, env=dict(os.environ)
-    )
+    summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4, env=dict(os.environ))
     assert summary.exit_code == 0, summary.message
     spans = otlp_receiver.spans()
     by_id = {span.span_id: span for span in spans}
@@ -187,7 +189,10 @@ def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_rec
     recorded = [event for row in lines(paths(tmp_path, task="ledger-tools").rollouts) for event in row["tools"]]
     assert calls == len(recorded)
     assert {point.attributes["tfgrpo.epoch"] for point in otlp_receiver.points("tfgrpo.tool.calls")} == {1, 2, 3}
-    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {"train", "eval"}
+    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {
+        "train",
+        "eval",
+    }
     stored = Counter(row["operation"] for row in store(tmp_path, "ledger-tools"))
     told = {"add": "added", "modify": "changed", "merge": "merged", "delete": "deleted"}
     operations = Counter()

@@ -353,6 +353,15 @@ def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
     assert not any(secret in text for secret in SECRETS)
 
 
+@pytest.mark.parametrize("leaf", ["model.api_key_env", "model.api_key_secret"])
+@pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
+def test_a_key_is_refused_where_its_name_should_stand(leaf: str, key: str) -> None:
+    told = str(refusal(cli={leaf: key}))
+    assert "not the key itself" in told
+    assert key not in told
+    assert resolve_settings(cli={leaf: "TEAM_KEY_2" if leaf.endswith("env") else "team-key-2"}, env={})
+
+
 def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:
     address = "https://host.example/openai?api-version=2026-01-01"
     assert resolve_settings(cli={"model.base_url": address}, env={}).settings.model.base_url == address

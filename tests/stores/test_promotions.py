@@ -58,6 +58,15 @@ def test_what_was_promoted_last_is_champion_whatever_was_rejected_since(tmp_path
     assert champion_ids(path) == ("b", "d")
 
 
+def test_a_simulated_promotion_is_no_champion_for_a_real_model_nor_the_other_way_round(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    record_promotion(path, decision(ids=("real",)))
+    record_promotion(path, decision(ids=("pretended",), simulated=True))
+    assert champion_ids(path, simulated=False) == ("real",)
+    assert champion_ids(path, simulated=True) == ("pretended",)
+    assert champion_ids(path) == ("pretended",)
+
+
 def test_an_empty_library_can_be_promoted_to_take_lessons_back(tmp_path):
     path = tmp_path / "promotions.jsonl"
     record_promotion(path, decision(ids=("a",)))

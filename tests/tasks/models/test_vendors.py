@@ -22,6 +22,7 @@ from stores.errors import (
 )
 from stores.journal import CallKey
 from stores.ledger import Budget, Ledger, PriceBook
+from tasks.answers import SHORTENED
 from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
@@ -29,6 +30,7 @@ from tasks.models.hints import hint_of
 from tasks.models.limiter import AdaptiveLimiter
 from tasks.models.preflight import check_endpoint
 from tasks.models.retry import RetryPolicy
+from tasks.models.structured import parse_answer
 from tasks.models.transport import open_transport
 from tasks.models.wire import WireOptions, encode_request
 
@@ -383,3 +385,16 @@ async def test_a_missing_model_list_raises_a_doubt_about_the_base_url(server: An
     server.acts = [act(status=404, body={"error": "no"})]
     (warning,) = await check_endpoint(Endpoint(server.root))
     assert "is the base URL right" in warning
+
+
+@pytest.mark.parametrize(
+    "text", ['<think>\nHm { "a" }\n</think>\n\n{"text": "x"}', '<think></think>```json\n{"text": "x"}\n```']
+)
+def test_thoughts_before_a_structured_answer_are_not_part_of_it(text: str) -> None:
+    assert parse_answer(text, SHORTENED) == {"text": "x"}
+
+
+@pytest.mark.parametrize("text", ["<think> never closed {}", '{"text": "x"}<think>later</think>'])
+def test_thoughts_anywhere_else_are_no_answer(text: str) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        parse_answer(text, SHORTENED)

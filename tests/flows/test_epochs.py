@@ -1,0 +1,133 @@
+"""The order of things: batches, arms, seeds and draws, whatever order groups come back in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from flows import epochs
+from flows.epochs import EpochTally
+from flows.execution import execute
+from stores.clock import utc_now
+from stores.library import Library
+from stores.outcomes import Failed, Scored, Ungraded
+from tests.flows.kit import RUN, SMALL, Server, in_process, lines, manifest, on_server, paths, request, run, store
+from tests.tasks.kit import group, record
+
+
+def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path):
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    arms = {"champion": {}, "candidate": {}}
+    for row in lines(paths(tmp_path).rollouts):
+        if row["phase"] == "eval":
+            arms[row["arm"]][row["item_id"], row["index"]] = row["seed"]
+    assert arms["champion"] == arms["candidate"]
+    assert arms["champion"]
+    learned = {row["item_id"] for row in lines(paths(tmp_path).rollouts) if row["phase"] == "train"}
+    assert learned.isdisjoint(item for item, _ in arms["champion"])
+
+
+def test_equal_libraries_are_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("flows.session.Session.curate", lambda *_: None)
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server))
+    assert summary.exit_code == 0
+    assert {row["arm"] for row in lines(paths(tmp_path).rollouts) if row["phase"] == "eval"} == {"champion"}
+    assert summary.details["gate"]["decision"] == "undecided"
+    assert max(server.asked().values()) == 1
+
+
+def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
+    with Server() as server:
+        run(tmp_path, run_id=RUN, **on_server(server, train_temp=0.9, eval_temp=0.1))
+    calls = [json.loads(body) for body in server.bodies]
+    attempts = Counter(call["temperature"] for call in calls if "response_format" not in call)
+    assert set(attempts) == {0.9, 0.1}
+    evaluated = [row for row in lines(paths(tmp_path).rollouts) if row["phase"] == "eval"]
+    assert attempts[0.1] == len(evaluated)
+
+
+def test_an_item_drawn_twice_is_two_groups_with_replies_of_their_own(tmp_path):
+    with Server() as server:
+        asked = on_server(server, sample_size=60, tfgrpo__with_replacement=True, batch_size=30)
+        assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
+    rows = [row for row in lines(paths(tmp_path).rollouts) if row["epoch"] == 1]
+    (item, count), *_ = Counter(row["item_id"] for row in rows).most_common(1)
+    assert count > 2
+    assert len({row["group_id"] for row in rows if row["item_id"] == item}) == count // 2
+    assert len({row["seed"] for row in rows if row["item_id"] == item}) == count
+    assert max(server.asked().values()) == 1
+
+
+def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monkeypatch):
+    run(tmp_path / "a", run_id=RUN, **SMALL)
+
+    def backwards(session, specs, real=epochs.Session.run_groups):
+        return list(reversed(real(session, specs)))
+
+    monkeypatch.setattr(epochs.Session, "run_groups", backwards)
+    run(tmp_path / "b", run_id=RUN, **SMALL)
+    assert store(tmp_path / "a") == store(tmp_path / "b")
+    order = [[row["rollout_id"] for row in lines(paths(tmp_path / name).rollouts)] for name in "ab"]
+    assert order[0] == order[1]
+
+
+def test_a_tally_averages_scored_rollouts_only():
+    tally = EpochTally(1, "train")
+    tally.add([
+        group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
+        group((record(0, outcome=Ungraded("empty", "")), record(1, outcome=Scored(0.5, ()))), signal="flat"),
+    ])  # fmt: skip
+    end = tally.end(Library(()))
+    assert (end.mean_reward, end.scored, end.lost, end.informative) == (0.75, 2, 2, 1)
+    assert tally.solve_rate == 0.5
+
+
+def test_an_epoch_without_evidence_has_no_mean():
+    tally = EpochTally(1, "eval")
+    assert tally.end(Library(())).mean_reward is None
+    assert tally.solve_rate is None
+
+
+def test_a_budget_refused_batch_writes_nothing_of_itself(tmp_path):
+    summary = run(tmp_path, run_id=RUN, max_calls=26, **SMALL)
+    assert summary.exit_code == 3
+    rows = lines(paths(tmp_path).rollouts)
+    per_batch = Counter(row["group_id"] for row in rows)
+    assert len(per_batch) % SMALL["batch_size"] == 0
+    assert {row["outcome"]["name"] for row in rows} <= {"scored"}
+    assert manifest(tmp_path)["tfgrpo"]["epochs"] == [] or rows
+
+
+def test_groups_are_given_up_when_the_run_ends_between_them(tmp_path):
+    closed = []
+
+    class Runner:
+        def __init__(self, name):
+            self._inner = in_process(name)
+
+        def __enter__(self):
+            fan_out = self._inner.__enter__()
+
+            def run_groups(context, specs):
+                try:
+                    yield from fan_out(context, specs)
+                finally:
+                    closed.append(len(specs))
+
+            return run_groups
+
+        def __exit__(self, *_):
+            self._inner.__exit__(None, None, None)
+
+    class Interrupting:
+        def __getattr__(self, name):
+            def told(*_args):
+                if name == "group_done":
+                    raise KeyboardInterrupt
+
+            return told
+
+    summary = execute(request(tmp_path, run_id=RUN, **SMALL), {}, Interrupting(), Runner, clock=utc_now)
+    assert summary.exit_code == 3
+    assert closed == [SMALL["batch_size"]]

@@ -1,0 +1,63 @@
+"""Every end of a run is a summary with an exit code, whatever breaks on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows import execution, opening
+from stores.errors import StoreError
+from stores.experience_store import ExperienceStore
+from tests.flows.kit import RUN, SMALL, manifest, paths, run
+
+
+def broken(*_args, **_kwargs):
+    raise StoreError("experiences.jsonl: no space left on device")
+
+
+def test_a_run_that_cannot_be_opened_fails_in_one_sentence_and_leaves_no_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening.ManifestFile, "update", broken)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert summary.message == ("the run could not be opened: StoreError: experiences.jsonl: no space left on device")
+    monkeypatch.undo()
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+
+
+def test_a_disk_that_fills_up_in_mid_run_fails_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(ExperienceStore, "record_batch", broken)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert "no space left" in summary.message
+    assert manifest(tmp_path)["status"] == "failed"
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0
+
+
+def test_books_that_cannot_be_closed_fail_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "close_books", broken)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.run_id, summary.exit_code) == ("failed", RUN, 1)
+    assert summary.message.startswith("the run could not be closed: StoreError")
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+@pytest.mark.parametrize("moment", ["run_started", "epoch_started", "group_done", "lessons_stored", "epoch_ended"])
+def test_an_interrupt_at_any_moment_stops_the_run_and_nothing_is_lost(tmp_path, moment):
+    class Interrupting:
+        def __getattr__(self, name):
+            def told(*_args):
+                if name == moment:
+                    raise KeyboardInterrupt
+
+            return told
+
+    if moment == "run_started":  # nothing was spent yet: whoever called is told
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, run_id=RUN, observer=Interrupting(), **SMALL)
+    else:
+        summary = run(tmp_path, run_id=RUN, observer=Interrupting(), **SMALL)
+        assert (summary.status, summary.exit_code) == ("stopped", 3)
+        assert summary.details["resume with"] == f"--resume {RUN}"
+        assert paths(tmp_path).report.exists()
+    assert run(tmp_path, resume=RUN).exit_code == 0

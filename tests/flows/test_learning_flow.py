@@ -1,0 +1,82 @@
+"""What does Prefect see of a run? States with names of their own, one message, and a server that Ctrl-C cannot reach."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Failed
+
+from flows import learning_flow
+from flows.learning_flow import run_locally, tfgrpo_learning
+from tests.flows.kit import RUN, SMALL, prefect_server, request, run, store
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture
+def api():
+    with temporary_settings({PREFECT_API_URL: prefect_server()}):
+        yield
+
+
+def test_a_finished_run_is_completed_and_its_store_is_that_of_a_run_without_prefect(api, tmp_path):
+    state = tfgrpo_learning(request(tmp_path / "flow", run_id=RUN, **SMALL), return_state=True)
+    assert (state.type.value, state.name) == ("COMPLETED", "Completed")
+    assert run(tmp_path / "plain", run_id=RUN, **SMALL).message == state.message
+    assert store(tmp_path / "flow") == store(tmp_path / "plain")
+    assert store(tmp_path / "flow")
+
+
+def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
+    asked = request(tmp_path, run_id=RUN, max_calls=15, **SMALL)
+    state = tfgrpo_learning(asked, return_state=True)
+    assert (state.type.value, state.name) == ("COMPLETED", "StoppedEarly")
+    summary = run_locally(request(tmp_path, resume=RUN))
+    assert (summary.status, summary.run_id, summary.exit_code) == ("stopped", RUN, 3)
+    assert "max_calls" in summary.message
+    assert summary.details["resume with"] == f"--resume {RUN}"
+
+
+def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api, tmp_path):
+    summary = run_locally(request(tmp_path, group_size=1, epochs=0))
+    assert (summary.status, summary.exit_code) == ("refused", 2)
+    assert "--group-size" in summary.message
+    assert "--epochs" in summary.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_prefect_itself_ends_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(learning_flow, "_start_embedded_server", lambda: None)
+    monkeypatch.setattr(
+        learning_flow, "tfgrpo_learning", lambda _request, return_state: Failed(message="the worker was lost")
+    )
+    summary = run_locally(request(tmp_path))
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert summary.message == "Prefect ended the run: the worker was lost"
+
+
+def test_the_embedded_server_is_started_out_of_reach_of_an_interrupt(monkeypatch):
+    blocked = []
+
+    class Client:
+        def api_healthcheck(self):
+            blocked.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    @contextmanager
+    def client(*, sync_client):
+        assert sync_client
+        yield Client()
+
+    monkeypatch.setattr(learning_flow, "get_client", client)
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        learning_flow._start_embedded_server()
+    assert blocked == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_server_that_is_named_is_left_alone(api, monkeypatch):
+    monkeypatch.setattr(learning_flow, "get_client", None)
+    learning_flow._start_embedded_server()

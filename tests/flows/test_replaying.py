@@ -1,0 +1,27 @@
+"""A replay compares its store with the original's; the run that is no replay has nothing to compare."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from flows.replaying import compare_with_original
+from stores.layout import TaskPaths
+from tests.flows.kit import RUN, SMALL, TASK, run, store
+
+
+def test_a_run_of_its_own_is_no_replay():
+    with pytest.raises(ValueError, match="not a replay"):
+        compare_with_original(SimpleNamespace(replay_of=None), "")
+
+
+def test_only_records_of_the_run_itself_are_compared(tmp_path):
+    run(tmp_path, run_id="another", seed=9, **SMALL)
+    run(tmp_path, run_id=RUN, **SMALL)
+    summary = run(tmp_path, replay=RUN)
+    assert summary.exit_code == 0, summary.message
+    own = [row for row in store(tmp_path) if row["run_id"] == RUN]
+    assert own
+    assert f"{len(own)} records" in summary.message
+    assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
