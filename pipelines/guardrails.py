@@ -187,6 +187,8 @@ def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, 
             f"the evaluation temperature {learning.temperature.eval:g} is above the training temperature "
             f"{learning.temperature.train:g}"
         )
+    if not model.send_temperature:
+        yield "model.send_temperature is off: the endpoint's own temperature is used for training and evaluation alike"
     if settings.actor.timeout_s < model.timeout_s:
         yield (
             f"a rollout may take {settings.actor.timeout_s:g} s and one of its calls {model.timeout_s:g} s: "

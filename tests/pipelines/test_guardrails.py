@@ -174,6 +174,7 @@ def test_every_problem_is_told_at_once_and_logged(caplog: pytest.LogCaptureFixtu
         ({"tfgrpo": {"batch_size": 20, "sample_size": 10}}, {}, "a batch of 20 is more than the 10 items"),
         ({"tfgrpo": {"temperature": {"train": 0.2, "eval": 0.4}}}, {}, "the evaluation temperature 0.4 is above"),
         ({"actor": {"timeout_s": 60.0}}, {}, "a rollout may take 60 s and one of its calls 120 s"),
+        ({"model": {**REAL, "send_temperature": False}}, {}, "model.send_temperature is off: the endpoint's own"),
         ({"dry_run": True, "model": REAL}, {}, "dry run: the model and endpoint of the settings are not called"),
         ({"dataset": {"path": "a.jsonl"}}, {}, "the SIMULATED model knows only the items of its own worlds"),
         ({"model": REAL}, {}, "a real model is tried on the items of the simulated world 'arithmetic'"),
