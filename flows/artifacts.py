@@ -1,13 +1,16 @@
 """What does Prefect's UI show of a run? Progress, the per-epoch table, the lessons and the gate, as artifacts.
 
-Each artifact is one API call of some milliseconds, so they are written per tenth of an epoch, per epoch and per run.
-An artifact that cannot be written is logged, and the run goes on: the files under ``out`` are the record.
+Each artifact is one API call that takes as long as the server likes, so they are written in a thread of their own, in
+order, per tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run goes on: the files
+under ``out`` are the record.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import asdict
 from uuid import UUID
 
@@ -34,7 +37,9 @@ class PrefectArtifacts:
     """An observer that writes artifacts of the current flow run."""
 
     def __init__(self) -> None:
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tfgrpo-artifacts")
         self._progress: UUID | None = None
+        """Bar of the current epoch; known to the writer's thread only."""
         self._start: EpochStart | None = None
         self._groups = 0
         self._epochs: list[EpochEnd] = []
@@ -47,25 +52,30 @@ class PrefectArtifacts:
 
     def epoch_started(self, start: EpochStart) -> None:
         """Open a progress bar."""
-        self._start, self._groups, self._progress = start, 0, None
+        self._start, self._groups = start, 0
         description = f"{self._simulated}Epoch {start.epoch} of {start.epochs}, {start.phase}"
 
         def create() -> None:
+            self._progress = None
             created = create_progress_artifact(0.0, key=f"epoch-{start.epoch}-progress", description=description)
             self._progress = created if isinstance(created, UUID) else None
 
-        _attempt(create)
+        self._write(create)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
         """Move the bar at every tenth."""
-        start, progress = self._start, self._progress
-        if start is None or progress is None:
+        start = self._start
+        if start is None:
             return
         before = self._groups * _STEPS // max(start.groups, 1)
         self._groups += 1
         if self._groups * _STEPS // max(start.groups, 1) > before:
             done = min(100.0, 100.0 * self._groups / max(start.groups, 1))
-            _attempt(lambda: update_progress_artifact(progress, done))
+            self._write(lambda: self._move(done))
+
+    def _move(self, done: float) -> None:
+        if self._progress is not None:
+            update_progress_artifact(self._progress, done)
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:  # noqa: ARG002
         """Remember the lessons for the table at the end of the epoch."""
@@ -75,7 +85,9 @@ class PrefectArtifacts:
         """Write the per-epoch table and the lessons so far."""
         self._epochs.append(end)
         rows = [dict(zip(EPOCH_COLUMNS, asdict(row).values(), strict=True)) for row in self._epochs]
-        _attempt(lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch"))
+        self._write(
+            lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch")
+        )
         lessons = [
             {
                 "id": record.experience_id,
@@ -88,15 +100,20 @@ class PrefectArtifacts:
         ]
         if lessons:
             description = f"{self._simulated}Operations on the library so far"
-            _attempt(lambda: create_table_artifact(lessons, key="lessons", description=description))
+            self._write(lambda: create_table_artifact(lessons, key="lessons", description=description))
 
     def gate_decided(self, decision: GateDecision) -> None:
         """Write the gate's decision."""
         text = f"# {decision.decision.upper()}\n\n{self._simulated}{visible('; '.join(decision.reasons))}\n"
-        _attempt(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
+        self._write(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
 
     def closed(self) -> None:
-        """Nothing to do: artifacts are complete as they are written."""
+        """Wait for what is still to be written."""
+        self._writer.shutdown()
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """In the context of the flow run, which tells Prefect whose artifact it is."""
+        self._writer.submit(copy_context().run, _attempt, write)
 
 
 def _attempt(write: Callable[[], object]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from stores.experience_store import ExperienceStore, value_order
+from pipelines.settings import RetrievalSettings
+from prompt_packs import LoadedPack
+from stores.experience_store import ExperienceStore, best_of
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
 from stores.promotions import champion_ids
+from stores.words import count_words
 
 
 def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
@@ -17,7 +20,20 @@ def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: boo
     return Library.of_ids(store.records(), champion_ids(paths.promotions, simulated=simulated))
 
 
-def most_valuable(library: Library, slots: int) -> list[ExperienceRecord]:
+_ANY = RetrievalSettings()
+
+
+def most_valuable(library: Library, slots: int, retrieval: RetrievalSettings = _ANY) -> list[ExperienceRecord]:
     """As many lessons as a pack has slots, in the library's own order: a text that changes little stays cached."""
-    best = {entry.experience_id for entry in sorted(library.entries, key=value_order)[:slots]}
+    chosen = best_of(library.entries, slots, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
+    best = {entry.experience_id for entry in chosen}
     return [entry for entry in library.entries if entry.experience_id in best]
+
+
+def short_enough(library: Library, pack: LoadedPack) -> Library:
+    """The library without lessons that are longer than pack and run let in, so that they take nobody's slot."""
+    return Library(tuple(entry for entry in library.entries if _fits(entry, pack)))
+
+
+def _fits(entry: ExperienceRecord, pack: LoadedPack) -> bool:
+    return count_words(entry.summary32) <= pack.max_words and len(entry.summary32) <= pack.max_chars

@@ -187,33 +187,59 @@ def _bare(outcome: Outcome) -> Outcome:
 
 
 @dataclasses.dataclass(slots=True)
+class _ArmSum:
+    """Scored rollouts of one arm."""
+
+    total: float = 0.0
+    scored: int = 0
+    solved: int = 0
+
+
+@dataclasses.dataclass(slots=True)
 class EpochTally:
-    """Sums over an epoch's groups, so that nothing else of them has to be kept."""
+    """Sums over an epoch's groups, so that nothing else of them has to be kept.
+
+    Rewards stay apart by arm, since a mean over champion and candidate would be nobody's: those of the sweep are the
+    candidate's, or the champion's where it ran alone.
+    """
 
     epoch: int
     phase: Phase
-    total: float = 0.0
-    scored: int = 0
     lost: int = 0
     informative: int = 0
-    solved: int = 0
+    arms: dict[Arm, _ArmSum] = dataclasses.field(default_factory=dict)
+
+    @property
+    def scored(self) -> int:
+        """Scored rollouts of all arms."""
+        return sum(arm.scored for arm in self.arms.values())
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Over the scored rollouts of the arm that the epoch is told by; None when there are none."""
+        return self._told.total / self._told.scored if self._told.scored else None
 
     @property
     def solve_rate(self) -> float | None:
-        """Share of scored rollouts with the full reward; None when there are none."""
-        return self.solved / self.scored if self.scored else None
+        """Share of that arm's scored rollouts with the full reward; None when there are none."""
+        return self._told.solved / self._told.scored if self._told.scored else None
+
+    @property
+    def _told(self) -> _ArmSum:
+        return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
 
     def add(self, results: Sequence[GroupResult]) -> None:
         """Count groups."""
         for result in results:
             rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
-            self.total += sum(rewards)
-            self.scored += len(rewards)
-            self.solved += sum(reward >= _SOLVED for reward in rewards)
+            arm = self.arms.setdefault(result.arm, _ArmSum())
+            arm.total += sum(rewards)
+            arm.scored += len(rewards)
+            arm.solved += sum(reward >= _SOLVED for reward in rewards)
             self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
 
     def end(self, library: Library) -> EpochEnd:
         """The epoch in figures."""
-        mean = self.total / self.scored if self.scored else None
-        return EpochEnd(self.epoch, self.phase, mean, self.scored, self.lost, self.informative, len(library.entries))
+        lessons = len(library.entries)
+        return EpochEnd(self.epoch, self.phase, self.mean_reward, self.scored, self.lost, self.informative, lessons)

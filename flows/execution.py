@@ -41,12 +41,12 @@ def execute(
     try:
         prepared = prepare(request, env)
     except ConfigError as error:
-        return RunSummary("refused", _name(request), str(error), {})
+        return RunSummary.refused(_name(request), error)
     with runner(prepared.plan.settings.task_runner) as fan_out:
         try:
             session = open_session(request, prepared, observer, fan_out, clock=clock)
         except ConfigError as error:
-            return RunSummary("refused", _name(request), str(error), {})
+            return RunSummary.refused(_name(request), error)
         except TfgrpoError as error:
             return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
         try:

@@ -48,6 +48,18 @@ class Parcel:
         self.context = context
 
 
+class Sealed:
+    """What came of one group, on its way back from the mapped task.
+
+    No dataclass either: Prefect would remember every field of every result to the end of the flow, 6 kB a group.
+    """
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: GroupResult) -> None:
+        self.result = result
+
+
 def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
     """Whether a group that broke is tried again: not when our own code refused something."""
     return not isinstance(state.data, TfgrpoError)
@@ -65,10 +77,10 @@ def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
     retry_delay_seconds=1,
     retry_condition_fn=_may_help,
 )
-async def group_task(parcel: Parcel) -> GroupResult:
+async def group_task(parcel: Parcel) -> Sealed:
     """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
     context = parcel.context
-    return await run_on_runtime(context, partial(run_group, parcel.spec, carrier=context.carrier))
+    return Sealed(await run_on_runtime(context, partial(run_group, parcel.spec, carrier=context.carrier)))
 
 
 @contextmanager
@@ -94,12 +106,12 @@ def mapped_groups(name: RunnerName) -> Iterator[RunGroups]:
 def _result_of(future: PrefectFuture[Any]) -> GroupResult:
     """Raises ``RunAborted`` for a group that could not be run at all, which is no matter of models or rewards."""
     try:
-        result: GroupResult = future.result()
-        return result
+        sealed: Sealed = future.result()
     except TfgrpoError:
         raise
     except Exception as error:
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
+    return sealed.result
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)

@@ -34,7 +34,7 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """An epoch has ended; rewards are means over scored rollouts, None when there were none."""
+    """An epoch has ended. The reward is the mean over scored rollouts, of the candidate in the sweep; None without any."""
 
     epoch: int
     phase: Phase

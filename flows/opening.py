@@ -90,7 +90,11 @@ def open_session(
             context=context,
             runtime=runtime,
             store=ExperienceStore(
-                place.task.experiences, approved=approved, epochs=plan.settings.tfgrpo.epochs, clock=clock
+                place.task.experiences,
+                approved=approved,
+                max_words=plan.pack.max_words,
+                epochs=plan.settings.tfgrpo.epochs,
+                clock=clock,
             ),
             manifest=manifest,
             files=RunFiles(place.run, place.run_id, plan.group_size),

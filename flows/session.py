@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from filelock import BaseFileLock
 
+from flows.champion import most_valuable, short_enough
 from flows.observer import EpochEnd, EpochStart, Observer
 from flows.records import RunFiles
 from flows.timing import Stopwatch
@@ -26,14 +27,14 @@ from prompt_packs import merge_experiences
 from stores.canonical import sha256_hex
 from stores.clock import Clock
 from stores.errors import BudgetRefused, RunAborted
-from stores.experience_store import ExperienceStore, value_order
+from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library, fold
 from stores.manifest import ManifestFile
 from stores.models import ExperienceRecord, Operation
 from stores.outcomes import Failed
 from stores.telemetry import Telemetry
-from stores.telemetry_names import ExperienceOp
+from stores.telemetry_names import SPAN_OPTIMIZE, SPAN_STORE_WRITE, ExperienceOp
 from stores.telemetry_spans import OpenSpan
 from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
@@ -113,9 +114,9 @@ class Session:
 
     def eval_items(self) -> tuple[Item, ...]:
         """The held-out items of the sweep, noted in the manifest."""
-        items = self.plan.eval_items
-        self._note_cohort(self.settings.tfgrpo.epochs, items, {"seed": self.settings.tfgrpo.seed, "size": len(items)})
-        return items
+        cohort = self.plan.evaluation
+        self._note_cohort(self.settings.tfgrpo.epochs, cohort.items, dict(cohort.metadata))
+        return cohort.items
 
     def _note_cohort(self, epoch: int, items: Sequence[Item], sampling: dict[str, Any]) -> None:
         self.cohorts[str(epoch)] = {"items": [item.id for item in items], "sampling": sampling}
@@ -123,7 +124,7 @@ class Session:
 
     def pack_text(self, library: Library) -> PackText:
         """Render pack and library once for all groups of a batch; lessons that do not verify are left out and warned of."""
-        merged = merge_experiences(self.plan.pack, self._most_valuable(library))
+        merged = merge_experiences(self.plan.pack, self._shown(library))
         for experience_id, reason in merged.skipped:
             self.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
         used = {entry.experience_id: entry for entry in library.entries}
@@ -138,11 +139,13 @@ class Session:
         self.files.prompt(text)
         return text
 
-    def _most_valuable(self, library: Library) -> list[ExperienceRecord]:
-        """As many lessons as the pack has slots, in the library's own order: a text that changes little stays cached."""
-        slots = self.plan.pack.manifest.experience_slots
-        best = {entry.experience_id for entry in sorted(library.entries, key=value_order)[:slots]}
-        return [entry for entry in library.entries if entry.experience_id in best]
+    def _shown(self, library: Library) -> list[ExperienceRecord]:
+        """The lessons that actors get. Too long a lesson, from before the limit was lowered, stays out with a warning."""
+        short = short_enough(library, self.plan.pack)
+        long = [entry.experience_id for entry in library.entries if entry not in short.entries]
+        if long:
+            self.manifest.warn(f"{len(long)} lessons are longer than is allowed now and stay out: {', '.join(long)}")
+        return most_valuable(short, self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval)
 
     def run_groups(self, specs: Sequence[GroupSpec]) -> list[GroupResult]:
         """Fan the groups of a batch out and report each as it comes back, in which order they come."""
@@ -188,7 +191,8 @@ class Session:
             answers={item.id: item.answer for item in items},
             rejected_before=self.remembered,
         )
-        curation = call_blocking(self.context, partial(curate_batch, given))
+        with self.telemetry.span(SPAN_OPTIMIZE):
+            curation = call_blocking(self.context, partial(curate_batch, given))
         if curation.fatal:
             raise RunAborted(curation.fatal)
         if curation.budget_refused:
@@ -198,16 +202,26 @@ class Session:
         if curation.rule_used:
             reason = curation.failure.reason if curation.failure else "no usable answer"
             self.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
-        fresh = self.store.record_batch(curation.records, self.paths.manifest) if curation.records else 0
-        if fresh or not curation.records:
-            self._count_operations(epoch, curation.records, curation.rejected)
-        self.stored += len(curation.records)
+        records = self._verified(curation.records, epoch, batch)
+        with self.telemetry.span(SPAN_STORE_WRITE):
+            fresh = self.store.record_batch(records, self.paths.manifest) if records else 0
+        if fresh or not records:
+            self._count_operations(epoch, records, curation.rejected)
+        self.stored += len(records)
         self.remembered = curation.memory
         self.rejected.extend(curation.rejected)
-        self.observer.lessons_stored(curation.records, len(curation.rejected))
-        self.library = fold(self.library, curation.records)
+        self.observer.lessons_stored(records, len(curation.rejected))
+        self.library = fold(self.library, records)
         self.telemetry.record_library(domain=self.domain, active=len(self.library.entries))
         return self.library
+
+    def _verified(self, records: Sequence[ExperienceRecord], epoch: int, batch: int) -> Sequence[ExperienceRecord]:
+        """The records, or none with a warning: a curation is of one pack, so its stamps hold together or not at all."""
+        if all(self.store.verify_stamp(record) for record in records):
+            return records
+        what = f"epoch {epoch}, batch {batch + 1}: {len(records)} lessons are neither stored nor injected"
+        self.manifest.warn(f"{what}: their stamp is not that of the pack in force")
+        return ()
 
     def _count_operations(
         self, epoch: int, records: Sequence[ExperienceRecord], rejected: Sequence[tuple[str, str]]

@@ -44,8 +44,8 @@ class Plan:
     pack: LoadedPack
     rewarders: tuple[WeightedRewarder, ...]
     learn_items: tuple[Item, ...]
-    eval_items: tuple[Item, ...]
-    """Items of the sweep: the held-out ones, at most ``sample_size`` of them."""
+    evaluation: Cohort
+    """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
     warnings: tuple[str, ...]
     paths: TaskPaths
@@ -55,6 +55,11 @@ class Plan:
     def simulated(self) -> bool:
         """Whether the figures are those of the simulated model, in process or served by ``tfgrpo serve-simulated``."""
         return self.models.simulated or SIMULATED_MODEL in self.models.in_use
+
+    @property
+    def eval_items(self) -> tuple[Item, ...]:
+        """Items of the sweep."""
+        return self.evaluation.items
 
     @property
     def learns(self) -> bool:
@@ -97,14 +102,14 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     data = parts.run(partial(_data, settings))
     parts.raise_found()
     split, odd = data[0]
-    evaluation = draw_evaluation(split.held_out, settings=settings.tfgrpo).items
+    evaluation = draw_evaluation(split.held_out, settings=settings.tfgrpo)
     models = choose_models(settings)
     ahead = forecast(
         settings,
         models=models,
         pack=pack[0],
         cohorts=_cohorts(settings, split.learn),
-        evaluation=evaluation if settings.tfgrpo.enabled else (),
+        evaluation=evaluation.items if settings.tfgrpo.enabled else (),
     )
     warnings = (*guard_warnings(settings, env, resolved.sources), *odd, *_advice(settings, split, pack[0], ahead))
     return Plan(
@@ -114,7 +119,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
         pack=pack[0],
         rewarders=rewarders[0],
         learn_items=split.learn,
-        eval_items=evaluation,
+        evaluation=evaluation,
         forecast=ahead,
         warnings=warnings,
         paths=paths[0],

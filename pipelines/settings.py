@@ -48,6 +48,15 @@ class TemperatureSettings(Section):
     """Epoch E, the evaluation sweep."""
 
 
+class RetrievalSettings(Section):
+    """Which lessons of the library an actor is shown; the most valuable ones, as far as the pack has slots."""
+
+    min_reward: float | None = None
+    """Least reward of a lesson's best attempt for it to be shown. None: any."""
+    max_per_group: int | None = Field(default=None, ge=1)
+    """Most of the lessons shown that come from one source group. None: any number."""
+
+
 class ScheduleSettings(Section):
     """Bounds on the actors of a group that the operator allows; both follow ``group_size`` when absent."""
 
@@ -104,6 +113,8 @@ class LearningSettings(Section):
     """Share of a batch's rollouts that may be lost before the run stops as broken."""
     schedule: ScheduleSettings = ScheduleSettings()
     """Bounds on the actors of a group."""
+    retrieval: RetrievalSettings = RetrievalSettings()
+    """Which lessons of the library an actor is shown."""
 
     @property
     def actors_per_item(self) -> int:

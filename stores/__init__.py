@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         TfgrpoError,
     )
     from stores.experience_lines import Skipped
-    from stores.experience_store import ExperienceStore, support_of, value_order
+    from stores.experience_store import ExperienceStore, best_of, support_of, value_order
     from stores.identifiers import check_identifier, sanitize_identifier
     from stores.journal import CallKey, Journal
     from stores.layout import RunPaths, TaskPaths
@@ -127,6 +127,7 @@ __all__ = [
     "Totals",
     "Ungraded",
     "append_lines",
+    "best_of",
     "canonical_json",
     "canonical_text",
     "champion_ids",
@@ -221,6 +222,7 @@ _HOMES = {
     "Totals": "ledger_state",
     "Ungraded": "outcomes",
     "append_lines": "atomic",
+    "best_of": "experience_store",
     "canonical_json": "canonical",
     "canonical_text": "canonical",
     "champion_ids": "promotions",

@@ -99,17 +99,9 @@ class ExperienceStore:
         ground-truth reward must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
         groups, then the higher reward, then the higher rank, then the smaller id.
         """
-        if limit < 0 or (max_per_group is not None and max_per_group < 1):
-            raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
-        if min_reward is not None and math.isnan(min_reward):
-            raise ValueError("min_reward is not a number")
         wanted = set(tags)
-        fitting = (
-            record
-            for record in self._in_force(domain)
-            if wanted <= set(record.tags) and (min_reward is None or record.reward.gt_score >= min_reward)
-        )
-        return _capped(sorted(fitting, key=value_order), max_per_group)[:limit]
+        tagged = [record for record in self._in_force(domain) if wanted <= set(record.tags)]
+        return best_of(tagged, limit, min_reward=min_reward, max_per_group=max_per_group)
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Whether the record was stamped under the version of its pack that is in force, and not changed since."""
@@ -202,6 +194,26 @@ def support_of(record: ExperienceRecord) -> int:
 def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
     """Sorts experiences, the most valuable first: by support, reward and rank, ties by id."""
     return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
+
+
+def best_of(
+    records: Iterable[ExperienceRecord],
+    limit: int,
+    *,
+    min_reward: float | None = None,
+    max_per_group: int | None = None,
+) -> list[ExperienceRecord]:
+    """At most ``limit`` records, the most valuable first.
+
+    Their ground-truth reward reaches ``min_reward``, and one source group gives at most ``max_per_group`` of them.
+    Raises ``ValueError`` for a limit that means nothing.
+    """
+    if limit < 0 or (max_per_group is not None and max_per_group < 1):
+        raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
+    if min_reward is not None and math.isnan(min_reward):
+        raise ValueError("min_reward is not a number")
+    fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
+    return _capped(sorted(fitting, key=value_order), max_per_group)[:limit]
 
 
 def _capped(ranked: Sequence[ExperienceRecord], max_per_group: int | None) -> list[ExperienceRecord]:

@@ -15,6 +15,7 @@ from rewarders.advantage import group_advantage, relative_ranks
 from rewarders.base import Abstained, Attempt, RewardContext
 from rewarders.scoring import GroupScores, score_group
 from stores.outcomes import Outcome, RewardScore, Scored, Ungraded
+from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.observing import observe_group
 from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
@@ -73,10 +74,11 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
     standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
     reflection = await _reflection(spec, rollouts, standing, runtime)
-    records = tuple(
-        _record(spec, rollout, outcomes, _given(scores, place), standing, runtime)
-        for rollout, place in _placed(rollouts)
-    )
+    with runtime.telemetry.span(SPAN_SUMMARIZE):
+        records = tuple(
+            _record(spec, rollout, outcomes, _given(scores, place), standing, runtime)
+            for rollout, place in _placed(rollouts)
+        )
     result = _result(spec, rollouts, records, standing, reflection)
     fault = runtime.scrub(scores.timed_out) if scores.timed_out is not None else None
     return replace(result, rewarder_fault=fault, duration_s=perf_counter() - start)
@@ -172,7 +174,10 @@ async def _reflection(
         for rollout in rollouts
         if rollout.rollout_id in standing.rewards
     ]
-    return await reflect_on_group(spec, ranked, standing.spread, runtime)
+    # Behind the rollouts that wait for a slot: the longest chain of a batch, rollout then reflection, begins first.
+    async with runtime.slots:
+        with runtime.telemetry.span(SPAN_EXTRACT):
+            return await reflect_on_group(spec, ranked, standing.spread, runtime)
 
 
 def _stopped(rollouts: Sequence[FinishedRollout]) -> bool:

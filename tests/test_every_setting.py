@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -21,6 +22,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from flows import opening
 from flows.execution import execute
 from flows.observer import Observers
 from flows.request import RunRequest
@@ -28,8 +30,12 @@ from pipelines.items import Item
 from pipelines.layers import leaf_options
 from pipelines.plan import Plan
 from pipelines.settings import Settings
+from prompt_packs import load_prompt_pack, pack_stamp
 from stores.clock import utc_now
 from stores.errors import ConfigError
+from stores.library import Library
+from stores.models import ExperienceRecord, Reward
+from stores.signing import stamp_record
 from stores.telemetry import Telemetry
 from tasks.evaluation import ItemPair, PairedEvidence
 from tasks.gate import decide_gate
@@ -94,6 +100,35 @@ def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvi
     pairs += [ItemPair(f"even-{n}", (1.0, 0.0), (0.0, 1.0)) for n in range(even)]
     gone = tuple(f"lost-{n}" for n in range(lost))
     return PairedEvidence(tuple(pairs), gone, 2 * lost, 4 * len(pairs) + 4 * lost, identical=False)
+
+
+def shown(bench: Bench, options: Options) -> tuple[str, ...]:
+    """Lessons that reach the actors, out of a library of three of one group."""
+    stamp = pack_stamp(load_prompt_pack("arithmetic"))
+    lessons = [
+        stamp_record(
+            ExperienceRecord(
+                experience_id=f"e{number}",
+                run_id="before",
+                task_id="tfgrpo-learning",
+                domain="arithmetic",
+                pack_id="arithmetic",
+                epoch=1,
+                batch=0,
+                group_id="g",
+                operation="add",
+                summary32=f"Check the {what} before the sum.",
+                polarity="do",
+                reward=Reward(gt_score=0.5 * number, relative_rank=1.0),
+                stamp_signature="",
+                created_at=datetime(2026, 1, 1, tzinfo=UTC),
+            ),
+            stamp,
+        )
+        for number, what in enumerate(("units", "signs", "carries"))
+    ]
+    bench.monkeypatch.setattr(opening, "champion_library", lambda *_, **__: Library(tuple(lessons)))
+    return bench.tiny(options).specs[0].pack.experience_ids
 
 
 def exported(bench: Bench, options: Options) -> object:
@@ -217,6 +252,8 @@ DEMOS: dict[str, Demo] = {
     ),
     "tfgrpo.schedule.min_instances": Demo(refused, "3"),
     "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
+    "tfgrpo.retrieval.min_reward": Demo(shown, "0.75"),
+    "tfgrpo.retrieval.max_per_group": Demo(shown, "1"),
     "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
     "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
     "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flows.champion import most_valuable, short_enough
 from flows.execution import execute
 from flows.observer import Observers
 from flows.request import RunRequest
@@ -17,6 +19,7 @@ from prompt_packs import load_prompt_pack, merge_experiences, pack_stamp
 from stores.clock import utc_now
 from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
+from stores.library import Library
 from stores.words import count_words
 from tests.bench import TINY, Bench, Tiny, rows_of
 
@@ -137,6 +140,21 @@ def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(learned: t
     assert {reason.partition(" ")[2] for _, reason in shorter.skipped} == {"words; at most 4"}
     shorter = merge_experiences(bench.plan({"tfgrpo.experience_max_chars": "40"}).pack, stored)
     assert all("at most 40" in reason for _, reason in shorter.skipped)
+
+
+def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+    original = ExperienceStore.__init__
+
+    def seen(self: ExperienceStore, *given: Any, **named: Any) -> None:
+        limits.append(named.get("max_words", 32))
+        original(self, *given, **named)
+
+    monkeypatch.setattr(ExperienceStore, "__init__", seen)
+    bench.tiny({"tfgrpo.experience_max_words": "9"})
+    assert 9 in limits
 
 
 def leaky(prompt: str) -> str:
@@ -260,3 +278,38 @@ def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, 
         scored = [row["outcome"]["reward"] for row in chosen if row["outcome"]["name"] == "scored"]
         assert epoch["scored"] == len(scored)
         assert epoch["lost"] == len(chosen) - len(scored)
+        arms = {row["arm"] for row in chosen}
+        told = "candidate" if "candidate" in arms else arms.pop()
+        rewards = [
+            row["outcome"]["reward"] for row in chosen if (row["arm"], row["outcome"]["name"]) == (told, "scored")
+        ]
+        assert epoch["mean_reward"] == pytest.approx(sum(rewards) / len(rewards))
+
+
+def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pack was approved anew between plan and curation: what is learned for it then is of another version."""
+    other = replace(pack_stamp(load_prompt_pack("arithmetic")), stamped_at="2001-01-01T00:00:00+00:00")
+    monkeypatch.setattr("tasks.recording.pack_stamp", lambda _: other)
+    run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
+    assert run.status == "finished"
+    assert any("their stamp is not that of the pack in force" in warning for warning in run.manifest["warnings"])
+    assert run.manifest["tfgrpo"]["experiences_written"] == 0
+    assert all(not spec.pack.experience_ids for spec in run.specs)
+
+
+def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned: tuple[Path, Tiny]) -> None:
+    _, run = learned
+    sweep = run.manifest["cohorts"]["2"]["sampling"]
+    assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1, 2])
+
+
+def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(learned: tuple[Path, Tiny], bench: Bench) -> None:
+    task, _ = learned
+    pack = load_prompt_pack("arithmetic")
+    stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
+    library = Library(tuple(entry for entry in stored if entry.operation != "delete"))
+    words = sorted(count_words(entry.summary32) for entry in library.entries)
+    [shown] = most_valuable(short_enough(library, replace(pack, words_allowed=words[0])), slots=1)
+    assert count_words(shown.summary32) == words[0]

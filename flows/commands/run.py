@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,9 +36,13 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         settings=dict(asked_settings(options)),
     )
     prepare(request, os.environ)
-    # Prefect takes most of a second to import and must find its environment already quiet.
+    # Prefect takes most of a second to import and must find its environment already quiet. What the import makes lives
+    # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
+    gc.disable()
     from flows.learning_flow import run_locally  # noqa: PLC0415
 
+    gc.freeze()
+    gc.enable()
     summary = run_locally(request)
     show_summary(summary, console)
     if console.as_json:

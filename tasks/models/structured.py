@@ -25,7 +25,7 @@ _THOUGHT = re.compile(r"\A<think>.*?</think>", re.DOTALL)
 _MAX_REASON = 300
 
 
-def parse_answer(text: str, schema: AnswerSchema) -> Any:  # noqa: ANN401 - JSON
+def parse_answer(text: str, schema: AnswerSchema) -> Any:
     """The JSON value a reply consists of, valid under the schema.
 
     A reply may wrap the value in one fenced block, with prose around it; two are ambiguous. Raises ``ValueError``
@@ -89,7 +89,7 @@ def _unfenced(text: str) -> str:
     return str(blocks[0]) if blocks else stripped
 
 
-def _load(text: str) -> Any:  # noqa: ANN401 - JSON
+def _load(text: str) -> Any:
     if not text.strip():
         raise ValueError("the answer is empty")
     try:

@@ -76,6 +76,7 @@ def test_a_bar_that_was_not_made_is_not_moved(monkeypatch, small_run):
     observer.epoch_started(EpochStart(1, 2, "train", 1, 0.7))
     observer.group_done(None, Totals())
     observer.epoch_ended(EpochEnd(1, "train", None, 0, 2, 0, 0))
+    observer.closed()
     assert [call[0] for call in calls.made] == ["create_progress_artifact", "create_table_artifact"]
 
 
@@ -85,4 +86,5 @@ def test_a_lesson_cannot_hide_characters_in_the_table(monkeypatch, small_run):
     records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
     observer.lessons_stored([records[0].model_copy(update={"summary32": "a\x1b[2Jb"})], 0)
     observer.epoch_ended(EpochEnd(1, "train", 0.5, 2, 0, 0, 1))
+    observer.closed()
     assert "\x1b" not in calls.made[-1][1][0][0]["lesson"]

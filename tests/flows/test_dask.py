@@ -24,7 +24,9 @@ def records(out):
 def test_groups_on_dask_workers_teach_the_same_lessons_as_in_one_process(tmp_path):
     command = [sys.executable, "-m", "flows.tfgrpo", "--dry-run", "--json", "--task-runner", "dask", "--run-id", "same"]
     sizes = ["--sample-size", "6", "--batch-size", "3", "--out", str(tmp_path / "dask")]
-    done = subprocess.run([*command, *sizes], env={**os.environ}, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        [*command, *sizes], env={**os.environ}, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "distributed" not in done.stderr
     summary = json.loads(done.stdout)

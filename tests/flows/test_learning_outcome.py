@@ -18,7 +18,7 @@ def gates(out: Path, world: str) -> list[dict[str, Any]]:
     decided = []
     for seed in SEEDS:
         summary = run(
-            out / str(seed), world=world, seed=seed, simulated__seed=seed, sample_size=60, batch_size=25, run_id=RUN
+            out / str(seed), world=world, seed=seed, simulated__seed=seed, sample_size=44, batch_size=22, run_id=RUN
         )
         assert summary.exit_code == 0, summary.message
         assert summary.details["simulated"] is True
