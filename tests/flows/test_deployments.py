@@ -183,12 +183,26 @@ def test_prefect_shows_progress_tables_lessons_and_gate(machine):
 
 def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
     finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    slow = {
+        "sample_size": 6,
+        "batch_size": 3,
+        "out": str(machine.home / "slow"),
+        "settings": {"simulated.latency_s": 1.0},
+    }
 
-    def ended() -> list[str]:
-        types = [run["state_type"] for run in machine.runs("tfgrpo-learning")]
-        return types if set(types) <= {"COMPLETED", "CANCELLED"} else []
+    def ask() -> str:
+        answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": slow}})
+        return str(answer.raise_for_status().json()["id"])
 
-    assert sorted(until(ended, "the second run to be dealt with", 60)) == ["CANCELLED", "COMPLETED"]
+    def is_in(run: str, state: str) -> bool:
+        return bool(machine.get(f"/flow_runs/{run}")["state_type"] == state)
+
+    first = ask()
+    until(lambda: is_in(first, "RUNNING"), "the first run to start", 60)
+    second = ask()
+    until(lambda: is_in(second, "CANCELLED"), "the second run to be turned away", 60)
+    until(lambda: is_in(first, "COMPLETED"), "the first run to end undisturbed", 60)
 
 
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):

@@ -183,7 +183,12 @@ def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_rec
     assert set(epochs) == {1, 2, 3}
     inside = {tuple(ancestry(span)) for span in spans if span.name.startswith(("chat", "execute_tool"))}
     assert ("invoke_agent", "tfgrpo.group", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert ("tfgrpo.extract", "tfgrpo.group", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert ("tfgrpo.optimize", "tfgrpo.epoch", "invoke_workflow") in inside
     assert all(names[-1] == "invoke_workflow" and "tfgrpo.epoch" in names for names in inside)
+    named = Counter(span.name for span in spans)
+    assert named["tfgrpo.summarize"] == named["tfgrpo.group"]
+    assert named["tfgrpo.store.write"] == named["tfgrpo.optimize"] > 0
 
     calls = sum(point.value for point in otlp_receiver.points("tfgrpo.tool.calls"))
     recorded = [event for row in lines(paths(tmp_path, task="ledger-tools").rollouts) for event in row["tools"]]
