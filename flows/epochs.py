@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
@@ -67,15 +67,18 @@ def sweep(session: Session) -> PairedEvidence:
     results: dict[Arm, list[GroupResult]] = {arm: [] for arm in arms}
     start = EpochStart(epoch, epoch, "eval", len(items) * len(arms), learning.temperature.eval)
     with _epoch(session, start) as tally:
-        for batch, first in enumerate(range(0, len(items), learning.batch_size)):
-            specs = [
+        batches = [
+            [
                 _spec(session, _Leg(epoch, "eval", arm, batch), first + offset, item, pack)
                 for offset, item in enumerate(items[first : first + learning.batch_size])
                 for arm, pack in arms.items()
             ]
-            for result in accept_batch(session, specs):
+            for batch, first in enumerate(range(0, len(items), learning.batch_size))
+        ]
+        for accepted in accept_batches(session, batches):
+            tally.add(accepted)
+            for result in accepted:
                 results[result.arm].append(_slim(result))
-                tally.add([result])
     if epoch in session.failed_epochs:
         return dataclasses.replace(pair_results([], []), identical=False)
     return pair_results(results["champion"], results["candidate" if "candidate" in arms else "champion"])
@@ -114,14 +117,36 @@ def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
     session.epoch_ended(tally.end(session.library), solve_rate=tally.solve_rate, duration_s=perf_counter() - began)
 
 
+def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
+    """Run batches that do not depend on each other, all at once; each is accepted when it is whole and those before it were.
+
+    Raises as ``accept_batch`` does, and then gives up on what is still running.
+    """
+    place = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
+    back: list[list[GroupResult]] = [[] for _ in batches]
+    turn = 0
+    with closing(session.run_groups([spec for specs in batches for spec in specs])) as arriving:
+        for result in arriving:
+            back[place[result.group_id]].append(result)
+            while turn < len(batches) and len(back[turn]) == len(batches[turn]):
+                yield _accepted(session, batches[turn], back[turn])
+                back[turn] = []
+                turn += 1
+
+
 def accept_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
     """Run the groups of a batch and record them, in the order of the specs whatever order they came back in.
 
     Raises ``BudgetRefused`` or ``RunAborted`` before anything of the batch is recorded, so that a resumed run tries
     again what was refused or broken; ``RewarderTimeout`` after recording, because that evidence is final.
     """
+    with closing(session.run_groups(specs)) as arriving:
+        return _accepted(session, specs, list(arriving))
+
+
+def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
     order = {spec.group_id: place for place, spec in enumerate(specs)}
-    results = sorted(session.run_groups(specs), key=lambda result: order[result.group_id])
+    results = sorted(arrived, key=lambda result: order[result.group_id])
     fatal = next((result.fatal for result in results if result.fatal), None)
     if fatal:
         raise RunAborted(fatal)

@@ -19,13 +19,13 @@ from flows.prepare import prepare
 from flows.request import RunRequest
 from flows.session import RunGroups, Session
 from flows.stops import RunSummary, Status
-from flows.task_runner import RunnerName
+from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tasks.gate import decide_gate
 from tasks.host import close_runtime, halt_runtime
 
-Runner: TypeAlias = Callable[[RunnerName], AbstractContextManager[RunGroups]]
+Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def execute(
         prepared = prepare(request, env)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
-    with runner(prepared.plan.settings.task_runner) as fan_out:
+    with runner(prepared.plan) as fan_out:
         try:
             session = open_session(request, prepared, observer, fan_out, clock=clock)
         except ConfigError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Generator, Iterator, Sequence
@@ -25,7 +26,8 @@ from flows.progress import Progress
 from flows.request import RunRequest
 from flows.session import RunGroups
 from flows.stops import RunSummary
-from flows.task_runner import EventLoopTaskRunner, RunnerName, task_runner_for
+from flows.task_runner import EventLoopTaskRunner, task_runner_for
+from pipelines.plan import Plan
 from stores.clock import utc_now
 from stores.errors import RunAborted, TfgrpoError
 from tasks.context import RunContext
@@ -84,9 +86,12 @@ async def group_task(parcel: Parcel) -> Sealed:
 
 
 @contextmanager
-def mapped_groups(name: RunnerName) -> Iterator[RunGroups]:
+def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
-    with task_runner_for(name) as runner:
+    settings = plan.settings
+    # Several times what fills every actor's slot: a slow member, or a reflection, must not leave slots empty.
+    at_once = 4 * math.ceil(settings.tfgrpo.concurrency / plan.group_size)
+    with task_runner_for(settings.task_runner, at_once=at_once) as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             parcels = [Parcel(spec, context) for spec in specs]

@@ -147,18 +147,16 @@ class Session:
             self.manifest.warn(f"{len(long)} lessons are longer than is allowed now and stay out: {', '.join(long)}")
         return most_valuable(short, self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval)
 
-    def run_groups(self, specs: Sequence[GroupSpec]) -> list[GroupResult]:
-        """Fan the groups of a batch out and report each as it comes back, in which order they come."""
+    def run_groups(self, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
+        """Fan groups out and report each as it comes back, in which order they come. Closing it gives up on the rest."""
         injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
         self.telemetry.record_injected(epoch=specs[0].epoch, domain=self.domain, count=injected)
-        results: list[GroupResult] = []
-        # Each batch carries its own place in the trace: the processes that run it know nothing of epochs.
+        # The groups carry their own place in the trace: the processes that run them know nothing of epochs.
         context = dataclasses.replace(self.context, carrier=self.telemetry.carrier())
         with closing(self.fan_out(context, specs)) as arriving:
             for result in arriving:
                 self.observer.group_done(result, self.runtime.ledger.totals())
-                results.append(result)
-        return results
+                yield result
 
     def record_groups(self, results: Sequence[GroupResult]) -> None:
         """Write what a batch came to, and make its failures final: a resumed run will find them in the journal."""

@@ -13,6 +13,7 @@ import contextvars
 import importlib
 import threading
 from collections.abc import Coroutine, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from uuid import uuid4
@@ -35,16 +36,19 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
     """Runs asynchronous tasks as coroutines of one event loop in one thread.
 
     Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
+    ``at_once`` bounds the task runs that have begun and not ended, None does not: what Prefect does to begin a run then
+    happens while the runs before it wait for their models, and not all in one burst at the start of a batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._at_once = at_once
         self._thread: threading.Thread | None = None
         self._served: _Served | None = None
 
     def duplicate(self) -> Self:
         """A fresh runner; Prefect makes one for every flow run."""
-        return type(self)()
+        return type(self)(self._at_once)
 
     # Prefect declares three overloads for typed futures; this runner's futures carry states of any task.
     def submit(
@@ -91,7 +95,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             ready: concurrent.futures.Future[_Served] = concurrent.futures.Future()
             context = contextvars.copy_context()
             self._thread = threading.Thread(
-                target=context.run, args=(asyncio.run, _serve(ready)), name="tfgrpo-groups", daemon=True
+                target=context.run, args=(asyncio.run, _serve(ready, self._at_once)), name="tfgrpo-groups", daemon=True
             )
             self._thread.start()
             self._served = ready.result()
@@ -101,18 +105,25 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
 class _Served:
     """A running loop, and the task runs on it. Belongs to the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
         """Holds the flow run and the one API client; every task run starts in it."""
         self.closing = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
+        self._turns = asyncio.Semaphore(at_once) if at_once is not None else nullcontext()
 
     def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
-        task = self.loop.create_task(run)
+        task = self.loop.create_task(self._in_turn(run))
         self._running.add(task)
+        # Harmless after it ran; one that was cancelled while it waited for its turn was never awaited.
+        task.add_done_callback(lambda _: run.close())
         task.add_done_callback(self._running.discard)
         task.add_done_callback(partial(_hand_over, future))
+
+    async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
+        async with self._turns:
+            return await run
 
     async def cancel(self) -> None:
         running = tuple(self._running)
@@ -121,10 +132,10 @@ class _Served:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _serve(ready: concurrent.futures.Future[_Served]) -> None:
+async def _serve(ready: concurrent.futures.Future[_Served], at_once: int | None) -> None:
     try:
         async with AsyncClientContext.get_or_create():
-            served = _Served()
+            served = _Served(at_once)
             ready.set_result(served)
             await served.closing.wait()
             await served.cancel()
@@ -147,10 +158,13 @@ def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) 
 _EXTRAS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}
 
 
-def task_runner_for(name: RunnerName) -> TaskRunner[Any]:
-    """The runner a setting names. Raises ``SettingsError`` when its extra is not installed."""
+def task_runner_for(name: RunnerName, *, at_once: int | None = None) -> TaskRunner[Any]:
+    """The runner a setting names; ``at_once`` is for runs in this process, other runners have bounds of their own.
+
+    Raises ``SettingsError`` when its extra is not installed.
+    """
     if name == "threads":
-        return EventLoopTaskRunner()
+        return EventLoopTaskRunner(at_once)
     module_name, class_name = _EXTRAS[name]
     try:
         module = importlib.import_module(module_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 from flows import epochs
 from flows.epochs import EpochTally
@@ -12,7 +13,7 @@ from stores.clock import utc_now
 from stores.library import Library
 from stores.outcomes import Failed, Scored, Ungraded
 from tests.flows.kit import RUN, SMALL, Server, in_process, lines, manifest, on_server, paths, request, run, store
-from tests.tasks.kit import group, record
+from tests.tasks.kit import group, record, spec
 
 
 def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path):
@@ -63,13 +64,41 @@ def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monke
     run(tmp_path / "a", run_id=RUN, **SMALL)
 
     def backwards(session, specs, real=epochs.Session.run_groups):
-        return list(reversed(real(session, specs)))
+        yield from reversed(list(real(session, specs)))
 
     monkeypatch.setattr(epochs.Session, "run_groups", backwards)
     run(tmp_path / "b", run_id=RUN, **SMALL)
     assert store(tmp_path / "a") == store(tmp_path / "b")
     order = [[row["rollout_id"] for row in lines(paths(tmp_path / name).rollouts)] for name in "ab"]
     assert order[0] == order[1]
+
+
+def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_order(monkeypatch):
+    batches = [[spec(epoch=number * 10 + place) for place in range(2)] for number in range(3)]
+    batches = [[replace(one, group_id=f"g{one.epoch}") for one in batch] for batch in batches]
+    asked, accepted, closed = [], [], []
+
+    class Session:
+        def run_groups(self, specs):
+            asked.append(len(specs))
+            try:
+                for place in (2, 3, 0, 4, 1, 5):
+                    yield group((record(),), group_id=specs[place].group_id)
+            finally:
+                closed.append(True)
+
+    def accept(_session, specs, arrived):
+        accepted.append(([one.group_id for one in specs], [result.group_id for result in arrived]))
+        return list(arrived)
+
+    monkeypatch.setattr(epochs, "_accepted", accept)
+    coming = epochs.accept_batches(Session(), batches)
+    assert [result.group_id for result in next(coming)] == ["g0", "g1"]
+    assert asked == [6]
+    assert [result.group_id for result in next(coming)] == ["g10", "g11"]
+    coming.close()
+    assert closed == [True]
+    assert len(accepted) == 2
 
 
 def test_a_tally_averages_scored_rollouts_only():

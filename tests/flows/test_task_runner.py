@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from prefect import flow, task
@@ -60,6 +61,26 @@ def test_a_runner_that_was_not_started_is_refused():
 
     with pytest.raises(RuntimeError, match="not started"):
         EventLoopTaskRunner().submit(quiet_task(one), {})
+
+
+def test_no_more_runs_begin_at_once_than_the_runner_lets():
+    under_way = most = 0
+
+    async def one(_number):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+
+    @flow(name="test", persist_result=False)
+    def outer():
+        with EventLoopTaskRunner(2) as runner:
+            futures = [runner.submit(quiet_task(one), {"_number": number}) for number in range(6)]
+            return [future.result() for future in futures]
+
+    assert outer() == [None] * 6
+    assert most == 2
 
 
 def test_a_flow_run_gets_a_runner_of_its_own():
@@ -177,7 +198,7 @@ def groups_of(tmp_path, monkeypatch, run_group):
 
     @flow(name="groups", persist_result=False)
     def outer():
-        with mapped_groups("threads") as run_groups:
+        with mapped_groups(SimpleNamespace(settings=settings(), group_size=2)) as run_groups:
             specs = [spec(of=None, epoch=epoch) for epoch in (1, 2, 3)]
             return [result.epoch for result in run_groups(context, specs)]
 
