@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Generator, Iterator, Sequence
@@ -26,7 +25,7 @@ from flows.progress import Progress
 from flows.request import RunRequest
 from flows.session import RunGroups
 from flows.stops import RunSummary
-from flows.task_runner import EventLoopTaskRunner, task_runner_for
+from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from pipelines.plan import Plan
 from stores.clock import utc_now
 from stores.errors import RunAborted, TfgrpoError
@@ -81,6 +80,7 @@ def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
 )
 async def group_task(parcel: Parcel) -> Sealed:
     """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
+    begun()
     context = parcel.context
     return Sealed(await run_on_runtime(context, partial(run_group, parcel.spec, carrier=context.carrier)))
 
@@ -88,10 +88,7 @@ async def group_task(parcel: Parcel) -> Sealed:
 @contextmanager
 def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
-    settings = plan.settings
-    # Several times what fills every actor's slot: a slow member, or a reflection, must not leave slots empty.
-    at_once = 4 * math.ceil(settings.tfgrpo.concurrency / plan.group_size)
-    with task_runner_for(settings.task_runner, at_once=at_once) as runner:
+    with task_runner_for(plan.settings.task_runner) as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             parcels = [Parcel(spec, context) for spec in specs]

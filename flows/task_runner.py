@@ -12,8 +12,7 @@ import concurrent.futures
 import contextvars
 import importlib
 import threading
-from collections.abc import Coroutine, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from uuid import uuid4
@@ -32,23 +31,45 @@ if TYPE_CHECKING:
 RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
 
 
+class _Once:
+    """Calls something the first time it is called."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+_BEGUN: contextvars.ContextVar[_Once | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
+
+
+def begun() -> None:
+    """Called by a task at the start of its own work; see ``EventLoopTaskRunner``. Elsewhere it does nothing."""
+    leave = _BEGUN.get()
+    if leave is not None:
+        leave()
+
+
 class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
     """Runs asynchronous tasks as coroutines of one event loop in one thread.
 
     Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
-    ``at_once`` bounds the task runs that have begun and not ended, None does not: what Prefect does to begin a run then
-    happens while the runs before it wait for their models, and not all in one burst at the start of a batch.
+    Task runs begin one after another: what Prefect does to begin one, some milliseconds of CPU, then happens while those
+    before it wait for their models, and not for a whole batch before the first call leaves. A task that calls ``begun``
+    lets the next one begin; one that does not lets it begin when it ends.
     """
 
-    def __init__(self, at_once: int | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._at_once = at_once
         self._thread: threading.Thread | None = None
         self._served: _Served | None = None
 
     def duplicate(self) -> Self:
         """A fresh runner; Prefect makes one for every flow run."""
-        return type(self)(self._at_once)
+        return type(self)()
 
     # Prefect declares three overloads for typed futures; this runner's futures carry states of any task.
     def submit(
@@ -95,7 +116,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             ready: concurrent.futures.Future[_Served] = concurrent.futures.Future()
             context = contextvars.copy_context()
             self._thread = threading.Thread(
-                target=context.run, args=(asyncio.run, _serve(ready, self._at_once)), name="tfgrpo-groups", daemon=True
+                target=context.run, args=(asyncio.run, _serve(ready)), name="tfgrpo-groups", daemon=True
             )
             self._thread.start()
             self._served = ready.result()
@@ -105,13 +126,13 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
 class _Served:
     """A running loop, and the task runs on it. Belongs to the loop's thread."""
 
-    def __init__(self, at_once: int | None) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
         """Holds the flow run and the one API client; every task run starts in it."""
         self.closing = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
-        self._turns = asyncio.Semaphore(at_once) if at_once is not None else nullcontext()
+        self._door = asyncio.Semaphore(1)
 
     def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
         task = self.loop.create_task(self._in_turn(run))
@@ -122,8 +143,13 @@ class _Served:
         task.add_done_callback(partial(_hand_over, future))
 
     async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
-        async with self._turns:
+        await self._door.acquire()
+        leave = _Once(self._door.release)
+        _BEGUN.set(leave)
+        try:
             return await run
+        finally:
+            leave()
 
     async def cancel(self) -> None:
         running = tuple(self._running)
@@ -132,10 +158,10 @@ class _Served:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _serve(ready: concurrent.futures.Future[_Served], at_once: int | None) -> None:
+async def _serve(ready: concurrent.futures.Future[_Served]) -> None:
     try:
         async with AsyncClientContext.get_or_create():
-            served = _Served(at_once)
+            served = _Served()
             ready.set_result(served)
             await served.closing.wait()
             await served.cancel()
@@ -158,13 +184,10 @@ def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) 
 _EXTRAS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}
 
 
-def task_runner_for(name: RunnerName, *, at_once: int | None = None) -> TaskRunner[Any]:
-    """The runner a setting names; ``at_once`` is for runs in this process, other runners have bounds of their own.
-
-    Raises ``SettingsError`` when its extra is not installed.
-    """
+def task_runner_for(name: RunnerName) -> TaskRunner[Any]:
+    """The runner a setting names. Raises ``SettingsError`` when its extra is not installed."""
     if name == "threads":
-        return EventLoopTaskRunner(at_once)
+        return EventLoopTaskRunner()
     module_name, class_name = _EXTRAS[name]
     try:
         module = importlib.import_module(module_name)

@@ -16,7 +16,7 @@ from prefect.futures import as_completed
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.learning_flow import group_task, mapped_groups
-from flows.task_runner import EventLoopTaskRunner, task_runner_for
+from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from stores.errors import RunAborted, SettingsError
 from tasks.context import RunContext
 from tests.flows.kit import prefect_server
@@ -63,24 +63,25 @@ def test_a_runner_that_was_not_started_is_refused():
         EventLoopTaskRunner().submit(quiet_task(one), {})
 
 
-def test_no_more_runs_begin_at_once_than_the_runner_lets():
-    under_way = most = 0
+def test_the_next_run_begins_when_the_one_before_says_that_it_has_begun_or_has_ended():
+    told = []
 
-    async def one(_number):
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0.02)
-        under_way -= 1
+    async def one(number):
+        told.append(f"{number} in")
+        if number < 2:
+            begun()
+        await asyncio.sleep(0.3)
+        told.append(f"{number} out")
 
     @flow(name="test", persist_result=False)
     def outer():
-        with EventLoopTaskRunner(2) as runner:
-            futures = [runner.submit(quiet_task(one), {"_number": number}) for number in range(6)]
+        with EventLoopTaskRunner() as runner:
+            futures = [runner.submit(quiet_task(one), {"number": number}) for number in range(4)]
             return [future.result() for future in futures]
 
-    assert outer() == [None] * 6
-    assert most == 2
+    assert outer() == [None] * 4
+    assert told[:3] == ["0 in", "1 in", "2 in"]
+    assert told.index("3 in") > told.index("2 out")
 
 
 def test_a_flow_run_gets_a_runner_of_its_own():
