@@ -15,6 +15,7 @@ from stores.atomic import KeyedJsonl
 from stores.layout import RunPaths
 from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
+from stores.plain import plain
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
 
@@ -45,10 +46,9 @@ class RunFiles:
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
         rollouts = [rollout for result in results for rollout in result.rollouts]
-        self._rollouts.append([dataclasses.asdict(rollout) for rollout in rollouts])
+        self._rollouts.append([plain(rollout) for rollout in rollouts])
         self._groups.append([_group_row(result) for result in results])
-        for result in results:
-            self._metrics.append_group(self._group_metrics(result))
+        self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
             self._add(rollout)
 
@@ -66,7 +66,7 @@ class RunFiles:
 
     def per_tool(self) -> list[dict[str, Any]]:
         """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
-        return [{"tool": name, **dataclasses.asdict(tool)} for name, tool in sorted(self._tools.items())]
+        return [{"tool": name, **plain(tool)} for name, tool in sorted(self._tools.items())]
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:
@@ -122,10 +122,6 @@ class _ToolSum:
 
 
 def _group_row(result: GroupResult) -> dict[str, Any]:
-    row = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name != "rollouts"}
-    row["proposals"] = [dataclasses.asdict(proposal) for proposal in result.proposals]
-    row["reflection_failure"] = result.reflection_failure and dataclasses.asdict(result.reflection_failure)
-    row["broken_calls"] = [dataclasses.asdict(broken) for broken in result.broken_calls]
-    row["rejected"] = [list(pair) for pair in result.rejected]
+    row: dict[str, Any] = plain(dataclasses.replace(result, rollouts=()))
     row["rollouts"] = [rollout.rollout_id for rollout in result.rollouts]
     return row

@@ -6,14 +6,15 @@ in memory, only a digest per key. What the lines come to by epoch is the busines
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from stores.atomic import KeyedJsonl, read_lines, replace_json
 from stores.per_epoch import aggregate
 from stores.percentiles import METHOD
+from stores.plain import plain
 
 SCHEMA_VERSION: Final = 1
 
@@ -77,7 +78,7 @@ class GroupMetrics:
             "tool_cost_usd": self.tool_cost_usd,
             "latency_ms": sum(self.latency_ms),
             "rollout_latency_ms": list(self.latency_ms),
-            "tools": [asdict(tool) for tool in self.tools],
+            "tools": plain(self.tools),
         }
 
 
@@ -89,9 +90,12 @@ class MetricsStore:
         self.per_epoch_path = run_dir / "per-epoch.json"
         self._lines = KeyedJsonl(self.path, _key)
 
-    def append_group(self, metrics: GroupMetrics) -> bool:
-        """Write a group's line; False when it was there. Raises ``RecordRejected`` for NaN, ``StoreError``."""
-        return self._lines.append([metrics.to_line()]) == 1
+    def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
+        """Write a line for each group, all or none, but for those that are there; says how many.
+
+        Raises ``RecordRejected`` for NaN, ``StoreError``.
+        """
+        return self._lines.append([group.to_line() for group in groups])
 
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
         """Write that an epoch failed and its evidence is void; once per run and epoch."""

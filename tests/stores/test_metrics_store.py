@@ -35,7 +35,7 @@ GROUP = GroupMetrics(
 
 
 def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
-    assert MetricsStore(tmp_path).append_group(GROUP)
+    assert MetricsStore(tmp_path).append_groups([GROUP]) == 1
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line) == {
         "schema": 1,
@@ -63,16 +63,16 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
 def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     groups = [GROUP, replace(GROUP, epoch=2), replace(GROUP, run_id="r2"), replace(GROUP, group_id="g2")]
-    assert [store.append_group(group) for group in (*groups, GROUP)] == [True, True, True, True, False]
+    assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
     again = MetricsStore(tmp_path)
-    assert not any(again.append_group(group) for group in groups)
+    assert again.append_groups(groups) == 0
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
 
 
 def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     for epoch in (1, 2, 3):
-        store.append_group(replace(GROUP, epoch=epoch, phase="eval" if epoch == 3 else "train"))
+        store.append_groups([replace(GROUP, epoch=epoch, phase="eval" if epoch == 3 else "train")])
     content = store.write_per_epoch()
     assert list(content["epochs"]) == ["1", "2", "3"]
     assert [epoch["tfgrpo_epoch"] for epoch in content["epochs"].values()] == [1, 2, 3]
@@ -81,7 +81,7 @@ def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
 
 def test_a_failed_epoch_leaves_a_line_that_says_failed(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
-    store.append_group(GROUP)
+    store.append_groups([GROUP])
     assert store.append_failure("r1", 1, "judge ran over 30 s")
     assert not store.append_failure("r1", 1, "judge ran over 30 s")
     store.append_failure("r1", 2, "gone")
@@ -156,7 +156,7 @@ def test_a_tool_without_calls_has_no_mean_latency() -> None:
 def test_what_is_no_number_is_refused(tmp_path: Path, bad: float) -> None:
     store = MetricsStore(tmp_path)
     with pytest.raises(RecordRejected):
-        store.append_group(replace(GROUP, reward_mean=bad))
+        store.append_groups([replace(GROUP, reward_mean=bad)])
     assert not store.path.exists() or store.path.read_bytes() == b""
     with pytest.raises(ValueError, match="summed up"):
         Column().add(bad)
@@ -195,7 +195,7 @@ def test_memory_does_not_hold_the_lines(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         grown = MetricsStore(tmp_path)
-        grown.append_group(replace(GROUP, group_id="new"))
+        grown.append_groups([replace(GROUP, group_id="new")])
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -57,6 +57,8 @@ class _Service:
 
     async def completions(self, request: Request) -> Response:
         """Answer one chat completion, or break in one of the ways asked for."""
+        clock = asyncio.get_running_loop().time
+        due = clock() + self._options.latency_s
         refused = self._unauthorised(request)
         if refused is not None:
             return refused
@@ -66,9 +68,11 @@ class _Service:
         digest = digest_of(value)
         seen = self._engine.arrive(body, digest)
         fault = self._engine.fault(digest, seen)
-        if self._options.latency_s > 0.0:
-            await asyncio.sleep(self._options.latency_s)
-        return self._respond(body, digest, seen, fault)
+        response = self._respond(body, digest, seen, fault)
+        # What thinking took is part of the latency asked for, not on top of it.
+        if (left := due - clock()) > 0.0:
+            await asyncio.sleep(left)
+        return response
 
     def _unauthorised(self, request: Request) -> Response | None:
         key = self._options.api_key
