@@ -50,15 +50,23 @@ class Parcel:
 
 
 class Sealed:
-    """What came of one group, on its way back from the mapped task.
+    """What came of one group, on its way back from the mapped task; to be taken out once.
 
-    No dataclass either: Prefect would remember every field of every result to the end of the flow, 6 kB a group.
+    Prefect remembers what a task returned to the end of the flow. Once the result is taken, that is an empty envelope.
+    No dataclass either: Prefect would remember the fields one by one.
     """
 
-    __slots__ = ("result",)
+    __slots__ = ("_result",)
 
     def __init__(self, result: GroupResult) -> None:
-        self.result = result
+        self._result: GroupResult | None = result
+
+    def take(self) -> GroupResult:
+        """The result, which is gone afterwards. Raises ``RunAborted`` the second time."""
+        result, self._result = self._result, None
+        if result is None:
+            raise RunAborted("the result of a group was asked for twice")
+        return result
 
 
 def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
@@ -88,7 +96,8 @@ async def group_task(parcel: Parcel) -> Sealed:
 @contextmanager
 def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
-    with task_runner_for(plan.settings.task_runner) as runner:
+    # As many groups as places for rollouts: should each have one straggler left, all places are still taken.
+    with task_runner_for(plan.settings.task_runner, plan.settings.tfgrpo.concurrency) as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             parcels = [Parcel(spec, context) for spec in specs]
@@ -113,7 +122,7 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         raise
     except Exception as error:
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
-    return sealed.result
+    return sealed.take()
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)

@@ -60,16 +60,19 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
     Task runs begin one after another: what Prefect does to begin one, some milliseconds of CPU, then happens while those
     before it wait for their models, and not for a whole batch before the first call leaves. A task that calls ``begun``
     lets the next one begin; one that does not lets it begin when it ends.
+
+    ``at_once``: most task runs that have begun and not ended. Those that wait cost next to no memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = 64) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._at_once = at_once
         self._thread: threading.Thread | None = None
         self._served: _Served | None = None
 
     def duplicate(self) -> Self:
         """A fresh runner; Prefect makes one for every flow run."""
-        return type(self)()
+        return type(self)(self._at_once)
 
     # Prefect declares three overloads for typed futures; this runner's futures carry states of any task.
     def submit(
@@ -116,7 +119,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             ready: concurrent.futures.Future[_Served] = concurrent.futures.Future()
             context = contextvars.copy_context()
             self._thread = threading.Thread(
-                target=context.run, args=(asyncio.run, _serve(ready)), name="tfgrpo-groups", daemon=True
+                target=context.run, args=(asyncio.run, _serve(ready, self._at_once)), name="tfgrpo-groups", daemon=True
             )
             self._thread.start()
             self._served = ready.result()
@@ -126,13 +129,14 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
 class _Served:
     """A running loop, and the task runs on it. Belongs to the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
         """Holds the flow run and the one API client; every task run starts in it."""
         self.closing = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
         self._door = asyncio.Semaphore(1)
+        self._room = asyncio.Semaphore(at_once)
 
     def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
         task = self.loop.create_task(self._in_turn(run))
@@ -143,13 +147,14 @@ class _Served:
         task.add_done_callback(partial(_hand_over, future))
 
     async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
-        await self._door.acquire()
-        leave = _Once(self._door.release)
-        _BEGUN.set(leave)
-        try:
-            return await run
-        finally:
-            leave()
+        async with self._room:
+            await self._door.acquire()
+            leave = _Once(self._door.release)
+            _BEGUN.set(leave)
+            try:
+                return await run
+            finally:
+                leave()
 
     async def cancel(self) -> None:
         running = tuple(self._running)
@@ -158,10 +163,10 @@ class _Served:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _serve(ready: concurrent.futures.Future[_Served]) -> None:
+async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> None:
     try:
         async with AsyncClientContext.get_or_create():
-            served = _Served()
+            served = _Served(at_once)
             ready.set_result(served)
             await served.closing.wait()
             await served.cancel()
@@ -184,10 +189,13 @@ def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) 
 _EXTRAS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}
 
 
-def task_runner_for(name: RunnerName) -> TaskRunner[Any]:
-    """The runner a setting names. Raises ``SettingsError`` when its extra is not installed."""
+def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
+    """The runner a setting names, with at most ``at_once`` task runs in progress where that is ours to say.
+
+    Raises ``SettingsError`` when its extra is not installed.
+    """
     if name == "threads":
-        return EventLoopTaskRunner()
+        return EventLoopTaskRunner(at_once)
     module_name, class_name = _EXTRAS[name]
     try:
         module = importlib.import_module(module_name)

@@ -84,6 +84,26 @@ def test_the_next_run_begins_when_the_one_before_says_that_it_has_begun_or_has_e
     assert told.index("3 in") > told.index("2 out")
 
 
+def test_no_more_runs_are_in_progress_than_asked_for():
+    running, most = 0, 0
+
+    async def one():
+        nonlocal running, most
+        begun()
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+
+    @flow(name="test", persist_result=False)
+    def outer():
+        with EventLoopTaskRunner(at_once=3).duplicate() as runner:
+            return [future.result() for future in [runner.submit(quiet_task(one), {}) for _ in range(8)]]
+
+    assert outer() == [None] * 8
+    assert most == 3
+
+
 def test_a_flow_run_gets_a_runner_of_its_own():
     runner = EventLoopTaskRunner()
     assert isinstance(runner.duplicate(), EventLoopTaskRunner)
