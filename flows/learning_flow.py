@@ -7,13 +7,14 @@ import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
 from rich.console import Console as RichConsole
@@ -102,10 +103,15 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             parcels = [Parcel(spec, context) for spec in specs]
             # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-            futures = list(runner.map(group_task, {"parcel": parcels}))  # type: ignore[misc]
+            futures = runner.map(group_task, {"parcel": parcels})  # type: ignore[misc]
+            # Not ``as_completed``, which holds every future, and with it what Prefect knows of the task run, to the end.
+            back: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+            for future in futures:
+                future.add_done_callback(back.put)
+            del futures, future
             try:
-                for future in as_completed(futures):
-                    yield _result_of(future)
+                for _ in parcels:
+                    yield _result_of(back.get())
             finally:
                 # Nothing is left to cancel, unless the run ends here.
                 if isinstance(runner, EventLoopTaskRunner):
