@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := flows tasks pipelines rewarders prompt_packs stores
 
-.PHONY: run test lint types imports pytest bench clean
+.PHONY: run test lint types imports pytest test-pm4py bench fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -25,8 +25,19 @@ pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
+# What needs the extra pm4py, which is under the AGPL and brings 250 MB: not part of `make test`.
+test-pm4py: $(VENV)/.tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[pm4py]'
+	$(BIN)/python -m pytest tests/rewarders/powl/test_event_log.py tests/flows/commands/test_powl.py
+
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks
+
+# Ten minutes of random input. Where atheris cannot be installed the next line says so and hypothesis fuzzes instead.
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.tested
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tfgrpo needs Python 3.11 or later; set PYTHON=…")'

@@ -1,4 +1,4 @@
-"""How long do the built-in rewarders take for 500 rollouts? ``python -m benchmarks.bench_rewarders``."""
+"""How long do built-in rewarders and graders take for 500 rollouts? ``python -m benchmarks.bench_rewarders``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from rewarders import (
     RewardContext,
     RewarderThreads,
     WeightedRewarder,
+    build_rewarder,
     score_group,
 )
 
+FIVE = ("math_exact", "number_match", "json_schema", "latex_only", "reasoning_format")
 ITEMS, GROUP_SIZE, REPEATS, LIMIT_S = 100, 5, 7, 2.0
 STEP = "First 12 boxes of 1,080 apples each are counted, then 3/4 of them are set aside for later. "
 
@@ -51,14 +53,19 @@ async def score_all(groups: list[RewardContext], rewarders: list[WeightedRewarde
 
 
 def measure() -> list[Row]:
-    """One row for each length of output."""
-    rewarders = [WeightedRewarder(GroundTruthRewarder("numeric")), WeightedRewarder(RelativeRewarder(), 0.0)]
+    """One row for each set of rewarders and length of output."""
+    plain = [WeightedRewarder(GroundTruthRewarder("numeric")), WeightedRewarder(RelativeRewarder(), 0.0)]
+    graders = [WeightedRewarder(build_rewarder(name)) for name in FIVE]
     rows = []
-    for chars in (100, 2_000, 100_000):
-        groups = contexts(chars)
-        median = statistics.median(asyncio.run(score_all(groups, rewarders)) for _ in range(REPEATS))
-        name = f"rewarders: {ITEMS * GROUP_SIZE} rollouts of {chars:,} characters"
-        rows.append(Row(name, median, "s", LIMIT_S, "gt and relative"))
+    for rewarders, note, lengths in (
+        (plain, "gt and relative", (100, 2_000, 100_000)),
+        (graders, "five graders", (100, 2_000, 20_000)),
+    ):
+        for chars in lengths:
+            groups = contexts(chars)
+            median = statistics.median(asyncio.run(score_all(groups, rewarders)) for _ in range(REPEATS))
+            name = f"rewarders: {ITEMS * GROUP_SIZE} rollouts of {chars:,} characters"
+            rows.append(Row(name, median, "s", LIMIT_S, note))
     return rows
 
 

@@ -27,6 +27,7 @@ import psutil
 from benchmarks.table import Row
 from flows.quiet import quiet_prefect
 from tasks.models.simulated import generate_items
+from tasks.models.simulated.worlds import WorldName
 
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from flows.cli import main; sys.exit(main())"
@@ -98,9 +99,10 @@ def machine_row(name: str, shares: Sequence[float]) -> Row:
 
 
 @contextlib.contextmanager
-def simulated_server(latency_s: float) -> Iterator[str]:
+def simulated_server(latency_s: float, world: WorldName = "arithmetic") -> Iterator[str]:
     """The simulated model in a process of its own; gives its base URL."""
-    command = [sys.executable, "-c", _CLI, "serve-simulated", "--port", "0", "--latency", str(latency_s)]
+    options = ("--port", "0", "--latency", str(latency_s), "--world", world)
+    command = [sys.executable, "-c", _CLI, "serve-simulated", *options]
     with _process(command, dict(os.environ), stdout=subprocess.PIPE) as process:
         line = process.stdout.readline().decode() if process.stdout else ""
         found = re.search(r"http://\S+", line)
@@ -136,9 +138,9 @@ def free_port() -> int:
         return port
 
 
-def datasets(folder: Path, learn: int, held_out: int) -> tuple[str, ...]:
-    """Write so many items of the arithmetic world and give the options that name the files."""
-    items = generate_items("arithmetic", learn + held_out, seed=1)
+def datasets(folder: Path, learn: int, held_out: int, world: WorldName = "arithmetic") -> tuple[str, ...]:
+    """Write so many items of a simulated world and give the options that name the files."""
+    items = generate_items(world, learn + held_out, seed=1)
     options: list[str] = []
     for flag, part in (("--dataset", items[:learn]), ("--eval-dataset", items[learn:])):
         path = folder / f"{flag.strip('-')}-{learn}.jsonl"

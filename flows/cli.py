@@ -22,11 +22,18 @@ COMMANDS = {
     "doctor": "check everything a run needs without spending anything",
     "config": "show every setting and where its value came from",
     "estimate": "forecast calls, tokens and money of a run",
-    "experiences": "look at what was learned: list, show, blame, diff, verify, export",
+    "experiences": "look at what was learned: list, show, blame, diff, verify, export, import",
+    "export": "take the groups of a run along to a trainer: TRL, verl, OpenRLHF, JSONL",
+    "import": "bring in groups that were collected elsewhere",
     "packs": "stamp, verify or render prompt packs",
+    "powl": "process models: parse, validate, footprint, score, draw",
     "report": "write a run's report again from its files",
+    "select": "best of K: ask several times, grade, hand out the best answer",
+    "serve-data": "serve samples of a staged data mix over HTTP, and grade completions of them",
     "serve-simulated": "serve the SIMULATED model over HTTP",
 }
+_MODULES = {"import": "import_batch"}
+"""Where a command's module cannot be called like the command."""
 _STOPPED = 3
 
 
@@ -39,7 +46,7 @@ def build_parser(command: str | None = None) -> Parser:
         subparser = subparsers.add_parser(name, help=says, description=says, allow_abbrev=False)
         subparser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
         if name == command:
-            module = importlib.import_module(f"flows.commands.{name.replace('-', '_')}")
+            module = importlib.import_module(f"flows.commands.{_MODULES.get(name, name.replace('-', '_'))}")
             module.add(subparser)
             subparser.set_defaults(execute=module.execute)
     return parser

@@ -150,6 +150,7 @@ def _details(session: Session, status: Status, report: Path, timing: Timing) -> 
         "ledger": dataclasses.asdict(totals),
         "spent": money(totals.nano_usd, totals.unknown_price_calls),
         "lost": _lost(session),
+        "calibration": session.files.calibration(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),

@@ -154,6 +154,7 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
     if refused:
         raise BudgetRefused(refused)
     _refuse_broken_batch(session, results)
+    session.files.items(spec.item for spec in specs)
     session.record_groups(results)
     hanging = next((result.rewarder_fault for result in results if result.rewarder_fault), None)
     if hanging:

@@ -6,12 +6,12 @@ Whatever a resumed or replayed run must find unchanged (pack, items) is compared
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -20,14 +20,18 @@ from flows.champion import champion_library
 from flows.observer import Observer
 from flows.prepare import Prepared
 from flows.records import RunFiles
+from flows.release import release
 from flows.request import RunRequest
 from flows.resume import manifest_of
 from flows.secrets import read_api_key
 from flows.session import RunGroups, Session
 from flows.timing import Stopwatch
+from pipelines.curriculum import Difficulty, difficulty_so_far
+from pipelines.items import Item
 from pipelines.layers import describe
 from pipelines.plan import Plan
 from prompt_packs import pack_stamp
+from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
 from stores.errors import SettingsError
@@ -38,7 +42,9 @@ from stores.manifest import ManifestFile
 from stores.telemetry import TelemetryOptions, configure
 from tasks.context import RunContext
 from tasks.host import call_blocking, close_runtime
+from tasks.models.wire import encode_tool
 from tasks.runtime import Runtime
+from tasks.tools.registry import load_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ def open_session(
                 clock=clock,
             ),
             manifest=manifest,
-            files=RunFiles(place.run, place.run_id, plan.group_size),
+            files=RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders),
             observer=observer,
             clock=clock,
             fan_out=fan_out,
@@ -105,11 +111,22 @@ def open_session(
             library=champion,
             lock=lock,
             stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
+            difficulty=_difficulty(place, plan),
             replay_of=place.source if request.replay else None,
         )
         undo.pop_all()
     observer.run_started(plan, place.run_id)
     return session
+
+
+def _difficulty(place: _Place, plan: Plan) -> Difficulty | None:
+    """What the curriculum knows before the first epoch: what earlier runs showed, as they stood when the run began."""
+    if plan.settings.tfgrpo.curriculum == "none":
+        return None
+    drawn = (place.earlier or {}).get("cohorts", {}).get("1")
+    if drawn is not None:
+        return Difficulty.from_json(drawn["sampling"]["curriculum"])
+    return difficulty_so_far(place.source, model=plan.models.name, simulated=plan.simulated)
 
 
 async def _itself(runtime: Runtime) -> Runtime:
@@ -139,27 +156,37 @@ def _identity(plan: Plan) -> dict[str, Any]:
     """What must not change between the parts of a run."""
     pack = plan.pack.manifest
 
-    def digest(items: object) -> str:
-        return sha256_hex(canonical_json(items))
-
+    mix = plan.data.mix
     return {
         "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},
         "dataset": {
             "learn": len(plan.learn_items),
             "held_out": len(plan.eval_items),
-            "learn_digest": digest(
-                [[item.id, item.prompt, item.answer, item.system_prompt] for item in plan.learn_items]
-            ),
-            "held_out_digest": digest(
-                [[item.id, item.prompt, item.answer, item.system_prompt] for item in plan.eval_items]
-            ),
+            "learn_digest": _digest_of(plan.learn_items),
+            "held_out_digest": _digest_of(plan.eval_items),
+            **({"mix_sha256": mix.config.digest} if mix is not None else {}),
         },
+        "judges": [
+            {"model": plan.models.judge(load.model), "instructions": sha256_hex(load.instructions)}
+            for weighted in plan.rewarders
+            for load in judge_loads(weighted.rewarder, plan.group_size)
+        ],
     }
 
 
+def _digest_of(items: Iterable[Item]) -> str:
+    """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
+    digest = hashlib.sha256(b"[")
+    for number, item in enumerate(items):
+        line = canonical_json([item.id, item.prompt, item.answer, item.system_prompt])
+        digest.update(f"{',' if number else ''}{line}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
 def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    for part in ("pack", "dataset"):
-        if earlier[part] != identity[part]:
+    for part in ("pack", "dataset", "judges"):
+        if earlier.get(part, identity[part]) != identity[part]:  # an older manifest knows nothing of judges
             raise SettingsError.one(
                 f"the run's {part}",
                 canonical_json(identity[part]),
@@ -207,7 +234,7 @@ def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
         replay_from=place.source.run(place.run_id).journal if request.replay else None,
         ledger_path=None if request.replay else place.run.ledger,
         telemetry=TelemetryOptions(
-            service_version=_version(),
+            service_version=release(),
             run_id=place.run_id,
             task_id=settings.task_id,
             genai_metrics=settings.telemetry.genai_metrics,
@@ -240,16 +267,10 @@ def _opening_fields(
             "simulated": plan.settings.simulated.seed if plan.simulated else None,
         },
         "forecast": dataclasses.asdict(plan.forecast),
+        "tools": [encode_tool(tool.spec) for tool in load_tools(plan.settings.actor.tools)],
         "champion": {
             "library_id": champion.library_id,
             "experience_ids": [entry.experience_id for entry in champion.entries],
         },
         **identity,
     }
-
-
-def _version() -> str:
-    try:
-        return version("tfgrpo")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0"

@@ -48,7 +48,8 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     _check_out(plan.paths)
     if request.replay is not None or plan.models.base_url is None:
         return Prepared(resolved, plan, ())
-    endpoint = endpoint_of(plan.settings.model, plan.models.base_url, read_api_key(plan.settings.model))
+    model, judges = plan.settings.model, plan.models.judges
+    endpoint = endpoint_of(model, plan.models.base_url, read_api_key(model), judges=judges)
     return Prepared(resolved, plan, asyncio.run(check_endpoint(endpoint)))
 
 

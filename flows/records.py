@@ -1,4 +1,4 @@
-"""Which lines does a run write about its groups? ``rollouts.jsonl``, ``groups.jsonl``, ``prompts.jsonl`` and the metrics.
+"""Which lines does a run write about its groups? Rollouts, groups, items and prompts, each in a file, and the metrics.
 
 Every file is keyed, so that a resumed run, which goes through its batches again, adds only what is missing.
 Totals are kept as sums: memory does not grow with the number of rollouts.
@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from flows.calibration import CalibrationTally
+from pipelines.items import Item
+from rewarders.scoring import WeightedRewarder
 from stores.atomic import KeyedJsonl
 from stores.layout import RunPaths
+from stores.library import Library
 from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
 from stores.plain import plain
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+from tasks.transcripts import storable
 
 
 class RunFiles:
     """The line files of one run."""
 
-    def __init__(self, paths: RunPaths, run_id: str, group_size: int) -> None:
+    def __init__(
+        self, paths: RunPaths, run_id: str, group_size: int, rewarders: Sequence[WeightedRewarder] = ()
+    ) -> None:
         self._run_id = run_id
         self._group_size = group_size
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
         self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
         self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
+        self._items = KeyedJsonl(paths.items, lambda row: row["item_id"])
         self._metrics = MetricsStore(paths.root)
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, _ToolSum] = {}
+        self._judges = CalibrationTally(rewarders)
 
     def prompt(self, pack: PackText) -> None:
         """Keep a system text as it is sent, once."""
@@ -39,9 +48,14 @@ class RunFiles:
             "pack_id": pack.pack_id,
             "stamp": pack.stamp,
             "experience_ids": list(pack.experience_ids),
-            "system": pack.system,
+            "library_id": Library(pack.experiences).library_id,
+            "system": storable(pack.system),
         }
         self._prompts.append([row])
+
+    def items(self, items: Iterable[Item]) -> None:
+        """Keep what was asked, once, so that the run can be exported without its dataset."""
+        self._items.append(_item_row(item) for item in items)
 
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
@@ -51,6 +65,8 @@ class RunFiles:
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
             self._add(rollout)
+        for result in results:
+            self._judges.add(result)
 
     def failure(self, epoch: int, reason: str) -> None:
         """Write that an epoch failed (requirement 63)."""
@@ -63,6 +79,10 @@ class RunFiles:
     def reward_scores(self) -> dict[str, dict[str, float]]:
         """Mean and number of the scores by rewarder, ``total`` being the weighted reward."""
         return {name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())}
+
+    def calibration(self) -> dict[str, Any] | None:
+        """How far the judges can be believed; None when nobody judges."""
+        return self._judges.as_json()
 
     def per_tool(self) -> list[dict[str, Any]]:
         """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
@@ -119,6 +139,12 @@ class _ToolSum:
         self.cost_usd = None if self.cost_usd is None or event.cost_usd is None else self.cost_usd + event.cost_usd
         self.latency_ms += event.latency_ms
         self.errors += not event.ok
+
+
+def _item_row(item: Item) -> dict[str, Any]:
+    texts = {"prompt": item.prompt, "answer": item.answer, "system_prompt": item.system_prompt, "domain": item.domain}
+    # As it goes over the wire: no line of UTF-8 can carry half a surrogate pair.
+    return {"item_id": item.id, **{name: storable(text) for name, text in texts.items()}}
 
 
 def _group_row(result: GroupResult) -> dict[str, Any]:

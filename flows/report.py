@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from flows import report_tables as tables
+from flows.calibration import calibration_rows
 from flows.console import visible
 from flows.report_charts import Curve, Intervals, Point, curve, intervals
 from flows.report_files import Groups, Json, read_costs, read_groups
@@ -78,6 +79,8 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "facts": list(_facts(manifest, tfgrpo)),
         "curve": _training_curve(groups),
         "arms": tables.arm_rows(_per_epoch(run), rollouts.tokens),
+        "judges": calibration_rows(tfgrpo.get("calibration")),
+        "truth": (tfgrpo.get("calibration") or {}).get("truth"),
         "failed_epochs": dict(tfgrpo.get("failed_epochs", {})),
         "costs": tables.cost_rows(read_costs(run)),
         "tools": tables.tool_rows(tfgrpo.get("per_tool_metrics", ())),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from flows.report_files import Json, Rollouts, read_rollouts, rows_of
-from pipelines.datasets import load_dataset, shipped_dataset
+from pipelines.datasets import shipped_dataset
+from pipelines.prompts import prompts_of, prompts_of_mix
 from pipelines.settings import FieldMap
-from stores.errors import DatasetError
+from stores.errors import ConfigError
 from stores.layout import RunPaths, TaskPaths
 
 _CONTRASTS = 2
@@ -109,13 +109,13 @@ def _prompts(manifest: Json, wanted: set[str]) -> dict[str, str]:
     dataset = settings.get("dataset", {})
     if not wanted or not dataset:
         return {}
-    path = dataset.get("path")
     try:
-        source = Path(path) if path else shipped_dataset(settings["simulated"]["world"])
-        items = load_dataset(source, FieldMap.model_validate(dataset.get("fields", {})))
-    except (DatasetError, ValidationError, KeyError, OSError):
+        if dataset.get("mix"):
+            return prompts_of_mix(dataset["mix"], wanted)
+        path = dataset.get("path") or str(shipped_dataset(settings["simulated"]["world"]))
+        return prompts_of(path, FieldMap.model_validate(dataset.get("fields", {})), wanted)
+    except (ConfigError, ValidationError, KeyError, OSError):
         return {}
-    return {item.id: item.prompt for item in items if item.id in wanted}
 
 
 def _lesson(

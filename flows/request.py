@@ -29,6 +29,7 @@ class RunRequest(BaseModel):
     """Run id to run again from its journal, without an endpoint, into a store of its own."""
     dataset: str | None = None
     eval_dataset: str | None = None
+    data_config: str | None = None
     model: str | None = None
     reflection_model: str | None = None
     base_url: str | None = None
@@ -37,7 +38,7 @@ class RunRequest(BaseModel):
     actor: str | None = None
     pack: str | None = None
     packs_root: str | None = None
-    world: Literal["arithmetic", "ledger-tools", "unlearnable"] | None = None
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
     epochs: int | None = None
     group_size: int | None = None
     sample_size: int | None = None

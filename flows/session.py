@@ -19,6 +19,7 @@ from flows.champion import most_valuable, short_enough
 from flows.observer import EpochEnd, EpochStart, Observer
 from flows.records import RunFiles
 from flows.timing import Stopwatch
+from pipelines.curriculum import Difficulty
 from pipelines.items import Item
 from pipelines.plan import Plan
 from pipelines.sampling import Cohort
@@ -77,6 +78,8 @@ class Session:
     lock: BaseFileLock
     """Held while the run is open: no other process may write it."""
     stopwatch: Stopwatch
+    difficulty: Difficulty | None = None
+    """What groups of earlier runs showed of the items; None when the curriculum does not ask."""
     replay_of: TaskPaths | None = None
     """Task whose run is replayed; None for a run of its own."""
     evidence: PairedEvidence | None = None
@@ -108,9 +111,13 @@ class Session:
 
     def cohort(self, epoch: int) -> Cohort:
         """Draw the items of an epoch and write the draw into the manifest."""
-        cohort = self.plan.cohort(epoch)
+        cohort = self.plan.cohort(epoch, self._difficulty(epoch))
         self._note_cohort(epoch, cohort.items, dict(cohort.metadata))
         return cohort
+
+    def _difficulty(self, epoch: int) -> Difficulty | None:
+        """What groups before an epoch showed, out of what is on disk: the same when the run is resumed or replayed."""
+        return None if self.difficulty is None else self.difficulty.with_run(self.paths, before_epoch=epoch)
 
     def eval_items(self) -> tuple[Item, ...]:
         """The held-out items of the sweep, noted in the manifest."""
@@ -284,6 +291,7 @@ class Session:
             "experiences_written": self.stored,
             "library": [entry.experience_id for entry in self.library.entries],
             "reward_scores": self.files.reward_scores(),
+            "calibration": self.files.calibration(),
             "per_tool_metrics": self.files.per_tool(),
             "rejected": [list(pair) for pair in self.rejected],
         }

@@ -1,4 +1,4 @@
-"""A run declared: settings and guard rails, datasets, splits and cohorts, the plan and its forecast, the spec guard.
+"""A run declared: settings and guard rails, datasets and mixes, splits and cohorts, the plan and its forecast, the guard.
 
 Names are imported when they are asked for: most commands need the settings alone.
 """
@@ -9,12 +9,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pipelines.curriculum import Difficulty
     from pipelines.datasets import load_dataset, read_dataset
     from pipelines.forecast import Forecast
     from pipelines.guardrails import validate_tfgrpo_config
     from pipelines.items import Item
     from pipelines.layers import Resolved, describe, resolve_settings
     from pipelines.leaves import LeafOption, leaf_options
+    from pipelines.mix_config import load_mix_config
+    from pipelines.mix_graders import grader_sets
+    from pipelines.mix_sampling import MixSample, MixSampler
+    from pipelines.mix_shapes import MixConfig
     from pipelines.model_choice import ModelChoice, choose_models
     from pipelines.pipeline_file import find_pipeline, load_pipeline
     from pipelines.plan import Plan, build_plan
@@ -25,10 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cohort",
+    "Difficulty",
     "Forecast",
     "GuardReport",
     "Item",
     "LeafOption",
+    "MixConfig",
+    "MixSample",
+    "MixSampler",
     "ModelChoice",
     "Plan",
     "Resolved",
@@ -39,9 +48,11 @@ __all__ = [
     "describe",
     "draw_cohort",
     "find_pipeline",
+    "grader_sets",
     "guard_run",
     "leaf_options",
     "load_dataset",
+    "load_mix_config",
     "load_pipeline",
     "read_dataset",
     "resolve_settings",
@@ -51,10 +62,14 @@ __all__ = [
 
 _HOMES = {
     "Cohort": "sampling",
+    "Difficulty": "curriculum",
     "Forecast": "forecast",
     "GuardReport": "spec_guard",
     "Item": "items",
     "LeafOption": "leaves",
+    "MixConfig": "mix_shapes",
+    "MixSample": "mix_sampling",
+    "MixSampler": "mix_sampling",
     "ModelChoice": "model_choice",
     "Plan": "plan",
     "Resolved": "layers",
@@ -65,9 +80,11 @@ _HOMES = {
     "describe": "layers",
     "draw_cohort": "sampling",
     "find_pipeline": "pipeline_file",
+    "grader_sets": "mix_graders",
     "guard_run": "spec_guard",
     "leaf_options": "leaves",
     "load_dataset": "datasets",
+    "load_mix_config": "mix_config",
     "load_pipeline": "pipeline_file",
     "read_dataset": "datasets",
     "resolve_settings": "layers",

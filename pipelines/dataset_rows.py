@@ -1,6 +1,7 @@
-"""How is a dataset file cut into rows? One reader for JSONL and one for CSV; a row has a line number and named values.
+"""How is a text file cut into rows? One reader for JSONL and one for CSV; a row has a line, a place and named values.
 
-They know nothing of items. A line that does not parse comes out as a ``Problem`` in its place, and reading goes on.
+They know nothing of items. A line that does not parse comes out as a ``Problem`` in its place, and reading goes on. What
+stands at a place can be read again later, without what stands before it.
 """
 
 from __future__ import annotations
@@ -8,20 +9,23 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from pipelines.settings import FieldMap
+from pipelines.settings_data import FieldMap
 from stores.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The named values of one item, and the line it starts on."""
+    """The named values of one item."""
 
     line: int
-    values: dict[str, Any]
+    """Line that it starts on, from 1; its number in a table that has no lines."""
+    values: Mapping[str, Any]
+    place: int = 0
+    """Where its source finds it again: the byte that it starts at, in a text file."""
 
 
 class _CsvReader(Protocol):
@@ -33,48 +37,69 @@ class _CsvReader(Protocol):
 
 def jsonl_rows(stream: BinaryIO, path: str, fields: FieldMap) -> Iterator[Row | Problem]:  # noqa: ARG001 - as csv_rows
     """One JSON object a line, UTF-8 with or without a byte order mark; blank lines are skipped."""
+    place = 0
     for number, raw in enumerate(stream, start=1):
         line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-        if not line.strip():
-            continue
-        try:
-            value = strict_json(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            yield Problem(f"{path}:{number}", f"no UTF-8 at byte {error.start}", "a line in UTF-8")
-        except ValueError as error:
-            yield Problem(f"{path}:{number}", str(error), "one JSON object on the line")
-        else:
-            if isinstance(value, dict):
-                yield Row(number, value)
-            else:
-                yield Problem(f"{path}:{number}", f"JSON that is {_kind(value)}", "one JSON object on the line")
+        if line.strip():
+            yield _jsonl_row(line, f"{path}:{number}", number, place + len(raw) - len(line))
+        place += len(raw)
+
+
+def jsonl_values(stream: BinaryIO, place: int) -> Mapping[str, Any]:
+    """The values of the row that begins at a byte. Raises ``ValueError`` when none does any more."""
+    stream.seek(place)
+    row = _jsonl_row(stream.readline(), "", 0, place)
+    if isinstance(row, Problem):
+        raise ValueError(row.given)
+    return row.values
 
 
 def csv_rows(stream: BinaryIO, path: str, fields: FieldMap) -> Iterator[Row | Problem]:
     """Comma-separated with a header, UTF-8, a byte order mark or none. Empty cells are absent; metadata is JSON."""
-    reader = csv.reader(_decoded(stream), strict=True)
+    lines = _Lines(stream)
+    reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
         problem = _header_problem(header, path, fields)
         if problem is not None:
             yield problem
             return
-        yield from _csv_body(reader, header, path, fields.metadata)
+        yield from _csv_body(reader, lines, header, path, fields.metadata)
     except UnicodeDecodeError as error:  # what follows is not read: quotes may be open
         yield Problem(f"{path}:{reader.line_num + 1}", f"no UTF-8 at byte {error.start}", "a file in UTF-8")
     except csv.Error as error:
         yield Problem(f"{path}:{reader.line_num}", str(error), "a header of comma-separated names")
 
 
+def csv_header(stream: BinaryIO) -> Sequence[str]:
+    """The names of the columns. Raises ``ValueError`` when they cannot be read."""
+    try:
+        return next(csv.reader(_Lines(stream), strict=True), [])
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def csv_values(stream: BinaryIO, place: int, header: Sequence[str], fields: FieldMap) -> Mapping[str, Any]:
+    """The values of the row that begins at a byte. Raises ``ValueError`` when none does any more."""
+    stream.seek(place)
+    try:
+        row = _csv_row(next(csv.reader(_Lines(stream), strict=True), []), header, "", 0, place, fields.metadata)
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    if isinstance(row, Problem):
+        raise ValueError(row.given)
+    return row.values
+
+
 def strict_json(text: str) -> object:
     """Parse JSON. Raises ``ValueError`` for duplicate keys, NaN and infinity, and text that UTF-8 cannot hold."""
     try:
-        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"no JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("JSON nested without end") from None
-    if "\\ud" in text.lower():
+    if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -82,14 +107,43 @@ def strict_json(text: str) -> object:
     return value
 
 
-def _decoded(stream: BinaryIO) -> Iterator[str]:
-    for number, raw in enumerate(stream, start=1):
-        yield (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).decode("utf-8")
+class _Lines:
+    """The lines of a stream as text, and how many bytes of it they took. A mark at the beginning of the file is left out."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._number = 0 if stream.tell() == 0 else 1
+        self.place = stream.tell()
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        raw = self._stream.readline()
+        if not raw:
+            raise StopIteration
+        self.place += len(raw)
+        self._number += 1
+        return (raw.removeprefix(codecs.BOM_UTF8) if self._number == 1 else raw).decode("utf-8")
 
 
-def _csv_body(reader: _CsvReader, header: Sequence[str], path: str, metadata: str) -> Iterator[Row | Problem]:
+def _jsonl_row(line: bytes, where: str, number: int, place: int) -> Row | Problem:
+    try:
+        value = strict_json(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Problem(where, f"no UTF-8 at byte {error.start}", "a line in UTF-8")
+    except ValueError as error:
+        return Problem(where, str(error), "one JSON object on the line")
+    if not isinstance(value, dict):
+        return Problem(where, f"JSON that is {_kind(value)}", "one JSON object on the line")
+    return Row(number, value, place)
+
+
+def _csv_body(
+    reader: _CsvReader, lines: _Lines, header: Sequence[str], path: str, metadata: str
+) -> Iterator[Row | Problem]:
     while True:
-        line = reader.line_num + 1
+        line, place = reader.line_num + 1, lines.place
         try:
             cells = next(reader)
         except StopIteration:
@@ -98,10 +152,12 @@ def _csv_body(reader: _CsvReader, header: Sequence[str], path: str, metadata: st
             yield Problem(f"{path}:{line}", str(error), "comma-separated values, in quotes where needed")
             continue
         if cells:
-            yield _csv_row(cells, header, f"{path}:{line}", line, metadata)
+            yield _csv_row(cells, header, f"{path}:{line}", line, place, metadata)
 
 
-def _csv_row(cells: Sequence[str], header: Sequence[str], where: str, line: int, metadata: str) -> Row | Problem:
+def _csv_row(
+    cells: Sequence[str], header: Sequence[str], where: str, line: int, place: int, metadata: str
+) -> Row | Problem:
     if len(cells) != len(header):
         return Problem(where, f"{len(cells)} values", f"{len(header)} values, as the header has names")
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell}
@@ -110,17 +166,18 @@ def _csv_row(cells: Sequence[str], header: Sequence[str], where: str, line: int,
             values[metadata] = strict_json(values[metadata])
         except ValueError as error:
             return Problem(where, str(error), f"a JSON object in the field {metadata!r}")
-    return Row(line, values)
+    return Row(line, values, place)
 
 
 def _header_problem(header: Sequence[str], path: str, fields: FieldMap) -> Problem | None:
     twice = sorted({name for name in header if header.count(name) > 1})
-    missing = [name for name in (fields.id, fields.prompt) if name not in header]
+    needed = [name for name in (fields.id, fields.prompt) if name is not None]
+    missing = [name for name in needed if name not in header]
     if twice:
         return Problem(f"{path}:1", f"a header with {twice[0]!r} twice", "every name of the header once")
     if missing and header:
         return Problem(
-            f"{path}:1", f"a header without {missing[0]!r}", f"a header with {fields.id!r} and {fields.prompt!r}"
+            f"{path}:1", f"a header without {missing[0]!r}", f"a header with {' and '.join(map(repr, needed))}"
         )
     return None
 
@@ -140,3 +197,6 @@ def _refuse_constant(name: str) -> object:
 def _kind(value: object) -> str:
     names = {list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
     return names.get(type(value), "null")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)

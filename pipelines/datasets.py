@@ -1,64 +1,79 @@
-"""Which items does a dataset file hold? JSONL or CSV read into ``Item``s, every bad line reported at once.
+"""Which items does a dataset hold? Its rows read into ``Item``s, every bad row reported at once.
 
-It refuses to guess: an unknown file type, a missing column, a repeated id or a line that does not parse is an error
-that names ``path:line``. What is only odd (equal prompts, unused columns, missing answers) comes back as warnings.
+It refuses to guess: an unknown kind of file, a missing column, a repeated id or a line that does not parse is an error
+that names ``path:line``. What is only odd (equal prompts, unused columns, missing answers) comes back as warnings. A
+large dataset is not held: its items are read again when they are needed.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pipelines.dataset_rows import Row, csv_rows, jsonl_rows
+from pipelines.dataset_items import item_of, text_key
+from pipelines.dataset_rows import Row
 from pipelines.items import Item
-from pipelines.problems import capped, did_you_mean
-from pipelines.settings import FieldMap
+from pipelines.problems import did_you_mean
+from pipelines.settings_data import FieldMap
+from pipelines.sources import open_source
+from pipelines.sources_base import RowSource, field_names, first_part
+from pipelines.stored_items import ItemIndex, StoredItems, equals, ids_of, texts_of
 from stores.errors import DatasetError, Problem
 
-_READERS = {".jsonl": jsonl_rows, ".ndjson": jsonl_rows, ".csv": csv_rows}
+__all__ = [
+    "Dataset",
+    "load_dataset",
+    "read_dataset",
+    "read_source",
+    "shipped_dataset",
+    "shipped_held_out",
+    "text_key",
+    "twins",
+]
+
 _SHIPPED = Path(__file__).parent / "data"
 _SHOWN = 5
+_MAX_PROBLEMS = 50
+_HELD_CHARS = 32_000_000
+"""Most characters of a dataset that are held in memory; of a larger one only an index is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The items of one file, in file order, and what is odd about them."""
+    """The items of one dataset, in its order, and what is odd about them."""
 
     path: Path
-    items: tuple[Item, ...]
+    """As given; a name of the hub for what is no file."""
+    items: Sequence[Item]
+    """In memory, or read when asked for when they are too many."""
     warnings: tuple[str, ...]
+    answers: int
+    """Items that have an answer to compare with."""
+    domains: frozenset[str]
 
 
 def load_dataset(path: str | Path, fields: FieldMap | None = None) -> tuple[Item, ...]:
-    """The items of a dataset file. Raises ``DatasetError`` with every bad line (fifty are shown, the rest counted)."""
-    return read_dataset(path, fields).items
+    """The items of a dataset, all in memory. Raises ``DatasetError`` with every bad row (fifty shown, the rest counted)."""
+    return tuple(read_dataset(path, fields).items)
 
 
-def read_dataset(path: str | Path, fields: FieldMap | None = None) -> Dataset:
-    """The items of a dataset file together with its warnings. Raises ``DatasetError`` as ``load_dataset`` does."""
-    path, fields = Path(path), fields or FieldMap()
-    rows, problems = _rows(path, fields)
-    items: list[Item] = []
-    lines: dict[str, int] = {}
-    for row in rows:
-        try:
-            item = _item(row, path, fields)
-        except DatasetError as error:
-            problems.extend(error.problems)
-            continue
-        if item.id in lines:
-            given = f"the id {item.id!r} of line {lines[item.id]} again"
-            problems.append(Problem(item.source, given, "an id of its own for every item"))
-        lines.setdefault(item.id, row.line)
-        items.append(item)
-    if not items and not problems:
-        problems.append(Problem(str(path), "no items", "at least one line with an item"))
-    if problems:
-        raise DatasetError(capped(sorted(problems, key=_line_of), str(path)))
-    return Dataset(path, tuple(items), tuple(_warnings(path, items, rows, fields)))
+def read_dataset(path: str | Path, fields: FieldMap | None = None, *, held_chars: int = _HELD_CHARS) -> Dataset:
+    """The items of a dataset together with its warnings. Raises ``DatasetError`` as ``load_dataset`` does.
+
+    ``held_chars``: longest dataset, in characters of prompts and answers, whose items stay in memory.
+    """
+    fields = fields or FieldMap()
+    return read_source(open_source(str(path), fields), fields, Path(path), held_chars=held_chars)
+
+
+def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: int = _HELD_CHARS) -> Dataset:
+    """The items of a source, called by ``path`` in messages. Raises ``DatasetError`` as ``load_dataset`` does."""
+    reading = _Reading(source, fields, held_chars)
+    for found in source.rows():
+        reading.add(found)
+    return reading.dataset(path)
 
 
 def shipped_dataset(world: str) -> Path:
@@ -66,87 +81,99 @@ def shipped_dataset(world: str) -> Path:
     return _SHIPPED / f"{world}.jsonl"
 
 
-def twins(items: Iterable[Item]) -> tuple[tuple[Item, ...], ...]:
+def shipped_held_out(world: str) -> Path | None:
+    """Path of the held-out items that a simulated world brings in a file of their own; None: they are split off."""
+    path = _SHIPPED / f"{world}-held-out.jsonl"
+    return path if path.is_file() else None
+
+
+def twins(items: Sequence[Item]) -> tuple[tuple[Item, ...], ...]:
     """Items that ask the same in the same words, grouped; they stay different items all the same."""
-    by_text: dict[str, list[Item]] = defaultdict(list)
-    for item in items:
-        by_text[text_key(item)].append(item)
-    return tuple(tuple(group) for group in by_text.values() if len(group) > 1)
+    return tuple(tuple(items[each] for each in group) for group in equals(texts_of(items)))
 
 
-def text_key(item: Item) -> str:
-    """What an actor is asked, with runs of white space folded: equal for items that are the same question."""
-    return "\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt))
+class _Reading:
+    """Reads one source from end to end."""
 
+    def __init__(self, source: RowSource, fields: FieldMap, held_chars: int) -> None:
+        self._source = source
+        self._fields = fields
+        self._index = ItemIndex()
+        self._held: list[Item] | None = []
+        self._left = held_chars
+        self._places: dict[str, int] = {}
+        self._rows = 0
+        self._problems: list[Problem] = []
+        self._more = 0
+        self._columns: Counter[tuple[str, ...]] = Counter()
+        self._answers = 0
+        self._domains: set[str] = set()
 
-def _rows(path: Path, fields: FieldMap) -> tuple[list[Row], list[Problem]]:
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}", "a .jsonl or .csv file")
-    rows: list[Row] = []
-    problems: list[Problem] = []
-    try:
-        with path.open("rb") as stream:
-            for found in reader(stream, str(path), fields):
-                if isinstance(found, Row):
-                    rows.append(found)
-                else:
-                    problems.append(found)
-    except OSError as error:
-        raise DatasetError.one(str(path), error.strerror or type(error).__name__, "a file that can be read") from None
-    return rows, problems
+    def add(self, found: Row | Problem) -> None:
+        """Take in the next row, or what is wrong with it."""
+        if isinstance(found, Problem):
+            self._refuse(found)
+            return
+        number, self._rows = self._rows, self._rows + 1
+        where = self._source.where(found.place, found.line)
+        try:
+            item = item_of(found.values, self._fields, number=number, source=where)
+        except DatasetError as error:
+            self._refuse(*error.problems)
+            return
+        earlier = self._places.setdefault(item.id, len(self._index.ids))
+        if earlier < len(self._index.ids):
+            before = self._index.lines[earlier]
+            at = self._source.where(self._index.places[earlier], before)
+            line = f"of line {before}" if at.rpartition(":")[0] == where.rpartition(":")[0] else f"at {at}"
+            self._refuse(Problem(where, f"the id {item.id!r} {line} again", "an id of its own for every item"))
+        self._index.add(item, place=found.place, line=found.line, number=number)
+        self._count(item, found)
 
+    def dataset(self, path: Path) -> Dataset:
+        """What came of it. Raises ``DatasetError`` for everything that was refused."""
+        if not self._index.ids and not self._problems:
+            self._refuse(Problem(str(path), "no items", "at least one line with an item"))
+        if self._more:
+            accepted = f"{len(self._problems) + self._more} problems fewer"
+            self._problems.append(Problem(str(path), f"{self._more} more problems", accepted))
+        if self._problems:
+            raise DatasetError(self._problems)
+        positions = range(len(self._index.ids))
+        stored = StoredItems(self._source, self._fields, self._index, positions)
+        items = stored if self._held is None else tuple(self._held)
+        return Dataset(path, items, tuple(self._warnings(path, items)), self._answers, frozenset(self._domains))
 
-def _item(row: Row, path: Path, fields: FieldMap) -> Item:
-    source = f"{path}:{row.line}"
-    return Item(
-        id=_text(row, source, fields.id, numbers=True, required=True),
-        prompt=_text(row, source, fields.prompt, required=True),
-        answer=_text(row, source, fields.answer, numbers=True),
-        system_prompt=_text(row, source, fields.system_prompt),
-        metadata=_metadata(row, source, fields.metadata),
-        domain=_text(row, source, fields.domain),
-        source=source,
-    )
+    def _refuse(self, *problems: Problem) -> None:
+        for problem in problems:
+            if len(self._problems) < _MAX_PROBLEMS:
+                self._problems.append(problem)
+            else:
+                self._more += 1
 
+    def _count(self, item: Item, row: Row) -> None:
+        self._answers += bool(item.answer.strip())
+        self._domains.add(item.domain)
+        self._columns[tuple(row.values)] += 1
+        if self._held is not None:
+            self._left -= len(item.prompt) + len(item.answer) + len(item.system_prompt)
+            self._held.append(item)
+            if self._left < 0:
+                self._held = None
 
-def _text(row: Row, source: str, name: str, *, numbers: bool = False, required: bool = False) -> str:
-    """A field as text, as given. Absent and null are empty; a number is its text where ``numbers`` are at home."""
-    value = row.values.get(name)
-    accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
-    if value is None:
-        value = ""
-    if numbers and isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise DatasetError.one(source, f"{type(value).__name__} in the field {name!r}", accepted)
-    if required and not value.strip():
-        raise DatasetError.one(source, f"no {name!r}", f"{accepted} that is not empty")
-    return value
-
-
-def _metadata(row: Row, source: str, name: str) -> Mapping[str, Any]:
-    value = row.values.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        given = f"{type(value).__name__} in the field {name!r}"
-        raise DatasetError.one(source, given, f"a JSON object in the field {name!r}")
-    return value
-
-
-def _warnings(path: Path, items: Sequence[Item], rows: Sequence[Row], fields: FieldMap) -> Iterator[str]:
-    for group in twins(items)[:_SHOWN]:
-        yield f"{path}: items {', '.join(item.id for item in group[:_SHOWN])} ask the same in the same words"
-    if (more := len(twins(items)) - _SHOWN) > 0:
-        yield f"{path}: {more} more sets of items ask the same in the same words"
-    known = tuple(fields.model_dump().values())
-    unused = Counter(name for row in rows for name in row.values if name not in known)
-    for name, count in sorted(unused.items()):
-        yield f"{path}: the field {name!r} of {count} items is not used; used are {did_you_mean(name, known)}"
-    if without := sum(not item.answer.strip() for item in items):
-        yield f"{path}: {without} of {len(items)} items have no answer to compare with"
-
-
-def _line_of(problem: Problem) -> int:
-    return int(problem.source.rpartition(":")[2]) if problem.source.rpartition(":")[2].isdigit() else 0
+    def _warnings(self, path: Path, items: Sequence[Item]) -> Iterator[str]:
+        same = equals(texts_of(items))
+        ids = ids_of(items)
+        for group in same[:_SHOWN]:
+            yield f"{path}: items {', '.join(ids[each] for each in group[:_SHOWN])} ask the same in the same words"
+        if (more := len(same) - _SHOWN) > 0:
+            yield f"{path}: {more} more sets of items ask the same in the same words"
+        known = field_names(self._fields)
+        unused: Counter[str] = Counter()
+        for columns, count in self._columns.items():
+            used = {first_part(name, columns) for name in known}
+            unused.update({name: count for name in columns if name not in used})
+        for name, count in sorted(unused.items()):
+            yield f"{path}: the field {name!r} of {count} items is not used; used are {did_you_mean(name, known)}"
+        if without := len(items) - self._answers:
+            yield f"{path}: {without} of {len(items)} items have no answer to compare with"

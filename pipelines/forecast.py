@@ -1,9 +1,10 @@
 """How many calls, tokens and dollars lie ahead? Bounds computed from the plan, before the first call.
 
-Low: one turn a rollout, nothing informative, one arm in the sweep. High: every turn used, every group informative,
-every structured answer repaired as often as allowed, every lesson shortened once, both arms. It does not foresee calls
+Low: one turn a rollout, nothing informative, one arm in the sweep, every group's outputs the same. High: every turn used,
+every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
+every output judged apart. It does not foresee calls
 sent again after faults. With n items, groups of G, t turns, m informative groups and S batches, an epoch is
-n·(G·t) + m + S calls.
+n·(G·t) + m + S calls, and those of judges.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pipelines.model_choice import ModelChoice
 from pipelines.sampling import Cohort
 from pipelines.settings import Settings
 from prompt_packs.models import LoadedPack
+from rewarders.judge_seam import JudgeLoad
 from stores.prices import NANO
 
 
@@ -43,6 +45,7 @@ _BYTES_PER_TOKEN = Amounts(2.5, 6.0)
 _MESSAGE_TOKENS = 40
 _REPLY_TOKENS_LOW = 4
 _TOOL_REPLY_TOKENS = 1000
+_COMPLAINT_TOKENS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +83,30 @@ class _Use:
 
 
 def forecast(
-    settings: Settings, *, models: ModelChoice, pack: LoadedPack, cohorts: Sequence[Cohort], evaluation: Sequence[Item]
+    settings: Settings,
+    *,
+    models: ModelChoice,
+    pack: LoadedPack,
+    cohorts: Sequence[Cohort],
+    evaluation: Sequence[Item],
+    judges: Sequence[JudgeLoad] = (),
 ) -> Forecast:
-    """Bounds for a run over these cohorts and this sweep. Empty ``evaluation`` means that nothing is compared."""
+    """Bounds for a run over these cohorts and this sweep. Empty ``evaluation`` means that nothing is compared.
+
+    ``judges``: what the rewarders ask of a model for each group.
+    """
     estimate = _Estimate(settings, pack)
     acting = estimate.rollouts([item for cohort in cohorts for item in cohort.items])
     acting += estimate.sweep(evaluation)
     learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
-    total = acting + learning
+    learned_on = [item for cohort in cohorts for item in cohort.items]
+    judging = [(models.judge(load.model), estimate.judging(load, learned_on, evaluation)) for load in judges]
+    total = sum((use for _, use in judging), acting + learning)
     return Forecast(
         calls=total.calls,
         prompt_tokens=total.prompt,
         completion_tokens=total.completion,
-        usd=_money(models, ((models.name, acting), (models.reflection_name, learning))),
+        usd=_money(models, ((models.name, acting), (models.reflection_name, learning), *judging)),
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
     )
@@ -129,10 +143,31 @@ class _Estimate:
 
     def sweep(self, items: Iterable[Item]) -> _Use:
         """One arm when nothing was learned, else two."""
-        arm = self.rollouts(items)
-        none = Counts(0, 0)
-        second = (Counts(none.low, part.high) for part in (arm.calls, arm.prompt, arm.completion))
-        return arm + _Use(*second)
+        return _one_or_two_arms(self.rollouts(items))
+
+    def judging(self, load: JudgeLoad, learned_on: Iterable[Item], evaluation: Iterable[Item]) -> _Use:
+        """What one judge asks, of every group whose attempts brought an output."""
+        swept = self._judged(load, evaluation)
+        return self._judged(load, learned_on) + _one_or_two_arms(swept)
+
+    def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
+        total = _Use()
+        reply = load.max_tokens or self._reply
+        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN.low))
+        instructions = _tokens(load.instructions)
+        for item in items:
+            task = _tokens(item.prompt)
+            answers = _tokens(item.answer).high
+            # A repetition shows the replies before it, with what was wrong with each.
+            again = load.retries * (reply + _COMPLAINT_TOKENS)
+            high = instructions.high + task.high + answers + load.shown * longest + again
+            low = instructions.low + task.low + load.shown * _REPLY_TOKENS_LOW
+            total += _Use(
+                calls=Counts(load.calls_low, load.calls_high),
+                prompt=Counts(load.calls_low * low, load.calls_high * high),
+                completion=Counts(load.calls_low * _REPLY_TOKENS_LOW, load.calls_high * reply),
+            )
+        return total
 
     def reflection(self, cohorts: Iterable[Cohort]) -> _Use:
         """Reflecting on every group, curating every batch; nothing at all when no group is informative."""
@@ -163,6 +198,10 @@ class _Estimate:
         repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._reply
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
         return 1 + repairs + texts, prompt + repaired + shortened
+
+
+def _one_or_two_arms(arm: _Use) -> _Use:
+    return arm + _Use(*(Counts(0, part.high) for part in (arm.calls, arm.prompt, arm.completion)))
 
 
 def _tokens(text: str) -> Counts:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipelines.leaves import leaf_options
 from pipelines.model_choice import ModelChoice, choose_models, endpoint_problems, key_is_missing
 from pipelines.settings import Settings
+from pipelines.settings_rewarding import DATASET_GRADERS
 from stores.errors import Problem, SettingsError
 from stores.identifiers import check_identifier
 
@@ -105,9 +106,14 @@ def _schedule(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]
 
 def _datasets(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
     dataset = settings.dataset
-    if dataset.eval_path is None:
+    if dataset.mix is not None:
+        for key, other in (("dataset.path", dataset.path), ("dataset.eval_path", dataset.eval_path)):
+            if other is not None:
+                accepted = "a dataset or --data-config, whose items are split by --set dataset.held_out=SHARE"
+                yield Problem(where[key], f"{other!r} beside a data mix", accepted)
+    elif dataset.eval_path is None:
         return
-    if dataset.path is None:
+    elif dataset.path is None:
         accepted = "an evaluation dataset together with --dataset, the items to learn on"
         yield Problem(where["dataset.eval_path"], repr(dataset.eval_path), accepted)
     elif Path(dataset.eval_path).resolve() == Path(dataset.path).resolve():
@@ -196,9 +202,17 @@ def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, 
         )
     if simulated and (model.name is not None or model.base_url is not None):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
-    if simulated and settings.dataset.path is not None:
-        yield "the SIMULATED model knows only the items of its own worlds; on other items its rewards mean nothing"
-    if not simulated and settings.dataset.path is None:
-        yield f"no --dataset: a real model is tried on the items of the simulated world {settings.simulated.world!r}"
+    yield from _data_warnings(settings, simulated=simulated)
     if not simulated and key_is_missing(model, env):
         yield f"{model.api_key_env} is not set: the endpoint is asked without a key"
+
+
+def _data_warnings(settings: Settings, *, simulated: bool) -> Iterator[str]:
+    dataset = settings.dataset
+    own_items = dataset.path is not None or dataset.mix is not None
+    if simulated and own_items:
+        yield "the SIMULATED model knows only the items of its own worlds; on other items its rewards mean nothing"
+    if not simulated and not own_items:
+        yield f"no --dataset: a real model is tried on the items of the simulated world {settings.simulated.world!r}"
+    if dataset.mix is not None and all(each.name != DATASET_GRADERS for each in settings.rewarders):
+        yield f"the graders of the data mix are not used: no {DATASET_GRADERS} among the rewarders"

@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from pipelines.guardrails import log_refused_group_size
 from pipelines.leaves import LeafOption, leaf_options, leaves_by_env, leaves_by_key, parse_bool, parse_text, section_of
-from pipelines.pipeline_file import label_of, load_pipeline
+from pipelines.pipeline_file import is_shipped, label_of, load_pipeline
 from pipelines.problems import Finding, pydantic_findings, raise_together, shown, unknown
 from pipelines.settings import Settings, env_text
 from stores.errors import ConfigError, PipelineError, Problem, SettingsError
@@ -72,9 +72,18 @@ def resolve_settings(
     merged = {**below[0], **staged, **below[1], **below[2]}
     gathering.unknown_variables(env, merged)
     gathering.raise_found()
+    if pipeline_path is not None and is_shipped(pipeline_path):
+        _leave_grading_to_a_mix(merged, label_of(pipeline_path))
     settings = Settings.model_validate(_nested(merged))
     sources = {leaf.key: merged[leaf.key].source if leaf.key in merged else "default" for leaf in leaf_options()}
     return Resolved(settings, sources)
+
+
+def _leave_grading_to_a_mix(merged: _Layer, shipped: str) -> None:
+    """Rewarders of a pipeline that ships were not chosen by whoever named a mix, which brings graders of its own."""
+    mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
+    if mix is not None and mix.value is not None and rewarders is not None and rewarders.source == shipped:
+        del merged["rewarders"]
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 from pipelines.settings import Settings
@@ -173,8 +173,8 @@ def _phrase(annotation: object, metadata: tuple[Any, ...]) -> str:
         return " ".join(["a whole number" if annotation is int else "a number", *_bounds(metadata)])
     if annotation in {str, bool}:
         return "text" if annotation is str else "true, false, 1, 0, on, off, yes or no"
-    if _is_union(annotation):
-        return "text, a number, true or false"
+    if annotation is JsonValue:
+        return "text, a finite number, true or false, or a list or mapping of those"
     return "a mapping" if get_origin(annotation) is dict or is_section(annotation) else "a list"
 
 

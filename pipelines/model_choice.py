@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pipelines.judging import judge_models
 from pipelines.settings import ModelSettings, PriceSettings, Settings
 from stores.errors import Problem
 from stores.prices import Price, PriceBook
@@ -29,11 +30,17 @@ class ModelChoice:
     base_url: str | None
     """None when simulated in process."""
     prices: Mapping[str, PriceSettings]
+    judges: tuple[str, ...] = ()
+    """Models that judges name; none when simulated."""
 
     @property
     def in_use(self) -> tuple[str, ...]:
         """Each model once, the actors' first."""
-        return tuple(dict.fromkeys((self.name, self.reflection_name)))
+        return tuple(dict.fromkeys((self.name, self.reflection_name, *self.judges)))
+
+    def judge(self, named: str | None) -> str:
+        """The model that answers a judge, which may name one."""
+        return named if named is not None and not self.simulated else self.reflection_name
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -57,7 +64,8 @@ def choose_models(settings: Settings) -> ModelChoice:
     if settings.dry_run or (model.base_url is None and model.name is None):
         return ModelChoice(True, SIMULATED_MODEL, SIMULATED_MODEL, None, {SIMULATED_MODEL: SIMULATED_PRICE})
     name = model.name or ""
-    return ModelChoice(False, name, model.reflection_name or name, model.base_url, model.prices)
+    judges = judge_models(settings.rewarders)
+    return ModelChoice(False, name, model.reflection_name or name, model.base_url, model.prices, judges)
 
 
 def endpoint_problems(settings: Settings, where: Mapping[str, str]) -> list[Problem]:

@@ -41,6 +41,11 @@ def shipped_pipelines() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
 
 
+def is_shipped(path: Path) -> bool:
+    """Whether a file is one of those."""
+    return path.parent == _SHIPPED
+
+
 def find_pipeline(name_or_path: str | Path) -> Path:
     """Path of a shipped pipeline by its bare name, or of your own file. Raises ``PipelineError`` for neither."""
     name = str(name_or_path)

@@ -10,27 +10,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from pipelines.datasets import Dataset, read_dataset, shipped_dataset
+from pipelines.curriculum import Difficulty
 from pipelines.forecast import Forecast, forecast
 from pipelines.guardrails import group_size_in_force, guard_warnings, places, task_id_problems, validate_tfgrpo_config
 from pipelines.items import Item
 from pipelines.layers import Resolved
+from pipelines.mix_shapes import MixConfig
 from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
-from pipelines.problems import raise_together
-from pipelines.sampling import Cohort, draw_cohort, draw_evaluation
+from pipelines.parts import Parts
+from pipelines.plan_data import RunData, data_of_mix, data_of_run
+from pipelines.rewarding import build_rewarders, mix_of
+from pipelines.sampling import Cohort, draw_evaluation
 from pipelines.settings import Settings
-from pipelines.split import Split, pair_datasets, split_items
 from prompt_packs.loader import load_prompt_pack
 from prompt_packs.models import LoadedPack
-from rewarders.registry import build_rewarder
+from rewarders.judge_seam import judge_loads
 from rewarders.scoring import WeightedRewarder, check_rewarders
-from stores.errors import ConfigError, DatasetError, Problem, SettingsError
+from stores.errors import Problem, SettingsError
 from stores.layout import TaskPaths
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Plan:
     models: ModelChoice
     pack: LoadedPack
     rewarders: tuple[WeightedRewarder, ...]
-    learn_items: tuple[Item, ...]
+    data: RunData
+    """Items to learn on and held-out items; a large dataset is not held in memory."""
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
@@ -55,6 +57,11 @@ class Plan:
     def simulated(self) -> bool:
         """Whether the figures are those of the simulated model, in process or served by ``tfgrpo serve-simulated``."""
         return self.models.simulated or SIMULATED_MODEL in self.models.in_use
+
+    @property
+    def learn_items(self) -> Sequence[Item]:
+        """Items that learning epochs draw from."""
+        return self.data.split.learn
 
     @property
     def eval_items(self) -> tuple[Item, ...]:
@@ -81,9 +88,9 @@ class Plan:
         """Name on the wire of the model that reflects and curates."""
         return self.models.reflection_name
 
-    def cohort(self, epoch: int) -> Cohort:
-        """The items of a learning epoch; the same at every call."""
-        return draw_cohort(self.learn_items, epoch=epoch, settings=self.settings.tfgrpo)
+    def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
+        """The items of a learning epoch; the same at every call with the same ``difficulty`` of the items."""
+        return self.data.cohort(epoch, self.settings, difficulty)
 
 
 def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = ()) -> Plan:
@@ -92,57 +99,46 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     Raises one ``ConfigError`` with all problems, of the class of the first part that found one.
     """
     settings = resolved.settings
-    parts = _Parts()
+    parts = Parts()
     parts.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
     for check in extra_checks:
         parts.run(partial(_raise_problems, check, settings))
     paths = parts.run(partial(_task_paths, settings, resolved.sources))
     pack = parts.run(partial(_pack, settings))
-    rewarders = parts.run(partial(_rewarders, settings))
-    data = parts.run(partial(_data, settings))
+    mix = parts.run(partial(mix_of, settings))
+    rewarders = parts.run(partial(_rewarders, settings, mix[0])) if mix else []
+    data = parts.run(partial(_data, settings, mix[0])) if mix else []
     parts.raise_found()
-    split, odd = data[0]
+    split = data[0].split
     evaluation = draw_evaluation(split.held_out, settings=settings.tfgrpo)
     models = choose_models(settings)
     ahead = forecast(
         settings,
         models=models,
         pack=pack[0],
-        cohorts=_cohorts(settings, split.learn),
+        cohorts=_cohorts(settings, data[0]),
         evaluation=evaluation.items if settings.tfgrpo.enabled else (),
+        judges=[
+            load for weighted in rewarders[0] for load in judge_loads(weighted.rewarder, group_size_in_force(settings))
+        ],
     )
-    warnings = (*guard_warnings(settings, env, resolved.sources), *odd, *_advice(settings, split, pack[0], ahead))
+    warnings = (
+        *guard_warnings(settings, env, resolved.sources),
+        *data[0].warnings,
+        *_advice(settings, data[0], pack[0], ahead),
+    )
     return Plan(
         settings=settings,
         sources=resolved.sources,
         models=models,
         pack=pack[0],
         rewarders=rewarders[0],
-        learn_items=split.learn,
+        data=data[0],
         evaluation=evaluation,
         forecast=ahead,
         warnings=warnings,
         paths=paths[0],
     )
-
-
-class _Parts:
-    """Runs one part after another and keeps what each refuses."""
-
-    def __init__(self) -> None:
-        self._errors: list[ConfigError] = []
-
-    def run(self, part: Callable[[], _T]) -> list[_T]:
-        """The part's result as the only element, or nothing when it refused."""
-        try:
-            return [part()]
-        except ConfigError as error:
-            self._errors.append(error)
-            return []
-
-    def raise_found(self) -> None:
-        """Raise everything refused so far, if anything was."""
-        raise_together(self._errors)
 
 
 def _raise_problems(check: ExtraCheck, settings: Settings) -> None:
@@ -174,62 +170,33 @@ def _pack(settings: Settings) -> LoadedPack:
     )
 
 
-def _rewarders(settings: Settings) -> tuple[WeightedRewarder, ...]:
-    errors: list[ConfigError] = []
-    built = []
-    for place, entry in enumerate(settings.rewarders):
-        try:
-            rewarder = build_rewarder(entry.name, entry.options, source=f"rewarders.{place}")
-        except ConfigError as error:
-            errors.append(error)
-        else:
-            built.append(WeightedRewarder(rewarder, entry.weight, entry.timeout_s))
-    raise_together(errors)
+def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
+    built = build_rewarders(settings, mix)
     if any(weighted.weight > 0.0 for weighted in built):  # otherwise the guard rails have said so
         check_rewarders(built, group_size=group_size_in_force(settings))
-    return tuple(built)
+    return built
 
 
-def _data(settings: Settings) -> tuple[Split, tuple[str, ...]]:
-    """Both sides of the data, with what is odd about their files."""
-    dataset = settings.dataset
-    path = shipped_dataset(settings.simulated.world) if dataset.path is None else Path(dataset.path)
-    parts = _Parts()
-    paths = [path] if dataset.eval_path is None else [path, Path(dataset.eval_path)]
-    files = [file for each in paths for file in parts.run(partial(read_dataset, each, dataset.fields))]
-    parts.raise_found()
-    _refuse_without_answers(settings, files)
-    sides = [file.items for file in files]
-    split = split_items(sides[0], dataset.held_out) if len(sides) == 1 else pair_datasets(sides[0], sides[1])
-    return split, tuple(warning for file in files for warning in file.warnings)
+def _data(settings: Settings, mix: MixConfig | None) -> RunData:
+    return data_of_run(settings) if mix is None else data_of_mix(settings, mix)
 
 
-def _refuse_without_answers(settings: Settings, files: Sequence[Dataset]) -> None:
-    """Ground truth without any answer would leave every rollout ungraded, after it was paid for."""
-    if not any(entry.name == "gt" and entry.weight > 0.0 for entry in settings.rewarders):
-        return
-    name = settings.dataset.fields.answer
-    bare = [file for file in files if not any(item.answer.strip() for item in file.items)]
-    if bare:
-        accepted = f"answers in the field {name!r}, another name by dataset.fields.answer, or no gt rewarder"
-        raise DatasetError([Problem(str(file.path), "no answer in any item", accepted) for file in bare])
-
-
-def _cohorts(settings: Settings, items: Sequence[Item]) -> list[Cohort]:
+def _cohorts(settings: Settings, data: RunData) -> list[Cohort]:
     """The learning epochs; with the feature flag off, the one that is measured."""
     last = settings.tfgrpo.epochs if settings.tfgrpo.enabled else 2
-    return [draw_cohort(items, epoch=epoch, settings=settings.tfgrpo) for epoch in range(1, last)]
+    return [data.cohort(epoch, settings) for epoch in range(1, last)]
 
 
-def _advice(settings: Settings, split: Split, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:
+def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:
     """What only shows once data, pack and forecast are there."""
     learning, budget, domain = settings.tfgrpo, settings.budget, pack.manifest.domain
-    if len(split.learn) < learning.sample_size:
+    items = len(data.split.learn)
+    if items < learning.sample_size and data.mix is None:
         yield (
-            f"{len(split.learn)} items to learn on are fewer than a sample of {learning.sample_size}: "
+            f"{items} items to learn on are fewer than a sample of {learning.sample_size}: "
             "every epoch draws from all of them"
         )
-    elsewhere = sorted({item.domain for item in (*split.learn, *split.held_out)} - {"", domain})
+    elsewhere = sorted(data.domains - {"", domain})
     if elsewhere:
         yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(elsewhere[:5])}"
     caps = (

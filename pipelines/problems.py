@@ -23,6 +23,7 @@ _MAX_PROBLEMS = 50
 _MAX_NAMES = 30
 _HIDDEN = "a value that is not shown"
 _NEVER_SHOWN = frozenset({"model.api_key_env", "model.api_key_secret"})
+_ADDRESSES = frozenset({"model.base_url", "selection.base_url"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def shown(value: object, key: str = "") -> str:
         return f"a mapping of {len(value)}"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
-    if key in _NEVER_SHOWN or (key == "model.base_url" and not _is_plain_address(value)):
+    if key in _NEVER_SHOWN or (key in _ADDRESSES and not _is_plain_address(value)):
         return _HIDDEN
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.curriculum import weighted_draw
 from pipelines.items import Item
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
+from pipelines.stored_items import ids_of, take
 from stores.seeds import stream
 
 
@@ -28,49 +30,66 @@ class Cohort:
     """How the draw was made, as JSON for the manifest (requirement 46)."""
 
 
-def draw_cohort(items: Sequence[Item], *, epoch: int, settings: LearningSettings) -> Cohort:
+def draw_cohort(
+    items: Sequence[Item], *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None
+) -> Cohort:
     """The cohort of epoch 1, 2, …: ``sample_size`` items, or all when there are fewer.
 
     Epochs share one endless sequence of shuffles and take consecutive parts of it; an item that the epoch has already
     is left out at the seam between two shuffles. With ``with_replacement``, ``sample_size`` independent draws from all.
+    With ``weights``, one for each item and above 0, every epoch draws for itself, in proportion to them.
     """
-    pool = sorted(items, key=lambda item: item.id)
+    pool = _by_id(items)
+    size = min(settings.sample_size, len(pool))
+    ordered = None if weights is None else [weights[place] for place in pool]
     if settings.with_replacement and pool:
-        drawn = stream(settings.seed, "cohort", "with replacement", epoch).choices(pool, k=settings.sample_size)
+        rng = stream(settings.seed, "cohort", "with replacement", epoch)
+        drawn = rng.choices(pool, weights=ordered, k=settings.sample_size)
+    elif ordered is not None:
+        lots = weighted_draw(ordered, size, stream(settings.seed, "cohort", "weighted", epoch))
+        drawn = [pool[lot] for lot in lots]
     else:
-        drawn = _consecutive(pool, min(settings.sample_size, len(pool)), epoch, settings.seed)
-    return _cohort(drawn, epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+        drawn = _consecutive(pool, size, epoch, settings.seed)
+    return cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
 
 
 def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Cohort:
     """The held-out items of the sweep: all, or ``sample_size`` of them drawn by the seed."""
-    pool = sorted(items, key=lambda item: item.id)
+    pool = _by_id(items)
     size = min(settings.sample_size, len(pool))
     drawn = stream(settings.seed, "evaluation").sample(pool, size)
-    return _cohort(drawn, epoch=settings.epochs, population=len(pool), settings=settings, purpose="evaluation")
+    return cohort_of(
+        take(items, drawn), epoch=settings.epochs, population=len(pool), settings=settings, purpose="evaluation"
+    )
 
 
-def _consecutive(pool: Sequence[Item], size: int, epoch: int, seed: int) -> list[Item]:
-    waiting: list[Item] = []
+def _by_id(items: Sequence[Item]) -> list[int]:
+    """Places of the items in the order of their ids, in which that of the file plays no part."""
+    ids = ids_of(items)
+    return sorted(range(len(ids)), key=ids.__getitem__)
+
+
+def _consecutive(pool: Sequence[int], size: int, epoch: int, seed: int) -> list[int]:
+    waiting: list[int] = []
     shuffles = _shuffles(pool, seed)
-    drawn: list[Item] = []
+    drawn: list[int] = []
     for _ in range(epoch):
         drawn, waiting = _take(waiting, size, shuffles)
     return drawn
 
 
-def _take(waiting: list[Item], size: int, shuffles: Iterator[list[Item]]) -> tuple[list[Item], list[Item]]:
+def _take(waiting: list[int], size: int, shuffles: Iterator[list[int]]) -> tuple[list[int], list[int]]:
     drawn, rest = waiting[:size], waiting[size:]
     if len(drawn) == size:
         return drawn, rest
-    seen = {item.id for item in drawn}
+    seen = set(drawn)
     fresh = next(shuffles)
-    more = [item for item in fresh if item.id not in seen][: size - len(drawn)]
-    taken = {item.id for item in more}
-    return drawn + more, [item for item in fresh if item.id not in taken]
+    more = [place for place in fresh if place not in seen][: size - len(drawn)]
+    taken = set(more)
+    return drawn + more, [place for place in fresh if place not in taken]
 
 
-def _shuffles(pool: Sequence[Item], seed: int) -> Iterator[list[Item]]:
+def _shuffles(pool: Sequence[int], seed: int) -> Iterator[list[int]]:
     turn = 0
     while True:
         fresh = list(pool)
@@ -86,7 +105,10 @@ def _assignments(settings: LearningSettings) -> dict[str, Any]:
     return {"min_instances": low, "max_instances": high, "target": target, "group_index": list(range(target))}
 
 
-def _cohort(drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str) -> Cohort:
+def cohort_of(
+    drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str
+) -> Cohort:
+    """Items in the order they were drawn, cut into batches, with the story of the draw."""
     step = settings.batch_size
     counted: Counter[str] = Counter()
     draws = []

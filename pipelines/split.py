@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.datasets import text_key
 from pipelines.items import Item
 from pipelines.problems import capped
+from pipelines.stored_items import equals, ids_of, pick, texts_of
 from stores.errors import DatasetError, Problem
 
 MIN_LEARN = 1
@@ -25,40 +25,38 @@ _SALT = "tfgrpo held out\x1f"
 class Split:
     """Items to learn on and items to measure on, each in the order given. No item is in both."""
 
-    learn: tuple[Item, ...]
-    held_out: tuple[Item, ...]
+    learn: Sequence[Item]
+    held_out: Sequence[Item]
 
 
 def split_items(items: Sequence[Item], held_out: float) -> Split:
     """Hold out about the share ``held_out`` of the items. Raises ``DatasetError`` when a side comes out too small."""
-    owner: dict[str, str] = {}
-    for item in items:
-        key = text_key(item)
-        owner[key] = min(item.id, owner.get(key, item.id))
-    away = [_hashed(owner[text_key(item)]) < held_out for item in items]
-    split = Split(
-        learn=tuple(item for item, out in zip(items, away, strict=True) if not out),
-        held_out=tuple(item for item, out in zip(items, away, strict=True) if out),
-    )
+    ids = ids_of(items)
+    owners = {place: min(ids[each] for each in group) for group in equals(texts_of(items)) for place in group}
+    sides: tuple[list[int], list[int]] = ([], [])
+    for place, name in enumerate(ids):
+        sides[_hashed(owners.get(place, name)) < held_out].append(place)
+    split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
     _refuse_too_few(split, f"{len(items)} items of which {len(split.held_out)} are held out")
     return split
 
 
 def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     """Two datasets as given. Raises ``DatasetError`` for every held-out item whose id or text is learned on."""
-    ids = {item.id: item for item in learn}
-    texts = {text_key(item): item for item in learn}
+    ids = {name: place for place, name in enumerate(ids_of(learn))}
+    texts = {text: place for place, text in enumerate(texts_of(learn))}
     accepted = "held-out items that are not learned on"
     problems = []
-    for item in held_out:
-        if item.id in ids:
-            problems.append(Problem(item.source, f"the id {item.id!r}, also at {ids[item.id].source}", accepted))
-        elif text_key(item) in texts:
-            twin = texts[text_key(item)]
-            problems.append(Problem(item.source, f"the text of item {twin.id!r} at {twin.source}", accepted))
+    for place, (name, text) in enumerate(zip(ids_of(held_out), texts_of(held_out), strict=True)):
+        if name in ids:
+            given = f"the id {name!r}, also at {learn[ids[name]].source}"
+            problems.append(Problem(held_out[place].source, given, accepted))
+        elif text in texts:
+            twin = learn[texts[text]]
+            problems.append(Problem(held_out[place].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
     if problems:
         raise DatasetError(capped(problems, "evaluation dataset"))
-    split = Split(tuple(learn), tuple(held_out))
+    split = Split(learn, held_out)
     _refuse_too_few(split, f"{len(learn)} items to learn on and {len(held_out)} held out")
     return split
 

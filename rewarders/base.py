@@ -6,10 +6,11 @@ A rewarder never returns a number for "could not tell": it raises ``RewardError`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from rewarders.judge_seam import JudgeModel
 from stores.models import ExperienceRecord
 from stores.outcomes import RewardScore
 
@@ -45,6 +46,10 @@ class RewardContext:
     """Metadata of the item."""
     prior_scores: Mapping[str, float] = field(default_factory=dict)
     """Weighted total so far by rollout id; what ``relative`` ranks."""
+    judge: JudgeModel | None = field(default=None, compare=False, repr=False)
+    """The way to a language model, for rewarders that ask one; None where there is none."""
+    time_limit_s: float | None = None
+    """Seconds this rewarder has for the group. None: as long as it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,40 @@ Verdict: TypeAlias = RewardScore | Abstained
 
 
 class Rewarder(Protocol):
-    """Scores the attempts of one group. One verdict per attempt, in the order given."""
+    """Scores the attempts of one group. One verdict per attempt, in the order given.
+
+    It may say more of itself in class attributes, each False when absent: ``quick`` (cheap enough for the event loop),
+    ``ranks`` (runs after the others and finds their totals in ``context.prior_scores``), ``compares`` (has nothing to say
+    of a single attempt), and ``asks_model`` (what takes time are calls to a model; it keeps ``context.time_limit_s`` by
+    itself, and has longer by default).
+    """
 
     @property
     def rewarder_id(self) -> str:
         """Name under which scores are recorded."""
         ...
 
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt. Runs off the event loop; may block up to its time limit."""
+    def score(self, context: RewardContext) -> Sequence[Verdict] | Awaitable[Sequence[Verdict]]:
+        """Score every attempt. A plain method runs off the event loop and may block up to its time limit.
+
+        ``async def score`` runs on the event loop, and must not block it.
+        """
+        ...
+
+
+Ask: TypeAlias = Callable[[Rewarder, RewardContext], Awaitable[tuple[Verdict, ...]]]
+"""Verdicts of another rewarder, checked; raises ``RewardError`` when it broke, ``RewarderTimeout`` when it was late."""
+
+
+@runtime_checkable
+class CompoundRewarder(Protocol):
+    """A rewarder made of others, which it asks by way of its caller: each in its own thread or on the event loop."""
+
+    @property
+    def rewarder_id(self) -> str:
+        """Name under which scores are recorded."""
+        ...
+
+    async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
+        """Score every attempt out of what ``ask`` brings. The time limit holds for each of the others."""
         ...

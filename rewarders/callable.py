@@ -1,9 +1,10 @@
-"""How does a plain Python function become a rewarder? Adapts a callable; never imports or configures one."""
+"""How does a plain Python function, asynchronous or not, become a rewarder? Adapts it; never imports or configures one."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from types import MappingProxyType
@@ -41,20 +42,8 @@ class CallableRewarder:
         ``RewardError`` says so. A value that is no verdict raises ``RewardError``.
         """
         if self.calling == "context":
-            return self._whole(context)
-        said = [self._one(attempt.output, context.answer) for attempt in context.outputs]
-        failures = [error for error in said if isinstance(error, Exception)]
-        if failures and len(failures) == len(said):
-            raise RewardError(f"{self.rewarder_id}: {_described(failures[0])}") from failures[0]
-        return [self._verdict(value) for value in said]
-
-    def _whole(self, context: RewardContext) -> Sequence[Verdict]:
-        said = self.function(context)
-        if isinstance(said, str | bytes) or not isinstance(said, Iterable):
-            raise RewardError(
-                f"{self.rewarder_id}: returned {type(said).__name__}, expected one value for each attempt"
-            )
-        return [self._verdict(value) for value in said]
+            return _whole(self.rewarder_id, self.function(context))
+        return _singly(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
 
     def _one(self, output: str, answer: str) -> object:
         try:
@@ -62,31 +51,71 @@ class CallableRewarder:
         except Exception as error:  # noqa: BLE001  becomes a verdict: one bad output must not cost its siblings theirs
             return error
 
-    def _verdict(self, said: object) -> Verdict:
-        if isinstance(said, Exception):
-            return Abstained(self.rewarder_id, f"raised {_described(said)}")
-        if said is None:
-            return Abstained(self.rewarder_id, "returned None")
-        if isinstance(said, RewardScore | Abstained):
-            return replace(said, rewarder_id=self.rewarder_id)
-        if isinstance(said, Real | np.bool_):
-            return RewardScore(self.rewarder_id, float(said), f"{self.rewarder_id} returned {said}")
-        raise RewardError(f"{self.rewarder_id}: returned {type(said).__name__}, expected a number, a bool or None")
+
+@dataclass(frozen=True, slots=True)
+class AsyncCallableRewarder:
+    """An asynchronous function as a rewarder, under the rules of ``CallableRewarder``; the attempts are asked at once."""
+
+    rewarder_id: str
+    function: Callable[..., Awaitable[Any]]
+    calling: Calling
+
+    async def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Verdicts of the function. Raises ``RewardError`` as ``CallableRewarder.score`` does."""
+        if self.calling == "context":
+            return _whole(self.rewarder_id, await self.function(context))
+        asked = (self._one(attempt.output, context.answer) for attempt in context.outputs)
+        return _singly(self.rewarder_id, await asyncio.gather(*asked))
+
+    async def _one(self, output: str, answer: str) -> object:
+        try:
+            return await self.function(output, answer)
+        except Exception as error:  # noqa: BLE001  as above
+            return error
 
 
-def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder:
+def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCallableRewarder:
     """The function as a rewarder called ``name``.
 
-    Raises ``ValueError`` when it is asynchronous or has neither one nor two parameters without a default.
+    Raises ``ValueError`` when it has neither one nor two parameters without a default.
     """
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        raise ValueError("an asynchronous function; a rewarder function must be synchronous")
     signature = inspect.signature(function)
     required = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
     kinds = [parameter.kind for parameter in required]
-    if all(kind in _POSITIONAL for kind in kinds) and len(kinds) in _CALLINGS:
-        return CallableRewarder(name, function, _CALLINGS[len(kinds)])
-    raise ValueError(f"a function of {signature}; a rewarder function takes (output, answer) or (context)")
+    if not all(kind in _POSITIONAL for kind in kinds) or len(kinds) not in _CALLINGS:
+        raise ValueError(f"a function of {signature}; a rewarder function takes (output, answer) or (context)")
+    kind = AsyncCallableRewarder if _is_async(function) else CallableRewarder
+    return kind(name, function, _CALLINGS[len(kinds)])
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _whole(name: str, said: object) -> Sequence[Verdict]:
+    if isinstance(said, str | bytes) or not isinstance(said, Iterable):
+        raise RewardError(f"{name}: returned {type(said).__name__}, expected one value for each attempt")
+    return [_verdict(name, value) for value in said]
+
+
+def _singly(name: str, said: Sequence[object]) -> Sequence[Verdict]:
+    failures = [error for error in said if isinstance(error, Exception)]
+    if failures and len(failures) == len(said):
+        raise RewardError(f"{name}: {_described(failures[0])}") from failures[0]
+    return [_verdict(name, value) for value in said]
+
+
+def _verdict(name: str, said: object) -> Verdict:
+    if isinstance(said, Exception):
+        return Abstained(name, f"raised {_described(said)}")
+    if said is None:
+        return Abstained(name, "returned None")
+    if isinstance(said, RewardScore | Abstained):
+        return replace(said, rewarder_id=name)
+    if isinstance(said, Real | np.bool_):
+        return RewardScore(name, float(said), f"{name} returned {said}")
+    raise RewardError(f"{name}: returned {type(said).__name__}, expected a number, a bool or None")
 
 
 def _described(error: Exception) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from rewarders.answers import Stated, stated_answer
+from rewarders.answered_number import answered_number
+from rewarders.answers import stated_answer
 from rewarders.base import Abstained, RewardContext, Verdict
-from rewarders.number_text import Number, last_number, numbers_agree, plain_value, stated_number
+from rewarders.number_text import Number, numbers_agree, plain_value
 from stores.outcomes import RewardScore
 
 Match: TypeAlias = Literal["exact", "normalized", "numeric"]
@@ -63,7 +64,7 @@ class GroundTruthRewarder:
         if not context.answer.strip():
             return self._abstain(context, "the item has no reference answer")
         if self.match == "numeric":
-            reference = _number(context.answer)
+            reference = answered_number(context.answer)
             if reference is None:
                 return self._abstain(context, f"the reference {_short(context.answer)} holds no number")
             return [self._verdict(self._numeric(attempt.output, reference)) for attempt in context.outputs]
@@ -84,18 +85,13 @@ class GroundTruthRewarder:
         return _Comparison(right, _short(found), _short(wanted))
 
     def _numeric(self, output: str, reference: Number) -> _Comparison:
-        number = _number(output)
+        number = answered_number(output)
         if number is None:
             return _Comparison(
                 right=False, found=f"{_short(stated_answer(output).text)} (no number)", wanted=_named(reference)
             )
         right = numbers_agree(number, reference, Fraction(str(self.tolerance)))
         return _Comparison(right, _named(number), _named(reference))
-
-
-def _number(text: str) -> Number | None:
-    stated: Stated = stated_answer(text)
-    return last_number(stated.text) if stated.place == "text" else stated_number(stated.text)
 
 
 def _normalized(text: str) -> str:

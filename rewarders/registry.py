@@ -1,11 +1,11 @@
 """Which rewarder has this name? Builds rewarders from a name and options; scores nothing.
 
-Built-in names form a closed table. Any other Python callable or class is named as ``module:attr``.
+Built-in names form a closed table, built-in graders among them. Any other Python callable, class or grader is named as
+``module:attr``.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,20 +14,40 @@ from typing import Any, Final, TypeAlias, cast
 
 from rewarders.base import Rewarder
 from rewarders.callable import adapt
+from rewarders.composite_options import build_composite
+from rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
 from rewarders.gt import GroundTruthRewarder
-from rewarders.relative import RelativeRewarder
+from rewarders.importing import imported
+from rewarders.judge import build_judge
+from rewarders.judge_pairs import build_relative
+from rewarders.powl_equal import PowlEqualRewarder
+from rewarders.powl_rewarders import POWL_REWARDERS
 from stores.errors import PipelineError, Problem
 
-OptionValue: TypeAlias = str | int | float | bool
+OptionValue: TypeAlias = Any
+"""A JSON value, as the pipeline file has it."""
 
 _BUILT_IN: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
-    {"gt": GroundTruthRewarder, "relative": RelativeRewarder}
+    {"gt": GroundTruthRewarder, "powl_equal": PowlEqualRewarder, **POWL_REWARDERS}
 )
+"""Built by a call with the options."""
+
+
+def _composite(options: Mapping[str, Any], where: str) -> Rewarder:
+    return build_composite(options, where, lambda name, given, place: build_rewarder(name, given, source=place))
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Rewarder]]] = MappingProxyType(
+    {"composite": _composite, "judge": build_judge, "relative": build_relative}
+)
+"""Read their options, which may be nested, by themselves."""
+COMPARING_REWARDERS: Final = frozenset({"gt", *COMPARING})
+"""Names of those that abstain on an item without a reference answer."""
 
 
 def known_rewarders() -> tuple[str, ...]:
     """Built-in names, sorted."""
-    return tuple(sorted(_BUILT_IN))
+    return tuple(sorted({*_BUILT_IN, *_READERS, *GRADER_NAMES}))
 
 
 def build_rewarder(
@@ -40,28 +60,23 @@ def build_rewarder(
     """
     where = f"{source}: {name}"
     given = dict(options or {})
+    reader = _READERS.get(name)
+    if reader is not None:
+        return reader(given, where)
+    if name in GRADER_NAMES:
+        return build_grader_rewarder(name, given, where)
     built_in = _BUILT_IN.get(name)
     if built_in is not None:
         return _usable(name, _construct(built_in, given, where), where)
     if ":" not in name:
         accepted = f"{', '.join(known_rewarders())}, or module:attr for a Python function or class"
         raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
-    return _from_python(name, _imported(name, where), given, where)
-
-
-def _imported(name: str, where: str) -> object:
-    module_name, _, attribute = name.partition(":")
-    try:
-        found: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        problem = Problem(where, f"{type(error).__name__}: {error}", "module:attr that can be imported")
-        raise PipelineError([problem]) from error
-    return found
+    return _from_python(name, imported(name, where), given, where)
 
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
+    if hasattr(found, "grade_batch") and not hasattr(found, "score"):
+        return rewarder_of_grader(name, found, options, where)
     if isinstance(found, type):
         return _usable(name, _construct(found, options, where), where)
     if hasattr(found, "score") or not options or not callable(found):

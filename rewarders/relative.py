@@ -1,6 +1,7 @@
 """How does each attempt rank within its group? The ``relative`` rewarder.
 
 It ranks the totals that other rewarders gave; it never looks at an output, and refuses to rank fewer than two attempts.
+Ranking by comparison of the outputs themselves is ``rewarders.judge_pairs``.
 """
 
 from __future__ import annotations
@@ -46,21 +47,13 @@ class RelativeRewarder:
             raise RewardError(f"{self.rewarder_id}: {len(ranked)} attempt(s) with a total; ranking needs at least two")
         totals = [float(context.prior_scores[attempt.rollout_id]) for attempt in ranked]
         try:
-            values = self._values(totals)
+            values = relative_values(totals, self.variant)
         except ValueError as error:
             raise RewardError(f"{self.rewarder_id}: {error}") from error
         placed = {
             attempt.rollout_id: (value, total) for attempt, value, total in zip(ranked, values, totals, strict=True)
         }
         return [self._verdict(attempt, placed, totals) for attempt in context.outputs]
-
-    def _values(self, totals: Sequence[float]) -> tuple[float, ...]:
-        if self.variant == "rank":
-            return relative_ranks(totals)
-        group = group_advantage(totals)
-        if self.variant == "zscore":
-            return group.advantages
-        return tuple(0.0 if group.std == 0.0 else total - group.mean for total in totals)
 
     def _verdict(
         self, attempt: Attempt, placed: dict[str, tuple[float, float]], totals: Sequence[float]
@@ -72,3 +65,13 @@ class RelativeRewarder:
         equal = sum(other == total for other in totals) - 1
         evidence = f"total {total:.6g}: {better} of {len(totals)} better, {equal} equal ({self.variant})"
         return RewardScore(self.rewarder_id, value, evidence)
+
+
+def relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, ...]:
+    """The totals of one group relative to each other. Raises ``ValueError`` for none, and for NaN or infinity."""
+    if variant == "rank":
+        return relative_ranks(totals)
+    group = group_advantage(totals)
+    if variant == "zscore":
+        return group.advantages
+    return tuple(0.0 if group.std == 0.0 else total - group.mean for total in totals)

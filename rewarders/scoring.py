@@ -11,16 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from rewarders.asking import Asker, Fault, Said
 from rewarders.base import Abstained, RewardContext, Rewarder, Verdict
-from rewarders.threads import RewarderThreads
-from stores.errors import PipelineError, Problem, RewardError, RewarderTimeout
+from stores.errors import PipelineError, Problem
 from stores.outcomes import RewardScore
 
-_QUICK_CHARS: Final = 50_000
-"""Longest group, in characters of output, that a quick rewarder scores on the event loop."""
 _DECIMALS: Final = 12
 """Of a total, so that weighted sums that are equal on paper are equal, and tie."""
 
@@ -32,13 +29,13 @@ class WeightedRewarder:
     rewarder: Rewarder
     weight: float = 1.0
     """Relative to the other weights. 0: recorded, not counted."""
-    timeout_s: float = 30.0
-    """Counted from the moment its thread starts."""
+    timeout_s: float | None = None
+    """Seconds, counted from the moment it starts. None: 30, or 600 for one that asks a model."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
             raise ValueError(f"weight is {self.weight}; accepted: a finite number of at least 0")
-        if not self.timeout_s > 0:
+        if self.timeout_s is not None and not self.timeout_s > 0:
             raise ValueError(f"timeout_s is {self.timeout_s}; accepted: more than 0")
 
 
@@ -54,17 +51,6 @@ class GroupScores:
     """Why a rewarder's verdicts are missing, by rewarder id; a time limit that was exceeded is among them."""
     timed_out: str | None
     """The fault of the first rewarder that exceeded its time limit: the epoch's evidence is void."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    """A rewarder said nothing usable."""
-
-    reason: str
-    timed_out: bool = False
-
-
-_Said: TypeAlias = tuple[Verdict, ...] | _Fault
 
 
 def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 2) -> None:
@@ -84,7 +70,7 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
         problems.append(
             Problem("rewarders", "no weight above 0 on a rewarder that scores outputs", "at least one, such as gt")
         )
-    alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _ranks(weighted)]
+    alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _compares(weighted)]
     if alone and group_size < 2:
         given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
         problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
@@ -93,10 +79,11 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
 
 
 async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardContext, executor: Executor) -> GroupScores:
-    """Score the attempts of one group with every rewarder, off the event loop.
+    """Score the attempts of one group with every rewarder; what blocks runs off the event loop.
 
     Rewarders that score outputs run at once; those with a class attribute ``ranks = True`` run afterwards and find the
-    totals so far in ``context.prior_scores``. Rewarders with ``quick = True`` run inline when the outputs are short.
+    totals so far in ``context.prior_scores``. Rewarders with ``quick = True`` run inline when the outputs are short, those
+    with ``async def score`` on the event loop.
 
     ``executor`` should be a ``RewarderThreads``: a call past its time limit is abandoned there and holds up neither
     others nor the end of the process. With any other executor a hanging call keeps its thread, and waiting for a
@@ -108,8 +95,8 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
     prior = replace(context, prior_scores=_totals(first, said, context))
     said |= await _ask_all(last, prior, executor)
     ordered = [(weighted.rewarder.rewarder_id, said[id(weighted)]) for weighted in rewarders]
-    faults = {name: answer.reason for name, answer in ordered if isinstance(answer, _Fault)}
-    late = [answer.reason for _, answer in ordered if isinstance(answer, _Fault) and answer.timed_out]
+    faults = {name: answer.reason for name, answer in ordered if isinstance(answer, Fault)}
+    late = [answer.reason for _, answer in ordered if isinstance(answer, Fault) and answer.timed_out]
     verdicts = tuple(
         tuple(_verdict_at(name, answer, index) for name, answer in ordered) for index in range(len(context.outputs))
     )
@@ -118,84 +105,25 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
 
 async def _ask_all(
     rewarders: Sequence[WeightedRewarder], context: RewardContext, executor: Executor
-) -> dict[int, _Said]:
+) -> dict[int, Said]:
     """Answers by identity of the weighted rewarder."""
     answers = await asyncio.gather(*(_ask(weighted, context, executor) for weighted in rewarders))
     return {id(weighted): answer for weighted, answer in zip(rewarders, answers, strict=True)}
 
 
-async def _ask(weighted: WeightedRewarder, context: RewardContext, executor: Executor) -> _Said:
-    rewarder = weighted.rewarder
-    if not context.outputs:
-        return ()
+async def _ask(weighted: WeightedRewarder, context: RewardContext, executor: Executor) -> Said:
     if _ranks(weighted) and len(context.prior_scores) < 2:
         reason = "fewer than two attempts have a total to rank"
-        return tuple(Abstained(rewarder.rewarder_id, reason) for _ in context.outputs)
-    if getattr(rewarder, "quick", False) and sum(len(attempt.output) for attempt in context.outputs) <= _QUICK_CHARS:
-        return _answer(rewarder, context)
-    return await _ask_in_thread(weighted, context, executor)
+        return tuple(Abstained(weighted.rewarder.rewarder_id, reason) for _ in context.outputs)
+    return await Asker(executor, weighted.timeout_s).ask(weighted.rewarder, context)
 
 
-async def _ask_in_thread(weighted: WeightedRewarder, context: RewardContext, executor: Executor) -> _Said:
-    loop = asyncio.get_running_loop()
-    begun: asyncio.Future[None] = loop.create_future()
-
-    def call() -> _Said:
-        loop.call_soon_threadsafe(begun.set_result, None)
-        return _answer(weighted.rewarder, context)
-
-    future = executor.submit(call)
-    answer = asyncio.wrap_future(future)
-    try:
-        if isinstance(executor, RewarderThreads):
-            either: list[asyncio.Future[Any]] = [begun, answer]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return await asyncio.wait_for(answer, weighted.timeout_s)
-    except TimeoutError:
-        return _Fault(f"{weighted.rewarder.rewarder_id}: no verdict within {weighted.timeout_s:g} s", timed_out=True)
-    finally:
-        answer.cancel()
-        if isinstance(executor, RewarderThreads):
-            executor.abandon(future)
-
-
-def _answer(rewarder: Rewarder, context: RewardContext) -> _Said:
-    """The verdicts of one rewarder, checked; whatever goes wrong in it is a fault."""
-    try:
-        return _checked(rewarder, rewarder.score(context), len(context.outputs))
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  a user's code: its failure is data
-        text = " ".join(str(error).split())[:300]
-        reason = text if isinstance(error, RewardError) and text else f"{type(error).__name__}: {text}"
-        return _Fault(reason, timed_out=isinstance(error, RewarderTimeout))
-
-
-def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> tuple[Verdict, ...]:
-    name = rewarder.rewarder_id
-    given = tuple(verdicts)
-    if len(given) != expected:
-        raise RewardError(f"{name}: {len(given)} verdicts for {expected} attempts")
-    return tuple(_checked_one(name, verdict) for verdict in given)
-
-
-def _checked_one(name: str, verdict: object) -> Verdict:
-    if not isinstance(verdict, RewardScore | Abstained):
-        raise RewardError(f"{name}: {type(verdict).__name__} is no verdict")
-    if verdict.rewarder_id != name:
-        raise RewardError(f"{name}: a verdict in the name of {verdict.rewarder_id!r}")
-    if isinstance(verdict, Abstained):
-        return verdict
-    score: object = verdict.score
-    if not isinstance(score, Real) or not math.isfinite(score):
-        raise RewardError(f"{name}: the score {score!r} is no finite number")
-    return RewardScore(name, float(score), " ".join(str(verdict.evidence).split()))
-
-
-def _verdict_at(name: str, answer: _Said, index: int) -> Verdict:
-    return Abstained(name, answer.reason) if isinstance(answer, _Fault) else answer[index]
+def _verdict_at(name: str, answer: Said, index: int) -> Verdict:
+    return Abstained(name, answer.reason) if isinstance(answer, Fault) else answer[index]
 
 
 def _totals(
-    rewarders: Sequence[WeightedRewarder], said: Mapping[int, _Said], context: RewardContext
+    rewarders: Sequence[WeightedRewarder], said: Mapping[int, Said], context: RewardContext
 ) -> dict[str, float]:
     """``sum(weight * score) / sum(weight)`` for each attempt that every counting rewarder scored."""
     counting = [weighted for weighted in rewarders if weighted.weight > 0]
@@ -213,10 +141,15 @@ def _totals(
     return totals
 
 
-def _score_at(answer: _Said, index: int) -> float | None:
-    verdict = None if isinstance(answer, _Fault) else answer[index]
+def _score_at(answer: Said, index: int) -> float | None:
+    verdict = None if isinstance(answer, Fault) else answer[index]
     return verdict.score if isinstance(verdict, RewardScore) else None
 
 
 def _ranks(weighted: WeightedRewarder) -> bool:
     return bool(getattr(weighted.rewarder, "ranks", False))
+
+
+def _compares(weighted: WeightedRewarder) -> bool:
+    """Whether it has nothing to say of a single attempt."""
+    return _ranks(weighted) or bool(getattr(weighted.rewarder, "compares", False))

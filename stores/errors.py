@@ -21,7 +21,11 @@
     ├── ActorError               an actor or tool of the user's raised, or ran out of turns
     ├── BudgetRefused            the ledger would not reserve: the run ends with exit code 3
     ├── RewardError              a rewarder raised, or returned what is no score
-    │   └── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
+    │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
+    │   └── GraderUnavailable    a grader that cannot be asked at all: asking it item by item is no use
+    ├── ShapeError               rollouts, rewards or log-probabilities that do not fit together
+    ├── PowlError                a text, JSON or tree that is no process model; says where
+    ├── SelectionFailed          no candidate of a best-of-K round can be chosen
     ├── RepairExhausted          a structured answer stayed invalid; carries every attempt
     ├── ReplayMiss               a replay asked for a call that the journal does not hold
     └── RunAborted               the run cannot go on after spending began: exit code 1, resumable
@@ -31,7 +35,7 @@ A class exists only where a caller handles it differently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -152,6 +156,81 @@ class RewarderTimeout(RewardError):
     """A rewarder ran over its time limit."""
 
 
+class GraderUnavailable(RewardError):
+    """A grader cannot be asked at all: its service is down or refuses, or its calls hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeProblem:
+    """One thing that does not fit: what it is called, what was expected, what was received, and where."""
+
+    name: str
+    """``rewards``, ``action_groups``, ``group_size`` …"""
+    expected: str
+    received: str
+    where: str = ""
+    """The first place, and how many more there are; empty when there is only one."""
+
+    def __str__(self) -> str:
+        text = f"{self.name}: expected {self.expected}, received {self.received}"
+        return f"{text}; {self.where}" if self.where else text
+
+
+class ShapeError(TfgrpoError, ValueError):
+    """Groups as data do not fit together. Carries every problem; the first one is also in the four fields."""
+
+    def __init__(self, problems: Sequence[ShapeProblem]) -> None:
+        if not problems:
+            raise ValueError("a ShapeError needs at least one problem")
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        self.name, self.expected, self.received, self.where = first.name, first.expected, first.received, first.where
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @classmethod
+    def one(cls, name: str, expected: str, received: str, where: str = "") -> ShapeError:
+        """Build the error for a single problem."""
+        return cls([ShapeProblem(name, expected, received, where)])
+
+    def __reduce__(self) -> tuple[type[ShapeError], tuple[tuple[ShapeProblem, ...]]]:
+        return type(self), (self.problems,)
+
+
+class PowlError(TfgrpoError):
+    """A text, JSON or tree that is no process model.
+
+    ``reason`` says what is wrong in one sentence. Where it is wrong: ``line`` and ``column`` (from 1) and an ``excerpt``
+    with a caret for text and for JSON that does not parse; ``pointer`` (RFC 6901) for JSON that parses and is no model.
+    ``str`` of it has all of that, ready for a person or for a model that is asked to repair its answer.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        excerpt: str | None = None,
+        pointer: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.line, self.column, self.excerpt = line, column, excerpt
+        self.pointer = pointer
+        where = f"line {line}, column {column}: " if line is not None else ""
+        if pointer is not None:
+            where += f"at {pointer or 'the root'}: "
+        super().__init__(f"{where}{reason}" + (f"\n{excerpt}" if excerpt else ""))
+
+    def __reduce__(self) -> tuple[Callable[..., PowlError], tuple[object, ...]]:
+        return _powl_error, (self.reason, self.line, self.column, self.excerpt, self.pointer)
+
+
+def _powl_error(
+    reason: str, line: int | None, column: int | None, excerpt: str | None, pointer: str | None
+) -> PowlError:
+    return PowlError(reason, line=line, column=column, excerpt=excerpt, pointer=pointer)
+
+
 class RepairExhausted(TfgrpoError):
     """A structured answer stayed invalid. ``attempts`` holds every (reply, error) pair, oldest first."""
 
@@ -162,6 +241,10 @@ class RepairExhausted(TfgrpoError):
 
     def __reduce__(self) -> tuple[type[RepairExhausted], tuple[str, tuple[tuple[str, str], ...]]]:
         return type(self), (self.message, self.attempts)
+
+
+class SelectionFailed(TfgrpoError):
+    """No candidate of a best-of-K round can be chosen."""
 
 
 class ReplayMiss(TfgrpoError):

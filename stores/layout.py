@@ -34,6 +34,22 @@ class TaskPaths:
         """A view: champion library and last run."""
         return self.root / "state.json"
 
+    def selections(self) -> Path:
+        """One line per best-of-K round that ``tfgrpo select`` made of the task, append-only."""
+        return self.root / "selections.jsonl"
+
+    def patterns(self) -> Path:
+        """What those rounds showed of structures."""
+        return self.root / "patterns.jsonl"
+
+    def export(self, name: str) -> Path:
+        """A file that ``tfgrpo export`` writes."""
+        return self.root / "exports" / name
+
+    def imported(self, import_id: str) -> Path:
+        """What one import of lessons took in, from where, and who had read it. Raises ``ValueError`` for an unsafe id."""
+        return self.root / "imports" / f"{check_identifier(import_id)}.json"
+
     def run(self, run_id: str) -> RunPaths:
         """Paths of one run. Raises ``ValueError`` when the id could leave the task."""
         return RunPaths(self.root / "runs" / check_identifier(run_id))
@@ -73,6 +89,11 @@ class RunPaths:
     def groups(self) -> Path:
         """One line per group: signal, spread, proposals and what became of them."""
         return self.root / "groups.jsonl"
+
+    @property
+    def items(self) -> Path:
+        """One line per item that was attempted: what was asked, and the reference answer."""
+        return self.root / "items.jsonl"
 
     @property
     def prompts(self) -> Path:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from stores.frozen_json import FrozenDict
+
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 
 
@@ -21,6 +23,8 @@ class RewardScore:
     """Finite. Higher is better."""
     evidence: str
     """One line a person can check: what was compared with what."""
+    details: FrozenDict | None = None
+    """What the score was made of, as JSON: votes and raw replies of a judge, comparisons, parts of a composite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 
 def plain(value: Any) -> Any:
@@ -17,7 +17,7 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
-    names = _names(type(value))
+    names = _names(cast("Hashable", type(value)))
     return value if names is None else {name: plain(getattr(value, name)) for name in names}
 
 

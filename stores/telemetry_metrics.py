@@ -20,7 +20,9 @@ from stores.outcomes import OutcomeName
 
 NAMES_PER_KEY: Final = 24
 """How many different names one open attribute may take in a process."""
-_OPEN_KEYS: Final = (n.TOOL, n.MODEL, n.REWARDER, n.DOMAIN, n.REASON, n.RULE, n.ERROR_TYPE, n.AGENT, n.PROVIDER)
+_OPEN_KEYS: Final = (
+    n.TOOL, n.MODEL, n.REWARDER, n.DOMAIN, n.REASON, n.RULE, n.ERROR_TYPE, n.AGENT, n.PROVIDER, n.GRADER, n.DATASET,
+)  # fmt: skip
 Attributes = dict[str, str | int]
 
 
@@ -214,6 +216,23 @@ class Recorder:
         """A guard rail was violated; ``rule`` is its short name."""
         if self._instruments is not None:
             self._count(n.VIOLATIONS, 1, {n.RULE: self._bounds.admit(n.RULE, rule)})
+
+    def record_grades(self, *, grader: str, scored: int, ungraded: int) -> None:
+        """A grader of the data server graded so many items, and failed to grade so many."""
+        if self._instruments is not None:
+            name = self._bounds.admit(n.GRADER, grader)
+            self._count(n.GRADES, scored, {n.GRADER: name, n.OUTCOME: "scored"})
+            self._count(n.GRADES, ungraded, {n.GRADER: name, n.OUTCOME: "ungraded"})
+
+    def record_samples(self, *, dataset: str, count: int) -> None:
+        """The data server sent samples of a dataset."""
+        if self._instruments is not None:
+            self._count(n.SAMPLES, count, {n.DATASET: self._bounds.admit(n.DATASET, dataset)})
+
+    def record_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
+        """The data server answered a request. ``method`` and ``route`` come from closed sets."""
+        attributes: Attributes = {n.HTTP_METHOD: method, n.HTTP_ROUTE: route, n.HTTP_STATUS: status}
+        self._observe(n.REQUEST_DURATION, duration_s, attributes)
 
     def _error(self, error_type: str | None) -> Attributes:
         return {} if error_type is None else {n.ERROR_TYPE: self._bounds.admit(n.ERROR_TYPE, error_type)}

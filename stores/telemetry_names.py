@@ -43,6 +43,11 @@ TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 - no password
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
 AGENT: Final = "gen_ai.agent.name"
+GRADER: Final = "tfgrpo.grader"
+DATASET: Final = "tfgrpo.dataset"
+HTTP_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_STATUS: Final = "http.response.status_code"
 WORKFLOW: Final = "gen_ai.workflow.name"
 
 LITERAL_EPOCH: Final = "tfgrpo_epoch"
@@ -105,6 +110,7 @@ def _doubling(first: float, count: int) -> tuple[float, ...]:
 CALL_SECONDS: Final = _doubling(0.01, 14)
 AGENT_SECONDS: Final = _doubling(0.1, 13)
 WORK_SECONDS: Final = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
+REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0)
 UNIT_STEPS: Final = tuple(step / 10 for step in range(11))
 TOKEN_STEPS: Final = tuple(float(4**power) for power in range(14))
 
@@ -166,6 +172,18 @@ EPOCH_DURATION: Final = _metric("tfgrpo.epoch.duration", "histogram", "s", (PHAS
 EPOCH_REWARD: Final = _metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
 EPOCH_SOLVED: Final = _metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
 VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Guard rails violated")
+GRADES: Final = _metric(
+    "tfgrpo.dataserver.grades", "counter", "{grade}", (GRADER, OUTCOME), "Grades asked of each grader by clients"
+)
+SAMPLES: Final = _metric("tfgrpo.dataserver.samples", "counter", "{sample}", (DATASET,), "Samples sent to clients")
+REQUEST_DURATION: Final = _metric(
+    "http.server.request.duration",
+    "histogram",
+    "s",
+    (HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS),
+    "Time of one request to the data server",
+    REQUEST_SECONDS,
+)
 
 GENAI_TOOL: Final = _metric(
     "gen_ai.execute_tool.duration", "histogram", "s", (TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
@@ -201,7 +219,7 @@ GENAI_TOKENS: Final = _metric(
 OURS: Final = (
     TOOL_CALLS, TOOL_DURATION, TOOL_MONEY, TOOL_TOKENS, LLM_DURATION, LLM_TOKENS, LLM_MONEY, ROLLOUT_DURATION,
     ROLLOUTS, REWARDS, GROUP_SPREAD, GROUPS, EXPERIENCES, ACTIVE, INJECTED, EPOCH_DURATION, EPOCH_REWARD, EPOCH_SOLVED,
-    VIOLATIONS,
+    VIOLATIONS, GRADES, SAMPLES, REQUEST_DURATION,
 )  # fmt: skip
 GENAI: Final[dict[GenaiMetrics, tuple[Metric, ...]]] = {
     "off": (),

@@ -2,6 +2,12 @@
 
 from tasks.actors.base import Actor, AttemptContext
 from tasks.actors.registry import build_actor, check_actor
+from tasks.collector import Collected, ExperienceCollector
+from tasks.collector_actors import ActorCollector
+from tasks.collector_endpoint import EndpointPolicy, SamplingOptions
+from tasks.collector_options import CollectorOptions
+from tasks.collector_protocols import BatchPolicyModel, Generation, PolicyModel, Prompt, RewardModel, RolloutReward
+from tasks.collector_torch import TorchPolicy, TorchReward
 from tasks.context import RunContext
 from tasks.curation import CurationInput, CurationResult, curate_batch
 from tasks.evaluation import PairedEvidence, pair_results
@@ -17,19 +23,33 @@ from tasks.tools.schema import priced
 
 __all__ = [
     "Actor",
+    "ActorCollector",
     "AttemptContext",
+    "BatchPolicyModel",
+    "Collected",
+    "CollectorOptions",
     "CurationInput",
     "CurationResult",
+    "EndpointPolicy",
+    "ExperienceCollector",
     "GateDecision",
+    "Generation",
     "GroupResult",
     "GroupSpec",
     "LessonPolicy",
     "PackText",
     "PairedEvidence",
+    "PolicyModel",
+    "Prompt",
+    "RewardModel",
     "RolloutRecord",
+    "RolloutReward",
     "RunContext",
     "Runtime",
+    "SamplingOptions",
     "ToolMetricEvent",
+    "TorchPolicy",
+    "TorchReward",
     "Trajectory",
     "build_actor",
     "call_blocking",

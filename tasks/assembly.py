@@ -9,13 +9,13 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pipelines.model_choice import choose_models
+from pipelines.rewarding import close_rewarders, rewarders_of
 from pipelines.settings import Settings
 from prompt_packs.loader import load_prompt_pack
-from rewarders.registry import build_rewarder
-from rewarders.scoring import WeightedRewarder
 from rewarders.threads import RewarderThreads
 from stores.journal import Journal
 from stores.ledger import Budget, Ledger, PriceBook
@@ -34,18 +34,19 @@ _SIMULATED_URL = "http://simulated.invalid/v1"
 """Never resolved: the application is called in process."""
 
 
-async def open_runtime(context: RunContext) -> Runtime:
-    """Build the runtime on the running event loop."""
+async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtime:
+    """Build the runtime on the running event loop. Without a journal nothing of it is on disk, and nothing is resumed."""
     settings = context.settings
     threads = RewarderThreads(settings.tfgrpo.concurrency)
-    journal = Journal(context.replay_from or context.paths.journal)
+    journal = Journal(context.replay_from or context.paths.journal) if journaled else None
     telemetry = configure(context.telemetry, os.environ)
     ledger = Ledger(budget_of(settings), shared=context.ledger_path)
 
     async def close_files() -> None:
         threads.shutdown()
         ledger.close()
-        journal.close()
+        if journal is not None:
+            journal.close()
 
     closers: list[Closer] = [close_files]
     try:
@@ -54,11 +55,13 @@ async def open_runtime(context: RunContext) -> Runtime:
         client = open_client(context, ledger, endpoint) if endpoint is not None else None
         if client is not None:
             closers.append(client.aclose)
+        rewarders = rewarders_of(settings)
+        closers.append(partial(asyncio.to_thread, close_rewarders, rewarders))
         return Runtime(
             context=context,
             model=JournaledModel(client, journal, telemetry),
             actor=build_actor(settings.actor),
-            rewarders=rewarders_of(settings),
+            rewarders=rewarders,
             pack=load_prompt_pack(context.pack_id, context.packs_root),
             journal=journal,
             ledger=ledger,
@@ -97,14 +100,6 @@ def endpoint_for(context: RunContext) -> Endpoint:
     if context.base_url is None:
         return endpoint_of(model, _SIMULATED_URL, None)
     return endpoint_of(model, context.base_url, context.read_secret(model))
-
-
-def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:
-    """The rewarders that the settings name. Raises ``PipelineError`` for what cannot be built."""
-    return tuple(
-        WeightedRewarder(build_rewarder(entry.name, entry.options), entry.weight, entry.timeout_s)
-        for entry in settings.rewarders
-    )
 
 
 def budget_of(settings: Settings) -> Budget:

@@ -17,6 +17,7 @@ from rewarders.scoring import GroupScores, score_group
 from stores.outcomes import Outcome, RewardScore, Scored, Ungraded
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
+from tasks.judging import GroupJudge
 from tasks.observing import observe_group
 from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
 from tasks.rollout import FinishedRollout, run_rollout
@@ -25,7 +26,8 @@ from tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Signal
 from tasks.summarize import summarize_trajectory
 from tasks.transcripts import shorten_middle
 
-_RECORDED_CHARS = 2_000
+RECORDED_CHARS = 2_000
+"""Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
 _FULL_REWARD = 1.0
 _EQUAL = 1e-9
 
@@ -66,20 +68,22 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
-    scores = await score_group(runtime.rewarders, _reward_context(spec, rollouts), runtime.threads)
+    judge = GroupJudge(spec, runtime)
+    scores = await score_group(runtime.rewarders, _reward_context(spec, rollouts, judge), runtime.threads)
     outcomes = {
         rollout.rollout_id: _without_key(outcome_of(rollout, scores, position), runtime)
         for rollout, position in _placed(rollouts)
     }
     rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
     standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
-    reflection = await _reflection(spec, rollouts, standing, runtime)
+    stopped = judge.spend.budget_refused or judge.spend.fatal
+    reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, standing, runtime)
     with runtime.telemetry.span(SPAN_SUMMARIZE):
         records = tuple(
             _record(spec, rollout, outcomes, _given(scores, place), standing, runtime)
             for rollout, place in _placed(rollouts)
         )
-    result = _result(spec, rollouts, records, standing, reflection)
+    result = _result(spec, rollouts, records, standing, reflection, judge.spend)
     fault = runtime.scrub(scores.timed_out) if scores.timed_out is not None else None
     return replace(result, rewarder_fault=fault, duration_s=perf_counter() - start)
 
@@ -147,7 +151,7 @@ def _given(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]
     return tuple(verdict for verdict in scores.verdicts[position] if isinstance(verdict, RewardScore))
 
 
-def _reward_context(spec: GroupSpec, rollouts: Sequence[FinishedRollout]) -> RewardContext:
+def _reward_context(spec: GroupSpec, rollouts: Sequence[FinishedRollout], judge: GroupJudge) -> RewardContext:
     item = spec.item
     return RewardContext(
         fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
@@ -161,6 +165,7 @@ def _reward_context(spec: GroupSpec, rollouts: Sequence[FinishedRollout]) -> Rew
         ),
         experiences=spec.pack.experiences,
         metadata=item.metadata,
+        judge=judge,
     )
 
 
@@ -168,7 +173,7 @@ async def _reflection(
     spec: GroupSpec, rollouts: Sequence[FinishedRollout], standing: Standing, runtime: Runtime
 ) -> Reflection:
     if not spec.reflect or standing.signal != "mixed" or standing.spread is None or _stopped(rollouts):
-        return Reflection((), (), Spend())
+        return _no_reflection()
     ranked = [
         RankedAttempt(rollout, standing.rewards[rollout.rollout_id], standing.ranks[rollout.rollout_id])
         for rollout in rollouts
@@ -178,6 +183,10 @@ async def _reflection(
     async with runtime.slots:
         with runtime.telemetry.span(SPAN_EXTRACT):
             return await reflect_on_group(spec, ranked, standing.spread, runtime)
+
+
+def _no_reflection() -> Reflection:
+    return Reflection((), (), Spend())
 
 
 def _stopped(rollouts: Sequence[FinishedRollout]) -> bool:
@@ -211,7 +220,7 @@ def _record(
         scores=scores,
         advantage=standing.advantages.get(name),
         relative_rank=standing.ranks.get(name),
-        output=shorten_middle(rollout.output, _RECORDED_CHARS),
+        output=shorten_middle(rollout.output, RECORDED_CHARS),
         summary=summarize_trajectory(
             rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
         ),
@@ -233,6 +242,7 @@ def _result(
     records: tuple[RolloutRecord, ...],
     standing: Standing,
     reflection: Reflection,
+    judging: Spend,
 ) -> GroupResult:
     spend = reflection.spend
     return GroupResult(
@@ -253,8 +263,12 @@ def _result(
         learning_tokens=spend.tokens,
         learning_cost_usd=spend.cost_usd,
         rewarder_fault=None,
-        budget_refused=_refusal(rollouts) or spend.budget_refused,
-        fatal=next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or spend.fatal,
+        judge_calls=judging.calls,
+        judge_tokens=judging.tokens,
+        judge_cost_usd=judging.cost_usd,
+        budget_refused=_refusal(rollouts) or judging.budget_refused or spend.budget_refused,
+        fatal=next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal or spend.fatal,
         duration_s=0.0,
-        broken_calls=tuple(spend.broken),
+        broken_calls=(*judging.broken, *spend.broken),
+        draw=spec.draw,
     )

@@ -178,5 +178,12 @@ class GroupResult:
     """Set when the run cannot go on (the endpoint refuses the key)."""
     duration_s: float
     broken_calls: tuple[ReflectionFailure, ...] = ()
-    """Learning calls that brought no answer, each with its key, to be recorded when the batch is accepted. Holds the
-    failure above if a call was its cause; those of rollouts are in their outcomes."""
+    """Calls of judges and of learning that brought no answer, each with its key, to be recorded when the batch is
+    accepted. Holds the failure above if a call was its cause; those of rollouts are in their outcomes."""
+    judge_calls: int = 0
+    """Answered calls of the group's judges."""
+    judge_tokens: int = 0
+    judge_cost_usd: float | None = 0.0
+    """None when any of them has an unknown price."""
+    draw: int = 0
+    """As in the spec: which draw of the item this was."""

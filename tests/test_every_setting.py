@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,10 @@ from flows import opening
 from flows.execution import execute
 from flows.observer import Observers
 from flows.request import RunRequest
+from flows.selection import select
+from flows.selection_plan import SelectionPlan, plan_selection
+from flows.selection_request import SelectRequest
+from pipelines.curriculum import Difficulty
 from pipelines.items import Item
 from pipelines.layers import leaf_options
 from pipelines.plan import Plan
@@ -35,13 +40,17 @@ from stores.clock import utc_now
 from stores.errors import ConfigError
 from stores.library import Library
 from stores.models import ExperienceRecord, Reward
+from stores.pattern_stats import Observation
 from stores.signing import stamp_record
 from stores.telemetry import Telemetry
+from tasks.curriculum_stage import PastRound, decide_stage
 from tasks.evaluation import ItemPair, PairedEvidence
 from tasks.gate import decide_gate
 from tasks.models.simulated import SimulatedOptions, simulated_app
 from tests.bench import NEVER, REAL, TINY, Bench, Exchange, Options, Tiny
+from tests.flows.chat_server import ChatServer
 from tests.otlp_receiver import OtlpReceiver
+from tests.pipelines.mixes import write_mix
 
 Observe = Callable[[Bench, Options], object]
 
@@ -193,6 +202,58 @@ def key_sent(bench: Bench, options: Options) -> str | None:
     return bench.exchange(options).requests[0][0].headers.get("authorization")
 
 
+def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **asked: Any) -> Observe:
+    """What a selection comes to against an endpoint that gives one reply, or answers by a function."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
+            settings = {"model.max_retries": "0", **options}
+            request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
+            return look(select(request, {}), server)
+
+    return observe
+
+
+def of_selection_plan(look: Callable[[SelectionPlan], object], **asked: Any) -> Observe:
+    def observe(bench: Bench, options: Options) -> object:
+        request = SelectRequest(prompt="x", settings=dict(options), out=str(bench.root / "selections"), **asked)
+        return look(plan_selection(request, {}, clock=utc_now))
+
+    return observe
+
+
+def stage_after(rewards: Sequence[float]) -> Observe:
+    """The stage that a task is in after rounds with these rewards, in which 97 of 100 answers were usable."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        rounds = [PastRound(reward, 100, 97) for reward in rewards]
+        settings = bench.settings(options)
+        return decide_stage(rounds, reference=True, thresholds=settings.selection.thresholds).stage
+
+    return observe
+
+
+def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
+    """What the next selection is told by a memory of two rounds, the second one long after the first."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        def planned(settings: dict[str, str]) -> SelectionPlan:
+            request = SelectRequest(
+                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(bench.root / "memory"),
+                rewarders=["powl_footprint"], settings=settings,
+            )  # fmt: skip
+            return plan_selection(request, {}, clock=utc_now)
+
+        shutil.rmtree(bench.root / "memory", ignore_errors=True)
+        memory = planned({"selection.memory.mode": "record"}).memory
+        assert memory is not None
+        for number, (name, reward) in enumerate((("a", 0.9), ("a", 0.8), *[("b", 0.7)] * 3, ("c", 0.1))):
+            memory.observe([Observation(name, name, f"ACTIVITY({name})", reward)], f"s{number}")
+        return look(planned(dict(options)))
+
+    return observe
+
+
 @dataclass(frozen=True)
 class Demo:
     """One setting changed to ``value`` on top of ``base``. ``value`` may need the bench, for paths."""
@@ -226,6 +287,10 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
     "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.batch for spec in run.specs]), "1"),
     "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
+    "tfgrpo.curriculum": Demo(
+        of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": 9}, {"ar-0001": 9})).items]),
+        "difficulty",
+    ),
     "tfgrpo.temperature.train": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.9"),
     "tfgrpo.temperature.eval": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.1"),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
@@ -261,6 +326,16 @@ DEMOS: dict[str, Demo] = {
     "dataset.eval_path": Demo(
         lambda bench, options: bench.plan({"dataset.path": str(_others(bench)), **options}).eval_items[0].id,
         lambda bench: str(bench.items()),
+    ),
+    "dataset.mix": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda bench: str(write_mix(bench.root))),
+    "dataset.mix_stride": Demo(
+        lambda bench, options: [
+            draw["stage"]
+            for draw in bench.plan({"dataset.mix": str(write_mix(bench.root)), **options})
+            .cohort(2)
+            .metadata["mix"]["draws"]
+        ],
+        "5",
     ),
     "dataset.held_out": Demo(of_plan(lambda plan: len(plan.learn_items)), "0.5"),
     "dataset.fields.id": Demo(of_items(lambda item: item.id), "id_2"),
@@ -305,6 +380,62 @@ DEMOS: dict[str, Demo] = {
         f"simulated.faults.{kind}": Demo(how_it_breaks, "1.0")
         for kind in ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
     },
+    "selection.k": Demo(of_selection(lambda it, server: len(server.bodies), rewarders=["json_valid"]), "2"),
+    "selection.min_success": Demo(
+        of_selection(
+            lambda it, server: it.status,
+            lambda number, body: 503 if body["temperature"] == 0.5 else "7",
+            rewarders=["json_valid"],
+        ),
+        "4",
+    ),
+    "selection.max_validations": Demo(of_selection(lambda it, server: len(server.bodies), format="powl"), "1"),
+    "selection.repair": Demo(
+        of_selection(lambda it, server: len(server.bodies), "LOOP(ACTIVITY(a))", format="powl"), "syntax"
+    ),
+    "selection.none_valid": Demo(
+        of_selection(lambda it, server: it.status, format="powl", rewarders=["powl_valid"]), "best_effort"
+    ),
+    "selection.temperatures": Demo(
+        of_selection(
+            lambda it, server: sorted(body["temperature"] for body in server.bodies), rewarders=["json_valid"]
+        ),
+        "[0.1, 0.2]",
+    ),
+    "selection.timeout_s": Demo(
+        of_selection(
+            lambda it, server: sorted(it.selection.outcomes),
+            lambda number, body: "7" if NEVER.wait(0.3) else "8",
+            rewarders=["json_valid"],
+        ),
+        "0.05",
+    ),
+    "selection.base_url": Demo(of_selection_plan(lambda plan: plan.models.base_url), "http://box:11434/v1"),
+    "selection.model": Demo(of_selection_plan(lambda plan: plan.models.name), "another"),
+    "selection.format": Demo(
+        of_selection(lambda it, server: sorted(it.selection.outcomes), rewarders=["json_valid"]), "powl"
+    ),
+    "selection.json_schema": Demo(
+        of_selection(lambda it, server: sorted(it.selection.outcomes), format="json", rewarders=["json_valid"]),
+        lambda bench: str(_schema(bench)),
+    ),
+    "selection.stage": Demo(
+        of_selection_plan(lambda plan: [entry.name for entry in plan.settings.rewarders], answer="7"), "VALIDITY_GAP"
+    ),
+    "selection.thresholds.min_reward": Demo(stage_after([0.85] * 10), "0.9"),
+    "selection.thresholds.rounds": Demo(stage_after([0.85] * 10), "11"),
+    "selection.thresholds.min_parsed": Demo(stage_after([0.85] * 10), "0.98"),
+    "selection.thresholds.margin": Demo(stage_after([0.85] * 10 + [0.75] * 10), "0.0"),
+    "selection.memory.mode": Demo(remembering(lambda plan: plan.spec.hint), "explore"),
+    "selection.memory.hints": Demo(remembering(lambda plan: plan.spec.hint), "1", {"selection.memory.mode": "explore"}),
+    "selection.memory.max_patterns": Demo(
+        remembering(lambda plan: plan.spec.hint), "2", {"selection.memory.mode": "explore"}
+    ),
+    "selection.memory.half_life": Demo(
+        remembering(lambda plan: plan.spec.hint),
+        "0.1",
+        {"selection.memory.mode": "explore", "selection.memory.hints": "1"},
+    ),
     "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
 }
 
@@ -340,6 +471,12 @@ PARTS: dict[str, tuple[str, Demo]] = {
         ),
     ),
 }
+
+
+def _schema(bench: Bench) -> Path:
+    path = bench.root / "schema.json"
+    path.write_text('{"type": "object"}', "utf-8")
+    return path
 
 
 def _others(bench: Bench) -> Path:

@@ -28,7 +28,8 @@ FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
 KEY = "sk-test-0123456789abcdef"
 KNOWN = {
     "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "state.json", "manifest.json", "journal.jsonl",
-    "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "metrics.jsonl", "per-epoch.json", "report.html", "ledger.json",
+    "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "items.jsonl", "metrics.jsonl",
+    "per-epoch.json", "report.html", "ledger.json",
 }  # fmt: skip
 
 

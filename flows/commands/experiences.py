@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
+from flows.commands.lessons_in import add_import, import_lessons
 from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf
 from flows.console import Console
@@ -15,9 +16,19 @@ from stores.errors import SettingsError
 from stores.experience_store import support_of
 from stores.library import Library
 from stores.manifest import ManifestFile
+from stores.models import ExperienceRecord
+from stores.promotions import promotions
+from tasks.exports.lessons import LESSON_FORMS, SIMULATED, Lesson, LessonSet, as_json, render_lessons
 
-EXPORTS = ("text", "json")
-_NAMES = {"list": (0, 0), "show": (1, None), "blame": (1, 1), "diff": (1, 2), "verify": (0, 0), "export": (0, 0)}
+_NAMES = {
+    "list": (0, 0),
+    "show": (1, None),
+    "blame": (1, 1),
+    "diff": (1, 2),
+    "verify": (0, 0),
+    "export": (0, 0),
+    "import": (1, 1),
+}
 """How many names each action takes, at least and at most."""
 
 _Action: TypeAlias = Callable[[Shelf, argparse.Namespace, Console], int]
@@ -25,15 +36,19 @@ _Action: TypeAlias = Callable[[Shelf, argparse.Namespace, Console], int]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.usage = f"{parser.prog} {{{','.join(_NAMES)}}} [ID …] [options]"
+    parser.usage = f"{parser.prog} ACTION [ID …] [options]"
     parser.add_argument("action", choices=tuple(_NAMES), metavar="ACTION", help=", ".join(_NAMES))
     parser.add_argument(
-        "names", nargs="*", metavar="ID", help="an experience id or its beginning (show, blame); a run id or two (diff)"
+        "names",
+        nargs="*",
+        metavar="ID",
+        help="an experience id or its beginning (show, blame); a run id or two (diff); a file (import)",
     )
     add_place(parser)
     add_packs_root(parser)
     parser.add_argument("--all", action="store_true", help="list every record, not only the champion library")
-    parser.add_argument("--to", choices=EXPORTS, default="text", help="form of the export [text]")
+    parser.add_argument("--to", choices=LESSON_FORMS, default="text", help="form of the export [text]")
+    add_import(parser)
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -41,8 +56,10 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     least, most = _NAMES[options.action]
     count = len(options.names)
     if count < least or (most is not None and count > most):
-        accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one id", (1, 2): "one run id, or two"}
+        accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
         raise SettingsError.one(f"tfgrpo experiences {options.action}", f"{count} names", accepted[least, most])
+    if options.action == "import":
+        return import_lessons(options, console)
     return _ACTIONS[options.action](open_shelf(options), options, console)
 
 
@@ -140,16 +157,35 @@ def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int
 
 
 def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    """The champion library as text to paste into any prompt, or as JSON."""
-    entries = shelf.champion.entries
+    """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here."""
+    sound = tuple(entry for entry in shelf.champion.entries if shelf.store.verify_stamp(entry))
+    stale = len(shelf.champion.entries) - len(sound)
+    if stale:
+        console.say(
+            f"{stale} lessons stay out: their stamps do not hold (`tfgrpo experiences verify`).", style="yellow"
+        )
+    lessons = _lessons(shelf, sound)
+    if lessons.simulated:
+        console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     if options.to == "json" or console.as_json:
-        lessons = [{"id": entry.experience_id, "says": entry.polarity, "text": entry.summary32} for entry in entries]
-        console.result({"library_id": shelf.champion.library_id, "lessons": lessons})
-    elif entries:
-        console.text("\n".join(f"- {entry.polarity.capitalize()}: {entry.summary32}" for entry in entries))
+        console.result(as_json(lessons))
+    elif sound:
+        console.text(render_lessons(lessons, options.to).rstrip("\n"))
     else:
         console.say("No library was promoted yet; there is nothing to export.")
     return 0
+
+
+def _lessons(shelf: Shelf, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
+    decided = [decision for decision in promotions(shelf.paths.promotions) if decision.decision == "promote"]
+    return LessonSet(
+        tuple(Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry)) for entry in entries),
+        task_id=shelf.paths.root.name,
+        domain=entries[0].domain if entries else "",
+        pack_id=entries[0].pack_id if entries else "",
+        library_id=Library(entries).library_id,
+        simulated=bool(decided) and decided[-1].simulated,
+    )
 
 
 _ACTIONS: dict[str, _Action] = {

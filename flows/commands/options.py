@@ -74,17 +74,23 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def place_of(options: argparse.Namespace) -> TaskPaths:
     """The task that the options, else the environment, else the defaults name. Raises ``SettingsError``."""
+    paths = unchecked_place_of(options)
+    if not paths.root.is_dir():
+        out = paths.root.parent
+        tasks = ", ".join(known_tasks(out)) or f"there is none in {out}"
+        raise SettingsError.one("--task-id", repr(paths.root.name), f"a task that was run: {tasks}")
+    return paths
+
+
+def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
+    """The same task, which need not be there yet. Raises ``SettingsError`` for a name that is none."""
     defaults = {leaf.flag: str(leaf.default) for leaf in leaf_options()}
     out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
     task = options.task_id or os.environ.get("TFGRPO_TASK_ID") or defaults["--task-id"]
     try:
-        paths = TaskPaths.of(out, task)
+        return TaskPaths.of(out, task)
     except ValueError as error:
         raise SettingsError.one("--task-id", repr(task), str(error)) from error
-    if not paths.root.is_dir():
-        tasks = ", ".join(known_tasks(Path(out))) or f"there is none in {out}"
-        raise SettingsError.one("--task-id", repr(task), f"a task that was run: {tasks}")
-    return paths
 
 
 def known_tasks(out: Path) -> list[str]:

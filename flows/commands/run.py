@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flows.calibration import told
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
@@ -56,6 +57,8 @@ def show_summary(summary: RunSummary, console: Console) -> None:
     rows = list(_rows(details))
     if rows:
         console.show(EPOCH_COLUMNS, rows)
+    for judge, sentence in told(details.get("calibration")):
+        console.say(f"{'judging':>12}  {judge}: {sentence}", wrap=False)
     for label in ("spent", "store", "report"):
         if details.get(label):
             console.say(f"{label:>12}  {details[label]}", wrap=False)

@@ -6,7 +6,7 @@ Errors of tools and bad arguments go back to the model as tool messages; running
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stores.errors import ActorError
 from tasks.actors.base import AttemptContext
@@ -43,9 +43,11 @@ class ToolActor:
     async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:
         tool = self._tools.get(call.name)
         if tool is None:
-            text = (
-                f"error: no tool named {shorten_middle(call.name, _SHOWN_CHARS)!r}; there are: {', '.join(self._tools)}"
-            )
-        else:
-            text = (await attempt.call_tool(tool, call.arguments)).text
-        return Message("tool", text, tool_call_id=call.id)
+            return Message("tool", no_such_tool(call.name, self._tools), tool_call_id=call.id)
+        result = await attempt.call_tool(tool, call.arguments)
+        return Message("tool", result.text, tool_call_id=call.id)
+
+
+def no_such_tool(name: str, known: Iterable[str]) -> str:
+    """What a model is told that asked for a tool which it was not given."""
+    return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"

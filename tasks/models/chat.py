@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 
@@ -179,14 +179,19 @@ class ChatClient:
             return _Verdict(self._fault(received, hidden), "lost", status=hidden)
         usage = decode_usage(body)
         cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if usage and call.price else None
-        outcome: ChatReply | Fault
-        try:
-            outcome = _reply(self._endpoint.without_key(decode_answer(body)), call.model, usage, latency_s, cost)
-        except ModelReplyMalformed as error:
-            outcome = _malformed(self._endpoint.excerpt(str(error)), again=not is_spent(body))
+        outcome = self._read(body, call.model, usage, latency_s, cost)
         if usage is None:
             return _Verdict(outcome, "lost", status=status)
         return _Verdict(outcome, "settled", tokens=usage.total, nano_usd=cost, status=status)
+
+    def _read(
+        self, body: Mapping[str, Any], model: str, usage: Usage | None, latency_s: float, nano_usd: int | None
+    ) -> ChatReply | Fault:
+        """What a body says; what it cost is settled whatever comes of this."""
+        try:
+            return _reply(self._endpoint.without_key(decode_answer(body)), model, usage, latency_s, nano_usd)
+        except ModelReplyMalformed as error:
+            return _malformed(self._endpoint.excerpt(str(error)), again=not is_spent(body))
 
     def _fault(self, received: Received, status: int) -> Fault:
         whole = error_text(received.content)

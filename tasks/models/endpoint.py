@@ -5,6 +5,7 @@ The key is in here and comes out through ``ApiKey.reveal`` alone; nothing here o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -156,9 +157,12 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None) -> Endpoint:
-    """The endpoint that the settings describe. ``api_key`` is already resolved; None or blank means no key is sent."""
-    names = (settings.name, settings.reflection_name)
+def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, *, judges: Sequence[str] = ()) -> Endpoint:
+    """The endpoint that the settings describe. ``api_key`` is already resolved; None or blank means no key is sent.
+
+    ``judges`` are models that the settings of rewarders name beside those of ``settings``.
+    """
+    names = (settings.name, settings.reflection_name, *judges)
     return Endpoint(
         base_url=base_url,
         api_key=ApiKey(api_key) if api_key is not None and api_key.strip() else None,

@@ -53,15 +53,15 @@ def _mark(error: TfgrpoError, key_text: str) -> None:
 class JournaledModel:
     """``ChatModel`` that answers from the journal where it can.
 
-    ``inner`` None: nothing is ever sent. Calls with one key that run at the same time are made once; the others get the
-    same reply, marked as replayed. Every call is a span; only calls that were made count in the metrics. For one event
-    loop.
+    ``inner`` None: nothing is ever sent. ``journal`` None: nothing is kept, for what is never resumed. Calls with one key
+    that run at the same time are made once; the others get the same reply, marked as replayed. Every call is a span;
+    only calls that were made count in the metrics. For one event loop.
     """
 
     def __init__(
         self,
         inner: ChatModel | None,
-        journal: Journal,
+        journal: Journal | None,
         telemetry: Telemetry | None = None,
         *,
         timer: Callable[[], float] = time.perf_counter,
@@ -80,7 +80,7 @@ class JournaledModel:
             await asyncio.wait([running])
             if not running.cancelled():
                 return _shared(running.result())
-        entry = self._journal.get(key_text)
+        entry = self._journal.get(key_text) if self._journal is not None else None
         if entry is not None:
             with self._span(request, key) as span:
                 return _told(span, _replay(entry, key_text))
@@ -93,7 +93,8 @@ class JournaledModel:
         self._running[key_text] = running
         try:
             reply = await self._observed(inner, request, key)
-            self._journal.append(key_text, reply_to_json(reply))
+            if self._journal is not None:
+                self._journal.append(key_text, reply_to_json(reply))
             running.set_result(reply)
         except ModelCallError as error:
             _mark(error, key_text)

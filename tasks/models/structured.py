@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from jsonschema import Draft202012Validator
@@ -41,6 +41,32 @@ def parse_answer(text: str, schema: AnswerSchema) -> Any:
     return value
 
 
+async def corrected(
+    parse: Callable[[str], T],
+    fix: Callable[[Sequence[tuple[str, str]]], Awaitable[str]],
+    max_attempts: int,
+    name: str = "answer",
+) -> T:
+    """Take texts from ``fix`` until ``parse`` accepts one, at most ``max_attempts`` in all (the first one included).
+
+    ``fix`` is given every (text, reason) that was refused so far, none at first. ``parse`` raises ``ValueError``
+    (pydantic's is one) for a text it does not accept. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with
+    every pair; ``name`` says there what was asked for.
+    """
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
+    refused: list[tuple[str, str]] = []
+    while True:
+        text = await fix(tuple(refused))
+        try:
+            return parse(text)
+        except ValueError as error:
+            reason = str(error)
+        refused.append((text, reason))
+        if len(refused) == max_attempts:
+            raise RepairExhausted(f"no valid {name} after {max_attempts} attempts: {reason}", refused)
+
+
 async def repair(
     parse: Callable[[str], T],
     ask: Callable[[tuple[Message, ...]], Awaitable[ChatReply]],
@@ -48,26 +74,28 @@ async def repair(
     schema: AnswerSchema,
     max_attempts: int,
 ) -> T:
-    """Ask until ``parse`` accepts the reply, at most ``max_attempts`` times in all (the first one included).
+    """``corrected`` in a conversation: reply, reason and schema go back to the model behind the messages so far.
 
-    ``parse`` raises ``ValueError`` (pydantic's is one) for a reply it does not accept; reply, reason and schema then go
-    back to the model behind the messages so far. Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every
-    (reply, reason) pair.
+    Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every (reply, reason) pair.
     """
-    if max_attempts < 1:
-        raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
-    attempts: list[tuple[str, str]] = []
-    while True:
-        reply = await ask(messages)
-        text = reply.message.content or ""
+    replies: list[ChatReply] = []
+
+    async def fix(refused: Sequence[tuple[str, str]]) -> str:
+        behind = (
+            message
+            for text, reason in refused
+            for message in (Message("assistant", text), Message("user", _complaint(reason, schema)))
+        )
+        replies.append(await ask((*messages, *behind)))
+        return replies[-1].message.content or ""
+
+    def read(text: str) -> T:
         try:
             return parse(text)
         except ValueError as error:
-            reason = _reason(error, reply)
-        attempts.append((text, reason))
-        if len(attempts) == max_attempts:
-            raise RepairExhausted(f"no valid {schema.name} after {max_attempts} attempts: {reason}", attempts)
-        messages = (*messages, Message("assistant", text), Message("user", _complaint(reason, schema)))
+            raise ValueError(_reason(error, replies[-1])) from error
+
+    return await corrected(read, fix, max_attempts, schema.name)
 
 
 def _reason(error: ValueError, reply: ChatReply) -> str:

@@ -115,7 +115,7 @@ def _parts(request: ChatRequest, messages: Sequence[Message], limit_field: str) 
         limit_field: request.max_tokens,
     }
     if request.tools:
-        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        body["tools"] = [encode_tool(tool) for tool in request.tools]
     if request.logprobs:
         body["logprobs"] = True
     return body
@@ -146,7 +146,8 @@ def _echoed(call: ToolCall) -> dict[str, str]:
     return {"name": name, "arguments": call.arguments if proper else _COMPACT.encode({"malformed": call.arguments})}
 
 
-def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
+def encode_tool(tool: ToolSpec) -> dict[str, Any]:
+    """A tool as an endpoint is told of it, and as a chat template takes it."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 

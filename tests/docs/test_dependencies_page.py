@@ -91,7 +91,9 @@ def test_nothing_is_imported_that_is_not_declared():
     owners = packages_distributions()
     declared = {plain(name) for name in CORE}
     optional = {
-        plain(name) for extra in ("dask", "ray", "grpc") for name in named(PROJECT["optional-dependencies"][extra])
+        plain(name)
+        for extra in ("dask", "grpc", "hf", "math", "parquet", "pm4py", "ray")
+        for name in named(PROJECT["optional-dependencies"][extra])
     }
     for name in imported():
         homes = {plain(home) for home in owners.get(name, [])}

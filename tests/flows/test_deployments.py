@@ -23,6 +23,7 @@ import yaml
 
 from flows.quiet import PREFECT_DEFAULTS
 from flows.request import RunRequest
+from flows.selection_request import SelectRequest
 from tests.docs.pages import ROOT, blocks, commands
 
 pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(240)]
@@ -257,6 +258,7 @@ def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
 
 def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
     declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-    assert {deployment["name"] for deployment in declared["deployments"]} == {"nightly", "tfgrpo-learning"}
+    requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
+    assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
     for deployment in declared["deployments"]:
-        RunRequest(**deployment["parameters"]["request"])
+        requests[deployment["name"]](**deployment["parameters"]["request"])

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from flows import opening
+from flows import release
 from prompt_packs.stamping import stamp_pack
 from stores.clock import utc_now
 from tests.flows.kit import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
@@ -110,8 +110,8 @@ def test_a_source_tree_that_was_never_installed_has_version_zero(monkeypatch):
     def unknown(_name):
         raise PackageNotFoundError
 
-    monkeypatch.setattr(opening, "version", unknown)
-    assert opening._version() == "0"
+    monkeypatch.setattr(release, "version", unknown)
+    assert release.release() == "0"
 
 
 def test_settings_go_into_the_manifest_with_their_sources(earlier):

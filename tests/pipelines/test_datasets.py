@@ -167,7 +167,7 @@ def test_fifty_bad_lines_are_shown_and_the_rest_counted(write_jsonl: Callable[..
 @pytest.mark.parametrize("name", ["items.json", "items.txt", "items", "items.jsonl.gz"])
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("", encoding="utf-8")
-    assert "accepted: a .jsonl or .csv file" in refusal(tmp_path / name)[0]
+    assert "accepted: a .jsonl, .csv or .parquet file" in refusal(tmp_path / name)[0]
 
 
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
         f"{tmp_path / 'none.jsonl'}: got No such file or directory; accepted: a file that can be read"
     ]
     (tmp_path / "folder.csv").mkdir()
-    assert "Is a directory" in refusal(tmp_path / "folder.csv")[0]
+    assert "got a folder without data" in refusal(tmp_path / "folder.csv")[0]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_unused_columns_and_missing_answers_are_told(write_jsonl: Callable[..., 
     assert without == f"{path}: 1 of 2 items have no answer to compare with"
 
 
-@pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "unlearnable"])
+@pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "powl", "unlearnable"])
 def test_shipped_items_stand_beside_the_package(world: str) -> None:
     assert shipped_dataset(world).name == f"{world}.jsonl"
     assert shipped_dataset(world).parent.name == "data"

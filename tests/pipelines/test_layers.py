@@ -24,6 +24,8 @@ WITH_ENV = [leaf for leaf in LEAVES if leaf.env]
 SPECIAL = {
     "task_id": "another",
     "model.base_url": "https://models.example/v1",
+    "selection.base_url": "https://models.example/v1",
+    "selection.temperatures": (0.2, 1),
     "model.api_key_env": "MY_KEY",
     "actor.tools": ("module:function",),
     "rewarders": ({"name": "gt", "weight": 0.5},),
@@ -342,6 +344,7 @@ SECRETS = ["sk-abcdefghijkl", "hunter2"]
         {"env": {"OPENAI_BASE_URL": "sk-abcdefghijkl"}},
         {"cli": {"model.base_url": "ftp://hunter2@host"}},
         {"cli": {"model.base_url": "http://host:hunter2/v1"}},
+        {"cli": {"selection.base_url": "https://user:hunter2@host/v1"}},
         {"cli": {"model.api_key_env": "sk-abcdefghijkl"}},
         {"cli": {"rewarders": '[{"name": "judge", "options": {"api_key": "sk-abcdefghijkl"}}]'}},
         {"cli": {"rewarders": '[{"name": "judge", "secret": "sk-abcdefghijkl"}]'}},
@@ -392,10 +395,17 @@ def test_problems_inside_lists_and_mappings_are_named_by_their_place(tmp_path: P
 
 
 def test_a_bad_option_of_a_rewarder_is_one_problem() -> None:
-    error = refusal(cli={"rewarders": '[{"name": "gt", "options": {"match": [1]}}]'})
-    assert [str(problem) for problem in error.problems] == [
-        "--set rewarders.0.options.match: got a list of 1; accepted: text, a number, true or false"
-    ]
+    error = refusal(cli={"rewarders": '[{"name": "gt", "options": {"match": [1, {"tolerance": NaN}]}}]'})
+    accepted = "text, a finite number, true or false, or a list or mapping of those"
+    assert [str(each) for each in error.problems] == [f"--set rewarders.0.options.match: got nan; accepted: {accepted}"]
+
+
+@pytest.mark.parametrize("address", ["https://me:pass@host/grade", "http://host/grade?api_key=abc"])
+def test_no_credential_hides_in_an_address_among_the_options(address: str) -> None:
+    error = refusal(cli={"rewarders": json.dumps([{"name": "remote", "options": {"urls": [{"url": address}]}}])})
+    assert "accepted: options whose addresses hold no user name, password or key" in str(error)
+    assert "pass" not in str(error).partition("accepted")[0]
+    assert "abc" not in str(error)
 
 
 def test_text_that_is_no_json_is_told_so() -> None:

@@ -123,7 +123,7 @@ def test_a_file_of_your_own_is_found_by_path(tmp_path: Path, monkeypatch: pytest
     ("name", "told"),
     [
         ("tfgrpo-learnin", "tfgrpo-learning (did you mean that?)"),
-        ("xyz", "one of general, ledger-tools, tfgrpo-learning"),
+        ("xyz", "one of general, ledger-tools, powl, tfgrpo-learning"),
         ("some/where.yaml", "where no file is"),
         ("tfgrpo-learning.yml", "where no file is"),
     ],

@@ -162,6 +162,9 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
     path = write_jsonl([{"id": n, "prompt": f"{n}?", "solution": n} for n in range(40)], "bare.jsonl")
     told = str(refusal(make_plan, dataset__path=str(path)))
     assert "got no answer in any item; accepted: answers in the field 'answer'" in told
+    told = str(refusal(make_plan, dataset__path=str(path), rewarders='[{"name": "math_exact"}]'))
+    assert "got no answer in any item; accepted: answers in the field 'answer'" in told
+    assert "or no math_exact rewarder" in told
     assert make_plan(dataset__path=str(path), dataset__fields__answer="solution").learn_items[0].answer
     assert make_plan(dataset__path=str(path), rewarders='[{"name": "operator:eq"}]').learn_items
 

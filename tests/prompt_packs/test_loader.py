@@ -15,13 +15,19 @@ from stores.errors import PackError
 
 
 def test_every_pack_that_ships_verifies() -> None:
-    assert known_packs() == ("arithmetic", "general", "ledger")
+    assert known_packs() == ("arithmetic", "general", "ledger", "powl")
     assert {name: verify_pack(SHIPPED_ROOT / name) for name in known_packs()} == dict.fromkeys(known_packs(), ())
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("arithmetic", "arithmetic"), ("general", "general"), ("ledger", "ledger"), ("bookkeeping", "ledger")],
+    [
+        ("arithmetic", "arithmetic"),
+        ("general", "general"),
+        ("ledger", "ledger"),
+        ("bookkeeping", "ledger"),
+        ("process-models", "powl"),
+    ],
 )
 def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
     assert load_prompt_pack(name).manifest.id == expected
@@ -29,14 +35,17 @@ def test_a_pack_is_found_by_id_or_domain(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", ["astronomy", "", "../general", "/etc", "arithmetic/../general", "x" * 500, "\x00"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(PackError, match=r"ids: arithmetic, general, ledger; domains: arithmetic, bookkeeping, general"):
+    with pytest.raises(
+        PackError,
+        match=r"ids: arithmetic, general, ledger, powl; domains: arithmetic, .*, process-models",
+    ):
         load_prompt_pack(name)
 
 
 def test_a_root_of_your_own_replaces_those_that_ship(root: Path) -> None:
     shutil.rmtree(root / "general")
-    assert known_packs(root) == ("arithmetic", "ledger")
-    with pytest.raises(PackError, match="ids: arithmetic, ledger"):
+    assert known_packs(root) == ("arithmetic", "ledger", "powl")
+    with pytest.raises(PackError, match="ids: arithmetic, ledger, powl"):
         load_prompt_pack("general", root)
 
 
@@ -82,7 +91,7 @@ def test_a_broken_manifest_elsewhere_is_logged_and_hides_no_other_pack(
     with caplog.at_level(logging.WARNING, "tfgrpo.packs"):
         assert load_prompt_pack("bookkeeping", root).manifest.id == "ledger"
     assert str(root / "general" / "manifest.json") in caplog.text
-    assert known_packs(root) == ("arithmetic", "general", "ledger")
+    assert known_packs(root) == ("arithmetic", "general", "ledger", "powl")
     assert "general" not in domains(root)
 
 

@@ -14,7 +14,7 @@ from prompt_packs.models import ROLES, TemplateRole
 from prompt_packs.templating import TEMPLATE_FIELDS, placeholders, template_problems
 from stores.errors import PackError
 
-PACKS = ("arithmetic", "general", "ledger")
+PACKS = ("arithmetic", "general", "ledger", "powl")
 ASKING: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten")
 TEMPLATES = [(pack, role) for pack in PACKS for role in ROLES]
 VALUES = {"max_lessons": 2, "max_words": 32, "max_chars": 280, "capacity": 24, "edit_budget": 12}
@@ -55,7 +55,7 @@ def test_a_rendered_template_holds_no_brace_of_a_placeholder_and_no_tag(pack: st
 def test_the_actor_text_has_no_placeholder_and_only_the_tag_of_the_answer_line(pack: str) -> None:
     text = actor_text(pack)
     assert placeholders(text) == frozenset()
-    assert set(re.findall(r"<[^>]*>", text)) <= {"<number>"}
+    assert set(re.findall(r"<[^>]*>", text)) <= {"<number>", "<model>"}
     assert text.count("`") % 2 == 0
 
 

@@ -39,6 +39,16 @@ async def later(output, answer):
     return 1.0
 
 
+async def later_lengths(context):
+    return [len(attempt.output) for attempt in context.outputs]
+
+
+async def later_picky(output, answer):
+    if output == "boom":
+        raise ValueError("cannot read")
+    return None if output == "skip" else 1
+
+
 def three(a, b, c):
     return 1.0
 

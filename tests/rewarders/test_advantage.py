@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,8 +61,28 @@ def test_nan_and_infinity_are_refused(case):
 def test_an_empty_group_and_an_unknown_estimator_are_refused():
     with pytest.raises(ValueError, match="at least one reward"):
         group_advantage([])
-    with pytest.raises(ValueError, match="known: grpo"):
-        group_advantage([1.0], "rloo")
+    with pytest.raises(ValueError, match="unknown estimator 'ppo'; known: grpo"):
+        group_advantage([1.0], "ppo")
+
+
+@pytest.mark.parametrize("reward", [None, "0.5", [0.5]])
+def test_what_is_no_number_is_refused_with_its_place(reward):
+    for function in (group_advantage, relative_ranks, best_first):
+        with pytest.raises(ValueError, match="reward 1 is"):
+            function([0.5, reward])
+
+
+def test_a_list_and_any_other_sequence_have_the_same_advantages():
+    group = [0.3, 0.9, 0.1, 0.9]
+    assert group_advantage(group) == group_advantage(tuple(group)) == group_advantage(np.array(group))
+
+
+def test_advantages_are_plain_floats_whatever_the_numbers_were():
+    for kind in (np.float32, np.float64, Fraction, int, bool):
+        group = [kind(0), kind(1), kind(1), 0.1 if kind is np.float32 else kind(0)]
+        result = group_advantage(group)
+        assert {type(value) for value in (*result.advantages, result.mean, result.std)} == {float}
+        assert result.advantages == pytest.approx(group_advantage([float(value) for value in group]).advantages)
 
 
 def test_negative_zero_is_zero():

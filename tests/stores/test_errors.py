@@ -9,7 +9,7 @@ import re
 import pytest
 
 from stores import errors
-from stores.errors import ConfigError, Problem, RepairExhausted, SettingsError, TfgrpoError
+from stores.errors import ConfigError, Problem, RepairExhausted, SettingsError, ShapeError, ShapeProblem, TfgrpoError
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
 
@@ -39,8 +39,21 @@ def test_a_configuration_error_shows_every_problem():
 
 
 def test_a_configuration_error_without_a_problem_is_a_mistake():
-    with pytest.raises(ValueError, match="at least one problem"):
-        ConfigError([])
+    for kind in (ConfigError, ShapeError):
+        with pytest.raises(ValueError, match="at least one problem"):
+            kind([])
+
+
+def test_a_shape_error_is_a_value_error_that_shows_every_problem_and_has_the_first_in_its_fields():
+    error = ShapeError(
+        [ShapeProblem("rewards", "shape (2, 8)", "(2, 7)", "index 1"), ShapeProblem("log_probs", "1-D", "2-D")]
+    )
+    assert isinstance(error, ValueError)
+    assert str(error).splitlines() == [
+        "rewards: expected shape (2, 8), received (2, 7); index 1",
+        "log_probs: expected 1-D, received 2-D",
+    ]
+    assert (error.name, error.expected, error.received, error.where) == ("rewards", "shape (2, 8)", "(2, 7)", "index 1")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +61,12 @@ def test_a_configuration_error_without_a_problem_is_a_mistake():
     [
         SettingsError.one("--epochs", "0", "1 or more"),
         RepairExhausted("no JSON after 2 attempts", [("{", "line 1")]),
-        *(kind("why") for kind in _CLASSES.values() if not issubclass(kind, ConfigError | RepairExhausted)),
+        ShapeError.one("rewards", "shape (2, 8)", "(2, 7)", "first bad group: index 1, id 'q-17'"),
+        *(
+            kind("why")
+            for kind in _CLASSES.values()
+            if not issubclass(kind, ConfigError | RepairExhausted | ShapeError)
+        ),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -72,6 +72,9 @@ def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: n.Phase = 
     telemetry.record_injected(epoch=epoch, domain="arithmetic", count=3)
     telemetry.record_epoch(epoch=epoch, phase=phase, duration_s=4.0, reward_mean=0.5, solve_rate=0.25)
     telemetry.record_guardrail(rule="fan-out")
+    telemetry.record_grades(grader="math_exact", scored=3, ungraded=1)
+    telemetry.record_samples(dataset="sums", count=2)
+    telemetry.record_request(method="POST", route="/grade", status=200, duration_s=0.1)
 
 
 def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -> None:

@@ -14,7 +14,7 @@ from tasks.models.simulated.lexicon import Lexicon
 from tasks.models.simulated.mind import Mind, ScriptedMind
 from tasks.models.simulated.pitfall import Pitfall
 from tasks.models.simulated.pitfalls_ledger import LEDGER_PITFALLS
-from tasks.models.simulated.puzzle import Dialogue, Draft
+from tasks.models.simulated.puzzle import Dialogue, Draft, Puzzle
 from tasks.models.simulated.template import Slots, Template, find
 
 _MOST_PITFALLS = 2
@@ -78,8 +78,8 @@ TEMPLATES: Final = (
 )
 
 
-def play(question: LedgerQuestion, mind: Mind) -> tuple[str, int]:
-    """Attempt a question with the real tools: the final text, and the turns it took."""
+def play(question: Puzzle, mind: Mind) -> tuple[str, int]:
+    """Attempt an item with the real tools: the final text, and the turns it took."""
     dialogue = Dialogue(tools=_TOOLS)
     turn = 1
     while (speech := question.attempt(mind, dialogue)).calls:

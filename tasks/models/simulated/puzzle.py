@@ -74,16 +74,6 @@ class World(Protocol):
         ...
 
     @property
-    def domain(self) -> str:
-        """Domain of its items."""
-        ...
-
-    @property
-    def prefix(self) -> str:
-        """Beginning of its item ids."""
-        ...
-
-    @property
     def pitfalls(self) -> tuple[Pitfall, ...]:
         """Everything its items may hold, which is what its lessons can be about."""
         ...
@@ -95,6 +85,20 @@ class World(Protocol):
 
     def recognise(self, text: str) -> Puzzle | None:
         """The item a prompt puts, or None when it is none of this world's."""
+        ...
+
+
+class DrawnWorld(World, Protocol):
+    """A world whose items are generated."""
+
+    @property
+    def domain(self) -> str:
+        """Domain of its items."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of its item ids."""
         ...
 
     def draft(self, rng: random.Random) -> Draft | None:

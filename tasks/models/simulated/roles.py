@@ -1,6 +1,6 @@
-"""Whom does a request address: actor, reflecting, curating or shortening role? Told by the keys of what is asked.
+"""Whom does a request address: actor, judging, reflecting, curating or shortening role? Told by the keys of what is asked.
 
-A repair is recognised by the dialogue: the first message that puts a learning question is answered again.
+A repair is recognised by the dialogue: the first message that puts such a question is answered again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from tasks.models.simulated.curator import CurationAsk, curate
 from tasks.models.simulated.instance import minimal_instance
+from tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
 from tasks.models.simulated.protocol import ChatBody
 from tasks.models.simulated.puzzle import World
 from tasks.models.simulated.reflector import ReflectionAsk, reflect
@@ -23,6 +24,8 @@ _KEYS = {
     "tfgrpo_lessons": frozenset({"attempts", "max_lessons"}),
     "tfgrpo_operations": frozenset({"library", "proposals"}),
     "tfgrpo_shortened": frozenset({"text", "max_words"}),
+    "tfgrpo_judgement": frozenset({"task", "output"}),
+    "tfgrpo_comparison": frozenset({"task", "first", "second"}),
 }
 
 
@@ -41,7 +44,7 @@ def _objects(body: ChatBody) -> Iterator[Mapping[str, Any]]:
 
 
 def _question(body: ChatBody) -> tuple[str, Mapping[str, Any]] | None:
-    """The learning question of a request, with the name of the schema its answer follows."""
+    """The structured question of a request, with the name of the schema its answer follows."""
     for value in _objects(body):
         for name, keys in _KEYS.items():
             if keys <= value.keys():
@@ -50,21 +53,30 @@ def _question(body: ChatBody) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
-    """The answer of a learning role, or None when the request addresses none."""
+    """The answer of a learning or judging role, or None when the request addresses none."""
     question = _question(body)
     if question is None:
         return None
     name, value = question
     try:
-        match name:
-            case "tfgrpo_lessons":
-                return reflect(world.pitfalls, ReflectionAsk.model_validate(value), rng)
-            case "tfgrpo_operations":
-                return curate(world.lexicon, CurationAsk.model_validate(value), rng)
-            case _:
-                return shorten(ShortenAsk.model_validate(value))
+        return _answered(world, name, value, rng)
     except ValidationError:
         return None
+
+
+def _answered(world: World, name: str, value: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    match name:
+        case "tfgrpo_lessons":
+            answer = reflect(world.pitfalls, ReflectionAsk.model_validate(value), rng)
+        case "tfgrpo_operations":
+            answer = curate(world.lexicon, CurationAsk.model_validate(value), rng)
+        case "tfgrpo_judgement":
+            answer = judge(world, JudgementAsk.model_validate(value), rng)
+        case "tfgrpo_comparison":
+            answer = compare(world, ComparisonAsk.model_validate(value), rng)
+        case _:
+            answer = shorten(ShortenAsk.model_validate(value))
+    return answer
 
 
 def structured_answer(body: ChatBody, text: str) -> str:

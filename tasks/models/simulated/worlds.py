@@ -1,4 +1,4 @@
-"""Which worlds are there, and which items do they consist of? Data files are generated here, and nowhere edited."""
+"""Which worlds are there, and which items do they consist of? Data files of drawn worlds are generated here, never edited."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any, Final, Literal, TypeAlias
 from stores.seeds import stream
 from tasks.models.simulated.arithmetic import Arithmetic
 from tasks.models.simulated.ledger import LedgerTools
-from tasks.models.simulated.puzzle import World
+from tasks.models.simulated.powl import Processes
+from tasks.models.simulated.puzzle import DrawnWorld, World
 from tasks.models.simulated.unlearnable import Unlearnable
 
-WorldName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
-SHIPPED: Final[Mapping[WorldName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
+DrawnName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
+WorldName: TypeAlias = Literal[DrawnName, "powl"]
+SHIPPED: Final[Mapping[DrawnName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
 """Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
 
 
 def open_world(name: WorldName) -> World:
     """A world by its name."""
+    return Processes() if name == "powl" else _drawn(name)
+
+
+def _drawn(name: DrawnName) -> DrawnWorld:
     match name:
         case "arithmetic":
             return Arithmetic()
@@ -28,9 +34,9 @@ def open_world(name: WorldName) -> World:
             return Unlearnable()
 
 
-def generate_items(world: WorldName, count: int, seed: int = 0) -> list[dict[str, Any]]:
+def generate_items(world: DrawnName, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """``count`` items of a world as lines of a dataset, no two with the same prompt; a function of its arguments."""
-    opened = open_world(world)
+    opened = _drawn(world)
     rng = stream(seed, "items", world)
     items: list[dict[str, Any]] = []
     seen: set[str] = set()
@@ -51,6 +57,6 @@ def generate_items(world: WorldName, count: int, seed: int = 0) -> list[dict[str
     return items
 
 
-def data_file(world: WorldName) -> str:
+def data_file(world: DrawnName) -> str:
     """The text of ``pipelines/data/<world>.jsonl``."""
     return "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in generate_items(world, SHIPPED[world]))

@@ -89,3 +89,28 @@ NEUTRAL = [
     "Check your answer before you send it.",
     "Prices may vary between regions and seasons.",
 ]
+HELPFUL_POWL = [
+    ("do", "Model activities whose order is free as PARALLEL, however the text lists them.", "any_order"),
+    ("do", "When two activities happen simultaneously, use PARALLEL.", "any_order"),
+    ("avoid", "Forcing a SEQUENCE when either order is possible.", "any_order"),
+    ("do", "If a step may be skipped, use XOR with SILENT as the other branch.", "optional_step"),
+    ("do", "Conditional steps need a SILENT alternative.", "optional_step"),
+    ("avoid", "Treating a conditional activity as mandatory.", "optional_step"),
+    ("do", "Use LOOP whenever work is repeated after a correction.", "rework_loop"),
+    ("do", "For 'until' phrases choose LOOP; the correction is its redo part.", "rework_loop"),
+    ("avoid", "Modelling a repetition as an optional extra step.", "rework_loop"),
+    ("do", "Place the common final activity after the XOR.", "shared_end"),
+    ("do", "End the choice before the next shared activity begins.", "shared_end"),
+    ("avoid", "Nesting the last common step inside a branch.", "shared_end"),
+    ("do", "Choose PARTIAL_ORDER if only some steps depend on others.", "only_some_wait"),
+    ("do", "In PARTIAL_ORDER, give an arrow for each dependency that the text states.", "only_some_wait"),
+    ("avoid", "Using PARALLEL where a step needs another one first.", "only_some_wait"),
+]
+HARMFUL_POWL = [
+    ("do", "Turn steps of any order into a SEQUENCE.", "any_order"),
+    ("avoid", "PARALLEL for steps that have no order.", "any_order"),
+    ("do", "Treat optional steps like ordinary ones.", "optional_step"),
+    ("do", "Show a correction as an optional step after the work is repeated.", "rework_loop"),
+    ("do", "Keep the shared last step in one branch.", "shared_end"),
+    ("do", "Put steps that wait for each other under PARALLEL.", "only_some_wait"),
+]

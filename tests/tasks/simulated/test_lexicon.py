@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,16 +13,25 @@ from tasks.models.simulated.fluency import reads_as_language
 from tasks.models.simulated.lexicon import Lexicon, lessons_in
 from tasks.models.simulated.pitfall import Advice
 from tasks.models.simulated.useless import RAMBLING, USELESS
-from tasks.models.simulated.worlds import SHIPPED, open_world
-from tests.tasks.simulated.paraphrases import HARMFUL, HARMFUL_LEDGER, HELPFUL, HELPFUL_LEDGER, NEUTRAL
+from tasks.models.simulated.worlds import WorldName, open_world
+from tests.tasks.simulated.paraphrases import (
+    HARMFUL,
+    HARMFUL_LEDGER,
+    HARMFUL_POWL,
+    HELPFUL,
+    HELPFUL_LEDGER,
+    HELPFUL_POWL,
+    NEUTRAL,
+)
 from tests.tasks.simulated.players import with_lessons
 
-WORLDS = {name: open_world(name) for name in SHIPPED}
+WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
 ARITHMETIC = WORLDS["arithmetic"].lexicon
 LEDGER = WORLDS["ledger-tools"].lexicon
+POWL = WORLDS["powl"].lexicon
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", WORLDS)
 def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
     world = WORLDS[name]
     for pitfall in world.pitfalls:
@@ -32,6 +42,7 @@ def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
 
 @pytest.mark.parametrize(("lexicon", "rows", "side"), [
     (ARITHMETIC, HELPFUL, 1), (LEDGER, HELPFUL_LEDGER, 1), (ARITHMETIC, HARMFUL, -1), (LEDGER, HARMFUL_LEDGER, -1),
+    (POWL, HELPFUL_POWL, 1), (POWL, HARMFUL_POWL, -1),
 ])  # fmt: skip
 def test_paraphrases_by_others_are_recognised(lexicon, rows, side):
     missed = [row for row in rows if lexicon.stances(row[0], row[1]) != {row[2]: side}]

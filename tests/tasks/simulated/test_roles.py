@@ -107,7 +107,7 @@ def test_lessons_fit_but_for_a_few_that_ramble():
     told = [lesson["text"] for seed in range(1500) for lesson in lessons((1.0, GOOD), (0.0, BAD), seed=seed)]
     long = [text for text in told if count_words(text) > 32]
     assert 0.008 < len(long) / len(told) < 0.04
-    for world in map(open_world, ("arithmetic", "ledger-tools", "unlearnable")):
+    for world in map(open_world, ("arithmetic", "ledger-tools", "powl", "unlearnable")):
         for pitfall in world.pitfalls:
             for advice in (*pitfall.good_advice, *pitfall.bad_advice):
                 assert count_words(advice.text) <= 32

@@ -1,0 +1,70 @@
+"""How much longer does a run take with telemetry? Runs with and without it in turn, compared in pairs.
+
+The attempts are those that the bar is stated for: a model with tools, some four calls of 200 ms and three tool calls
+each, 60 in flight. Server, Prefect's server and the receiver are processes of their own.
+
+``python -m benchmarks.bench_telemetry_run``
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.processes import (
+    busy_share,
+    clean_environment,
+    datasets,
+    machine_row,
+    measured_run,
+    otlp_receiver,
+    prefect_server,
+    simulated_server,
+)
+from benchmarks.table import Row, table
+
+ITEMS, HELD_OUT, GROUP_SIZE, CONCURRENCY, LATENCY_S, BAR = 36, 12, 5, 60, 0.2, 1.05
+REPEATS = 5
+
+
+def measure(repeats: int = REPEATS) -> list[Row]:
+    """The median ratio of the pairs, with what each run took."""
+    pairs: list[tuple[float, float]] = []
+    busy: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
+        with (
+            simulated_server(LATENCY_S, "ledger-tools") as base_url,
+            prefect_server(plain) as api,
+            otlp_receiver() as receiver,
+        ):
+            plain["PREFECT_API_URL"] = api
+            traced = {**plain, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver}
+            arguments = (
+                *("--pipeline", "ledger-tools", "--base-url", base_url, "--model", "simulated"),
+                *("--sample-size", str(ITEMS), "--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY)),
+                *("--set", f"tfgrpo.batch_size={ITEMS}", *datasets(folder, ITEMS, HELD_OUT, "ledger-tools")),
+            )
+            measured_run(plain, folder / "warm", *arguments, "--epochs", "2")
+            for seed in map(str, range(repeats)):
+                busy.append(busy_share())
+                without, having = (
+                    measured_run(environment, folder / f"{label}{seed}", *arguments, "--seed", seed)
+                    for label, environment in (("plain", plain), ("traced", traced))
+                )
+                pairs.append((without.manifest["timing"]["wall_s"], having.manifest["timing"]["wall_s"]))
+    ratio = statistics.median(having / without for without, having in pairs)
+    seconds = statistics.median(without for without, _ in pairs)
+    row = Row("telemetry: wall with it / without", ratio, "x", BAR, f"{seconds:.1f} s without; {CONCURRENCY} in flight")
+    return [row, machine_row("telemetry", busy)]
+
+
+def main() -> None:
+    """Print the table."""
+    print(table(measure()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""``tfgrpo export RUN --to TARGET``: the groups of a run, or of a file of groups, in the form that a trainer takes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.commands.options import add_place, known_tasks, place_of
+from flows.console import Console
+from stores.errors import SettingsError
+from stores.experience_batch_lines import read_groups
+from stores.experience_batch_shapes import RolloutGroup
+from stores.layout import RunPaths, TaskPaths
+from tasks.exports.choosing import TARGETS, ExportOptions
+from tasks.exports.exporting import ExportReport, export_groups, report_path
+from tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+
+_PARQUET = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where groups come from."""
+
+    name: str
+    groups: Callable[[], Iterator[RolloutGroup]]
+    place: Callable[[str], Path]
+    """Where an export of a name goes."""
+    unfinished: Unfinished
+    notes: tuple[str, ...] = ()
+    min_spread: float | None = None
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("run", metavar="RUN", help="run id, directory of a run, or a .jsonl file of groups")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="form of the export")
+    parser.add_argument("--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl]")
+    parser.add_argument(
+        "--prompt",
+        choices=("as-sent", "bare"),
+        default="as-sent",
+        help="prompts with the pack's text and the lessons, or the task alone [as-sent]",
+    )
+    parser.add_argument(
+        "--degenerate",
+        choices=("drop", "flag"),
+        help="groups without two different rewards: leave out, or keep and flag [drop; jsonl: flag]",
+    )
+    parser.add_argument(
+        "--phase", choices=("train", "eval", "all"), default="train", help="which groups; eval: those held out [train]"
+    )
+    parser.add_argument("--min-gap", type=float, default=0.0, metavar="X", help="trl-dpo: least difference of rewards")
+    parser.add_argument("--pairs", type=int, default=1, metavar="N", help="trl-dpo: most pairs out of one group [1]")
+    parser.add_argument(
+        "--min-reward", type=float, metavar="X", help="trl-sft: least reward; trl-kto: desirable from this reward on"
+    )
+    add_place(parser)
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Write the export and its report; exit code 1 when nothing was left to write."""
+    source = _source(options)
+    wanted = _wanted(options, source)
+    ending = "groups" if wanted.target == "jsonl" else wanted.target
+    path = Path(options.file) if options.file else source.place(f"{source.name}-{ending}.jsonl")
+    if path.suffix == _PARQUET and wanted.target != "verl":
+        raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
+    report = ExportReport(source.name, wanted, notes=list(source.notes))
+    export_groups(_counted(source, report), wanted, path, report)
+    _tell(report, path, console)
+    return 0 if report.file else 1
+
+
+def _wanted(options: argparse.Namespace, source: _Source) -> ExportOptions:
+    wanted = ExportOptions(
+        target=options.to,
+        prompt=options.prompt,
+        degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
+        phase=options.phase,
+        min_gap=options.min_gap,
+        pairs=options.pairs,
+        min_reward=options.min_reward,
+    )
+    return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
+
+
+def _counted(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
+    yield from source.groups()
+    if source.unfinished.groups:
+        report.left.groups["of a batch that was never accepted"] += source.unfinished.groups
+
+
+def _source(options: argparse.Namespace) -> _Source:
+    given = Path(options.run)
+    if given.suffix in {".jsonl", _PARQUET} or given.is_file():
+        if given.suffix == _PARQUET:
+            raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
+        return _Source(given.stem, lambda: read_groups(given), given.with_name, Unfinished())
+    run = RunPaths(given) if (given / "manifest.json").is_file() else _run_of(options)
+    facts = facts_of_run(run)
+    unfinished = Unfinished()
+    notes = []
+    if facts.status != "finished":
+        notes.append(f"the run is {facts.status}: only its accepted batches are here")
+    if facts.simulated:
+        notes.append("SIMULATED: these answers are of the simulated model and fit for trying things out only")
+    if facts.actor not in ("chat", "tools"):
+        notes.append(f"{facts.actor} made its own prompts: `as-sent` is what it was given, not what it sent")
+    return _Source(
+        facts.run_id,
+        lambda: groups_of_run(run, facts, unfinished),
+        TaskPaths(run.root.parent.parent).export,
+        unfinished,
+        tuple(notes),
+        facts.min_spread,
+    )
+
+
+def _run_of(options: argparse.Namespace) -> RunPaths:
+    """The run by its id: in the task that was named, or in the only one that has it."""
+    if options.task_id is None:
+        out = Path(options.out or os.environ.get("TFGRPO_OUT") or "out")
+        having = [name for name in known_tasks(out) if (out / name / "runs" / options.run / "manifest.json").is_file()]
+        options.task_id = having[0] if len(having) == 1 else None
+    task: TaskPaths = place_of(options)
+    try:
+        run = task.run(options.run)
+    except ValueError as error:
+        raise SettingsError.one("RUN", repr(options.run), str(error)) from error
+    if not run.manifest.is_file():
+        known = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
+        raise SettingsError.one(
+            "RUN", repr(options.run), f"a run of {task.root}: {', '.join(known) or 'there is none'}"
+        )
+    return run
+
+
+def _tell(report: ExportReport, path: Path, console: Console) -> None:
+    said = report.as_json()
+    for note in report.notes:
+        console.say(note, style="bold yellow" if note.startswith("SIMULATED") else "yellow")
+    left = [
+        (what, str(count), reason)
+        for what in ("groups", "rollouts", "logprobs")
+        for reason, count in said["left_out"][what].items()
+    ]
+    if left:
+        console.show(("left out", "count", "why"), left)
+    if report.file is None:
+        message = f"none of {report.groups_read} groups can be exported as {report.options.target}; nothing was written"
+        console.say(f"tfgrpo: {message}", style="bold red")
+    if console.as_json:
+        console.result({**said, "report": str(report_path(path))})
+    elif report.file:
+        what = "lines" if report.options.target == "jsonl" else "rows"
+        console.say(
+            f"{report.rows} {what} from {report.groups_written} of {report.groups_read} groups; "
+            f"the report is {report_path(path)}",
+            wrap=False,
+        )
+        console.text(report.file)

@@ -1,0 +1,36 @@
+"""``tfgrpo import FILE --file OUT.jsonl``: groups that somebody else collected, checked, as a file that can be exported."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flows.console import Console
+from stores.errors import SettingsError
+from tasks.exports.importing import FORMS, ImportForm, import_groups
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("source", metavar="FILE", help="JSON lines of groups, or one JSON object of four lists")
+    parser.add_argument(
+        "--from", dest="form", choices=FORMS, help="form of the file [jsonl for a .jsonl file, lists for any other]"
+    )
+    parser.add_argument(
+        "--file", required=True, metavar="OUT", help="the .jsonl file to write; `tfgrpo export` takes it"
+    )
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Check everything, then write at one stroke; a file with any fault is refused whole."""
+    source, target = Path(options.source), Path(options.file)
+    if target.suffix != ".jsonl" or target.resolve() == source.resolve():
+        raise SettingsError.one("--file", options.file, "a .jsonl file other than the one that is read")
+    form: ImportForm = options.form or ("jsonl" if source.suffix == ".jsonl" else "lists")
+    groups, rollouts = import_groups(source, form, target)
+    if console.as_json:
+        console.result({"file": str(target), "groups": groups, "rollouts": rollouts})
+    else:
+        console.say(f"{rollouts} rollouts in {groups} groups", wrap=False)
+        console.text(str(target))
+    return 0

@@ -1,0 +1,218 @@
+"""``tfgrpo powl``: read process models on standard input, and check, compare or draw them. Scores models, runs nothing.
+
+Exit codes: 0 when every model was read (and, for ``validate``, is valid); 2 otherwise. With ``--lines`` a line that is
+refused is told with its number and leaves an empty line, and the other lines are worked on all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+from flows.commands.powl_input import Reading, read_model, read_reference
+from flows.console import Console
+from rewarders.powl import (
+    Aggregate,
+    Footprint,
+    Mode,
+    Model,
+    footprint,
+    footprint_similarity,
+    footprint_to_value,
+    group_consensus,
+    labels_of,
+    self_consistency,
+    structural_key,
+    to_mermaid,
+    to_text,
+    to_value,
+    validate,
+)
+from stores.errors import PowlError, SettingsError
+
+_REFUSED = 2
+_MANY_LINES = ("footprint", "draw")
+"""What takes several lines for one model; with ``--lines`` an empty one ends each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is said of one model: as an object, and as lines for a person."""
+
+    value: Mapping[str, Any]
+    text: str
+    ok: bool = True
+
+
+_Work: TypeAlias = Callable[[Model, argparse.Namespace], _Answer]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.usage = f"{parser.prog} {{{','.join(_WORK)}}} [options] < FILE"
+    parser.epilog = (
+        "Exit codes: 0, or 2 when a model was refused or is not valid; with --lines the others are still done."
+    )
+    parser.add_argument("action", choices=tuple(_WORK), metavar="ACTION", help=", ".join(_WORK))
+    parser.add_argument("--lines", action="store_true", help="one model a line; with --json one object a line")
+    parser.add_argument("--format", choices=get_args(Reading), default="auto", help="form of the input [auto]")
+    parser.add_argument("--aliases", action="store_true", help="text: also take SEQ, AND, →, ×, ∧, ↺ and any case")
+    parser.add_argument("--mode", choices=get_args(Mode), default="block", help="reading of a footprint [block]")
+    parser.add_argument(
+        "--reference", metavar="FILE", help="score: a model, a footprint, or an event log (.xes, .csv; needs pm4py)"
+    )
+    parser.add_argument("--aggregate", choices=get_args(Aggregate), default="pooled", help="score: [pooled]")
+    parser.add_argument("--consensus", action="store_true", help="score: compare the lines with each other")
+    parser.add_argument("--allow", action="append", metavar="LABEL", help="validate: an allowed label; repeatable")
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Do what was asked with every model on standard input."""
+    _check(options)
+    options.compared = None if options.reference is None else read_reference(Path(options.reference), options.mode)
+    answers = _agreement(options) if options.consensus else _one_by_one(options)
+    code = 0
+    for line, answer in answers:
+        if isinstance(answer, PowlError):
+            _refuse(console, line, answer)
+            if line is not None and options.action not in _MANY_LINES and not console.as_json:
+                console.text("")  # the lines of the output stay beside those of the input
+        else:
+            _tell(console, line, answer)
+        if isinstance(answer, PowlError) or not answer.ok:
+            code = _REFUSED
+    return code
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, wanted in (("reference", "score"), ("consensus", "score"), ("allow", "validate")):
+        if getattr(options, name) and options.action != wanted:
+            raise SettingsError.one(f"--{name}", f"it with {options.action}", f"{wanted} only")
+    if options.consensus and (options.reference is not None or not options.lines):
+        raise SettingsError.one("--consensus", "it so", "it with --lines and without --reference")
+
+
+def _read(options: argparse.Namespace) -> Iterator[tuple[int | None, Model | PowlError]]:
+    """Models and refusals, with the number of their line."""
+    if sys.stdin.isatty():
+        sys.stderr.write("Reading from the terminal; end with Ctrl-D.\n")
+    if not options.lines:
+        yield None, _model(sys.stdin.buffer.read(), options)
+        return
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        if line.strip():
+            yield number, _model(line, options)
+
+
+def _model(raw: bytes, options: argparse.Namespace) -> Model | PowlError:
+    try:
+        return read_model(raw, options.format, aliases=options.aliases)
+    except PowlError as error:
+        return error
+
+
+def _parse(model: Model, options: argparse.Namespace) -> _Answer:
+    del options
+    text = to_text(model)
+    key = structural_key(model)
+    return _Answer({"model": to_value(model), "text": text, "activities": list(labels_of(model)), "key": key}, text)
+
+
+def _validate(model: Model, options: argparse.Namespace) -> _Answer:
+    result = validate(model, allowed_labels=options.allow)
+    findings = [{**found._asdict(), "severity": found.severity} for found in result.findings]
+    said = [str(found) for found in result.findings] or ["valid"]
+    return _Answer({"valid": result.valid, "findings": findings}, "; ".join(said) if options.lines else "\n".join(said),
+                   result.valid)  # fmt: skip
+
+
+def _footprint(model: Model, options: argparse.Namespace) -> _Answer:
+    found = footprint(model, options.mode)
+    return _Answer(footprint_to_value(found), table_of(found))
+
+
+def _score(model: Model, options: argparse.Namespace) -> _Answer:
+    reference: Footprint | None = options.compared
+    if reference is None:
+        return _scored("self_consistency", self_consistency(model))
+    score = footprint_similarity(model, reference, options.aggregate, mode=options.mode)
+    return _scored("footprint_similarity", score, aggregate=options.aggregate, mode=options.mode)
+
+
+def _draw(model: Model, options: argparse.Namespace) -> _Answer:
+    del options
+    picture = to_mermaid(model)
+    return _Answer({"mermaid": picture}, picture)
+
+
+_WORK: Mapping[str, _Work] = {
+    "parse": _parse,
+    "validate": _validate,
+    "footprint": _footprint,
+    "score": _score,
+    "draw": _draw,
+}
+
+
+def _one_by_one(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError]]:
+    for line, model in _read(options):
+        yield line, model if isinstance(model, PowlError) else _WORK[options.action](model, options)
+
+
+def _agreement(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError]]:
+    """How far each model agrees with the others. One alone agrees with nobody."""
+    results = list(_read(options))
+    models = [model for _, model in results if not isinstance(model, PowlError)]
+    if len(models) < 2:
+        raise SettingsError.one("--consensus", f"{len(models)} model(s) that can be read", "at least two")
+    scores = iter(group_consensus(models, options.aggregate, mode=options.mode))
+    how = {"aggregate": options.aggregate, "mode": options.mode}
+    for line, model in results:
+        yield line, model if isinstance(model, PowlError) else _scored("group_consensus", next(scores), **how)
+
+
+def _scored(measure: str, score: float, **how: str) -> _Answer:
+    return _Answer({"score": score, "measure": measure, **how}, f"{score:.4f}")
+
+
+def table_of(found: Footprint) -> str:
+    """The matrix that textbooks show; a pair in several relations shows all of them."""
+    signs = (
+        ("→", found.direct_succession),
+        ("←", frozenset((after, before) for before, after in found.direct_succession)),
+        ("∥", found.concurrency),
+        ("#", found.exclusive),
+    )
+    names = [" ".join(label.split()) for label in found.activities]
+    cells = [
+        ["".join(sign for sign, pairs in signs if (left, right) in pairs) or "·" for right in found.activities]
+        for left in found.activities
+    ]
+    widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]
+    first = max(map(len, names), default=0)
+    lines = [" " * first + "".join(f"  {name:<{width}}" for name, width in zip(names, widths, strict=True))]
+    for name, row in zip(names, cells, strict=True):
+        lines.append(f"{name:<{first}}" + "".join(f"  {cell:<{w}}" for cell, w in zip(row, widths, strict=True)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _tell(console: Console, line: int | None, answer: _Answer) -> None:
+    if console.as_json:
+        console.result({**({} if line is None else {"line": line}), **answer.value})
+    else:
+        console.text(f"{answer.text}\n" if line is not None and "\n" in answer.text else answer.text)
+
+
+def _refuse(console: Console, line: int | None, error: PowlError) -> None:
+    """One message for a person; with ``--json`` one object with the place as well."""
+    said = f"standard input: {error}" if line is None else f"line {line}: {str(error).removeprefix('line 1, ')}"
+    console.say(f"tfgrpo: {said}", style="bold red", wrap=False)
+    if console.as_json:
+        place = {"row": error.line, "column": error.column, "pointer": error.pointer}
+        known = {name: value for name, value in place.items() if value is not None}
+        number = {} if line is None else {"line": line}
+        console.result({**number, "status": "refused", "message": error.reason, **known})

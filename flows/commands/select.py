@@ -1,0 +1,144 @@
+"""``tfgrpo select``: the best of K candidates for one request; the chosen text on stdout, the table beside it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+
+from flows.commands.options import asked_settings
+from flows.console import Console
+from flows.selection import Selected, select
+from flows.selection_request import FIELDS, SelectRequest
+from pipelines.leaves import LeafOption, leaves_by_key
+from stores.errors import SettingsError
+from tasks.selection import NotChosen, Sound, first_line
+
+_COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
+_FLAGS = {f"--{name.replace('_', '-')}": key for name, key in FIELDS.items()}
+_NUMBERS = {int: "N", float: "X"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.usage = f"{parser.prog} [--prompt TEXT | --item FILE#ID | < FILE] [options]"
+    parser.epilog = "Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none."
+    parser.add_argument("--prompt", metavar="TEXT", help="what is asked; or on standard input")
+    parser.add_argument("--item", metavar="FILE#ID", help="an item of a dataset instead, with its answer as reference")
+    parser.add_argument("--reference", metavar="FILE", help="file with the reference to compare with")
+    parser.add_argument(
+        "--rewarder",
+        action="append",
+        default=[],
+        dest="rewarders",
+        metavar="NAME[=WEIGHT]",
+        help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
+    )
+    parser.add_argument("--pipeline", metavar="P", help="a pipeline file, or a shipped one by name [the defaults]")
+    settings = parser.add_argument_group("settings")
+    for flag, key in _FLAGS.items():
+        leaf = leaves_by_key()[key]
+        if leaf.type is bool:
+            settings.add_argument(flag, dest=f"setting:{key}", action="store_const", const="true", help=_help(leaf))
+        else:
+            settings.add_argument(flag, dest=f"setting:{key}", metavar=_metavar(leaf), help=_help(leaf))
+    settings.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other setting by its dotted key; `tfgrpo config` lists them",
+    )
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Ask, choose, show."""
+    request = SelectRequest(
+        prompt=_prompt(options),
+        item=options.item,
+        reference=options.reference,
+        rewarders=options.rewarders,
+        pipeline=options.pipeline,
+        settings=dict(asked_settings(options)),
+    )
+    selected = select(request, os.environ)
+    if console.as_json:
+        console.result(selected.as_json())
+    show(selected, console)
+    return selected.exit_code
+
+
+def show(selected: Selected, console: Console) -> None:
+    """The table and the reasons for people; the chosen text as the result."""
+    for warning in selected.warnings:
+        console.say(f"warning: {warning}", style="yellow")
+    console.show(_COLUMNS, _rows(selected))
+    for candidate in selected.selection.candidates:
+        if not isinstance(candidate.outcome, Sound):
+            console.say(f"{candidate.index:>12}  {first_line(candidate.outcome.reason)}")
+    if selected.plan.stage is not None:
+        console.say(f"{'stage':>12}  {selected.plan.stage.stage}: {selected.plan.stage.why}")
+    console.say(f"{'graded by':>12}  {selected.plan.measure}")
+    for name, reason in selected.selection.faults.items():
+        console.say(f"{'not graded':>12}  {reason if reason.startswith(name) else f'{name}: {reason}'}")
+    console.say(f"{'spent':>12}  {_spent(selected)}")
+    if isinstance(selected.selection.choice, NotChosen):
+        console.say(f"tfgrpo: {selected.message}", style="bold red")
+        return
+    console.say(f"{'chosen':>12}  {selected.message}", style="bold green")
+    if not console.as_json:
+        console.text(selected.selection.best.text)
+
+
+def _rows(selected: Selected) -> Iterator[list[str]]:
+    selection = selected.selection
+    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+    for candidate in selection.candidates:
+        grade = selection.grades.get(candidate.index)
+        yield [
+            "→" if candidate.index == chosen else "",
+            str(candidate.index),
+            candidate.outcome.name,
+            _figure(None if grade is None else grade.reward),
+            _figure(None if grade is None else grade.advantage, "+.2f"),
+            str(len(candidate.refused)),
+            f"{candidate.temperature:g}",
+            f"{candidate.latency_s:.2f}",
+        ]
+
+
+def _figure(value: float | None, form: str = ".3f") -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _spent(selected: Selected) -> str:
+    cost = selected.selection.cost
+    simulated = " (SIMULATED)" if selected.plan.simulated else ""
+    money = "at an unknown price" if cost.usd is None else f"${cost.usd:.4f}{simulated}"
+    return f"{cost.calls} calls, {cost.tokens:,} tokens, {money}, {selected.selection.duration_s:.1f} s"
+
+
+def _prompt(options: argparse.Namespace) -> str | None:
+    """What was given as an option, else what stands on standard input; None when that is empty or a dry run's terminal."""
+    if options.prompt is not None or options.item is not None:
+        given: str | None = options.prompt
+        return given
+    if sys.stdin is None or sys.stdin.isatty():
+        return None
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError.one("standard input", f"no UTF-8 at byte {error.start}", "a prompt in UTF-8") from None
+    return text if text.strip() else None
+
+
+def _metavar(leaf: LeafOption) -> str:
+    return f"{{{','.join(leaf.choices)}}}" if leaf.choices else _NUMBERS.get(leaf.type, "TEXT")
+
+
+def _help(leaf: LeafOption) -> str:
+    says = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
+    default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
+    return f"{says.rstrip('.')}{default}".replace("%", "%%")

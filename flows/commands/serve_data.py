@@ -1,0 +1,183 @@
+"""``tfgrpo serve-data``: samples of a staged data mix over HTTP, and rewards for completions of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from flows.console import Console
+from flows.release import release
+from stores.errors import ConfigError, Problem, SettingsError
+
+if TYPE_CHECKING:
+    from pipelines.mix_config import MixConfig
+    from pipelines.server.limits import Limits
+
+_MAX_PORT: Final = 65535
+_MEBIBYTE: Final = 2**20
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("config", metavar="CONFIG", help="file with the stages, datasets and graders (YAML)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
+    parser.add_argument("--port", type=int, default=9000, metavar="N", help="port, 0 for any free one [9000]")
+    parser.add_argument("--verbose", action="store_true", help="log requests, with rewards and completions")
+    parser.add_argument(
+        "--token-env", metavar="NAME", help="variable that holds the bearer token that clients have to send"
+    )
+    parser.add_argument("--max-batch", type=int, default=16384, metavar="N", help="most items of a request [16384]")
+    parser.add_argument("--max-body-mb", type=float, default=32, metavar="X", help="largest body, in MiB [32]")
+    parser.add_argument("--concurrency", type=int, default=256, metavar="N", help="requests graded at a time [256]")
+    parser.add_argument(
+        "--max-held-mb", type=float, default=512, metavar="X", help="bodies of those requests together, in MiB [512]"
+    )
+    parser.add_argument("--queue", type=int, default=4096, metavar="N", help="requests that may wait for that [4096]")
+    parser.add_argument(
+        "--grader-timeout", type=float, default=45, metavar="S", help="seconds that a batch may take a grader [45]"
+    )
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Check everything, then serve until interrupted."""
+    config, token = _checked(options, os.environ)
+    asyncio.run(_serve(options, config, token, console))
+    return 0
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """What the server accepts, as asked for on the command line."""
+    # The framework takes most of a second to import, which no other command should pay.
+    from pipelines.server.limits import Limits  # noqa: PLC0415
+
+    return Limits(
+        max_batch=options.max_batch,
+        max_body=int(options.max_body_mb * _MEBIBYTE),
+        concurrency=options.concurrency,
+        max_held=int(options.max_held_mb * _MEBIBYTE),
+        queue=options.queue,
+    )
+
+
+async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
+    from pipelines.mix_graders import grader_sets  # noqa: PLC0415
+    from pipelines.server.app import data_app  # noqa: PLC0415
+    from pipelines.server.listening import serve  # noqa: PLC0415
+    from pipelines.server.service import DataService  # noqa: PLC0415
+    from rewarders.graders.running import GraderRunner  # noqa: PLC0415
+    from stores.telemetry import TelemetryOptions, configure  # noqa: PLC0415
+
+    telemetry = configure(TelemetryOptions(service_version=release()), os.environ)
+    runner = GraderRunner(timeout_s=options.grader_timeout)
+    service = DataService(config, grader_sets(config), runner)
+    say = saying_to(console)
+    app = data_app(
+        service,
+        limits=limits_of(options),
+        telemetry=telemetry,
+        say=say,
+        version=release(),
+        token=token,
+        verbose=options.verbose,
+    )
+    try:
+        await serve(app, options.host, options.port, lambda url: _welcome(url, options, config, token, console))
+        say("[dataserver] stopped")
+    finally:
+        service.close()
+        runner.close()
+        lost = telemetry.shutdown()
+        if lost is not None:
+            console.say(lost)
+
+
+def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
+    """The mix and the token. Raises one ``ConfigError`` with the problems of the options and of the file."""
+    from pipelines.mix_config import load_mix_config  # noqa: PLC0415
+
+    problems = list(_problems(options))
+    token = None
+    if options.token_env is not None:
+        token = env.get(options.token_env, "")
+        if _TOKEN.fullmatch(token) is None:
+            # The name is not repeated: it may be the token itself, put into the wrong place.
+            given = "a variable that holds other text" if token else "a variable that holds nothing"
+            problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
+    try:
+        config = load_mix_config(Path(options.config))
+    except ConfigError as error:
+        raise type(error)((*problems, *error.problems)) from None
+    if problems:
+        raise SettingsError(problems)
+    return config, token
+
+
+def _problems(options: argparse.Namespace) -> Iterator[Problem]:
+    if not 0 <= options.port <= _MAX_PORT:
+        yield Problem("--port", str(options.port), f"a whole number from 0 to {_MAX_PORT}")
+    for flag, least in (("max_batch", 1), ("concurrency", 1), ("queue", 0)):
+        given = getattr(options, flag)
+        if given < least:
+            yield Problem(f"--{flag.replace('_', '-')}", str(given), f"a whole number of at least {least}")
+    for flag in ("max_body_mb", "max_held_mb", "grader_timeout"):
+        given = getattr(options, flag)
+        if not (math.isfinite(given) and given > 0):
+            yield Problem(f"--{flag.replace('_', '-')}", f"{given:g}", "a number above 0")
+
+
+def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
+    """Say where the server is and what it serves."""
+    from pipelines.server.listening import is_loopback  # noqa: PLC0415
+
+    for warning in config.warnings:
+        console.say(f"warning: {warning}")
+    if token is None and not is_loopback(options.host):
+        console.say(
+            f"warning: {options.host} can be reached from other machines, and no token is asked for; see --token-env",
+            style="bold yellow",
+        )
+    if console.as_json:
+        console.result(_facts(url, config, token))
+        return
+    console.text("\n".join(_told(url, config, token)))
+
+
+def _told(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
+    yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
+    for name, dataset in config.datasets.items():
+        graders = ", ".join([*(each.name for each in dataset.graders), "format", *dataset.multiplicative])
+        yield f"  dataset {name}: {len(dataset.records)} records, graded by {graders}"
+    for stage in config.stages:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())
+        yield f"  stage {stage.name}: below iteration {stage.until_step}, {shares}"
+
+
+def _facts(url: str, config: MixConfig, token: str | None) -> dict[str, Any]:
+    return {
+        "status": "serving",
+        "base_url": url,
+        "token": token is not None,
+        "total_iterations": config.total_iterations,
+        "datasets": {name: len(dataset.records) for name, dataset in config.datasets.items()},
+        "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
+        "warnings": list(config.warnings),
+    }
+
+
+def saying_to(console: Console) -> Callable[[str], None]:
+    """Says lines to people, whatever is in them; a terminal that is gone does not stop the server."""
+
+    def say(text: str) -> None:
+        try:
+            console.say(text.encode("utf-8", "backslashreplace").decode(), wrap=False)
+        except OSError:
+            return
+
+    return say

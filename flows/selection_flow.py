@@ -1,0 +1,39 @@
+"""What does Prefect run for a selection? The flow ``tfgrpo-select``: one request, the best of its candidates as the result."""
+
+from __future__ import annotations
+
+import os
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from flows.selection import Selected, select
+from flows.selection_request import SelectRequest
+from flows.stops import RunSummary
+from stores.errors import ConfigError, TfgrpoError
+
+
+@flow(name="tfgrpo-select", persist_result=False, log_prints=False, validate_parameters=True)
+def tfgrpo_select(request: SelectRequest) -> State[dict[str, object]]:
+    """Choose the best of K answers to one request.
+
+    Ends ``Completed`` with the selection as data (named ``StoppedEarly`` when the budget left nothing to choose from),
+    or ``Failed`` with one clear message.
+    """
+    try:
+        return _as_state(select(request, os.environ))
+    except ConfigError as error:
+        return Failed(message=str(error), data=RunSummary.refused(None, error).as_json())
+    except TfgrpoError as error:
+        message = f"{type(error).__name__}: {error}"
+        return Failed(message=message, data={"status": "failed", "message": message})
+
+
+def _as_state(selected: Selected) -> State[dict[str, object]]:
+    data = selected.as_json()
+    if selected.status == "finished":
+        return Completed(message=selected.message, data=data)
+    if selected.status == "stopped":
+        return Completed(name="StoppedEarly", message=selected.message, data=data)
+    return Failed(message=selected.message, data=data)

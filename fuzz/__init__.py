@@ -1,0 +1,1 @@
+"""Random input against the readers of process models, for as long as one likes: ``make fuzz``."""

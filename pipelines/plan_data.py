@@ -1,0 +1,93 @@
+"""Which items does a run learn on, and which does it measure on? A dataset split or two datasets paired, or a staged mix.
+
+Everything is read here once, before anything is spent. How a cohort is drawn from it is the business of
+``pipelines.sampling`` and, for a mix, of ``pipelines.mix_items``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pipelines.curriculum import Difficulty
+from pipelines.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
+from pipelines.mix_items import LearningMix, learning_mix, mix_advice
+from pipelines.mix_shapes import MixConfig
+from pipelines.parts import Parts
+from pipelines.sampling import Cohort, draw_cohort
+from pipelines.settings import Settings
+from pipelines.split import Split, pair_datasets, split_items
+from pipelines.stored_items import ids_of
+from rewarders.registry import COMPARING_REWARDERS
+from stores.errors import DatasetError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """Both sides of the data of a run."""
+
+    split: Split
+    warnings: tuple[str, ...]
+    """What is odd about the files."""
+    domains: frozenset[str]
+    """Fields of knowledge that the items name."""
+    mix: LearningMix | None
+    """What the items are drawn from step by step; None where they are those of a dataset."""
+
+    def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
+        """The items of a learning epoch. ``difficulty`` counts only when the setting ``tfgrpo.curriculum`` says so."""
+        weights, told = None, {}
+        if settings.tfgrpo.curriculum == "difficulty":
+            ids = ids_of(self.split.learn)
+            known = (difficulty or Difficulty()).of(ids)
+            weights, told = [known.weight(name) for name in ids], {"curriculum": known.as_json()}
+        if self.mix is not None:
+            cohort = self.mix.draw(epoch=epoch, settings=settings.tfgrpo, weights=weights)
+        else:
+            cohort = draw_cohort(self.split.learn, epoch=epoch, settings=settings.tfgrpo, weights=weights)
+        return replace(cohort, metadata={**cohort.metadata, **told})
+
+
+def data_of_mix(settings: Settings, config: MixConfig) -> RunData:
+    """The data of a run on a staged mix. Raises ``DatasetError`` as ``learning_mix`` does."""
+    mix = learning_mix(config, settings.dataset, settings.tfgrpo)
+    _refuse_without_answers(settings, [mix.data])
+    warnings = (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings)
+    return RunData(mix.split, warnings, mix.data.domains, mix)
+
+
+def data_of_run(settings: Settings) -> RunData:
+    """The data of a run on one dataset or two. Raises ``DatasetError`` with everything wrong with both."""
+    dataset = settings.dataset
+    parts = Parts()
+    paths = _paths(settings)
+    read = [found for each in paths for found in parts.run(partial(read_dataset, each, dataset.fields))]
+    parts.raise_found()
+    _refuse_without_answers(settings, read)
+    sides = [each.items for each in read]
+    split = split_items(sides[0], dataset.held_out) if len(sides) == 1 else pair_datasets(sides[0], sides[1])
+    warnings = tuple(warning for each in read for warning in each.warnings)
+    return RunData(split, warnings, frozenset().union(*(each.domains for each in read)), None)
+
+
+def _paths(settings: Settings) -> list[str]:
+    """What is learned on and, where that is no part of it, what is measured on."""
+    dataset, world = settings.dataset, settings.simulated.world
+    if dataset.path is None:
+        return [str(path) for path in (shipped_dataset(world), shipped_held_out(world)) if path is not None]
+    return [dataset.path] if dataset.eval_path is None else [dataset.path, dataset.eval_path]
+
+
+def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
+    """Comparing with answers that no item has would leave every rollout ungraded, after it was paid for."""
+    comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING_REWARDERS]
+    if not comparing:
+        return
+    name = settings.dataset.fields.answer
+    bare = [dataset for dataset in read if not dataset.answers]
+    if bare:
+        accepted = (
+            f"answers in the field {name!r}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
+        )
+        raise DatasetError([Problem(str(dataset.path), "no answer in any item", accepted) for dataset in bare])

@@ -1,0 +1,70 @@
+"""Which rewarders does a run have? Those that the settings list, in their order, and the graders of its mix among them.
+
+Plan and processes that grade build them alike. What each rewarder does is known to ``rewarders``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from pipelines.mix_shapes import MixConfig
+from pipelines.parts import Parts
+from pipelines.settings import Settings
+from pipelines.settings_rewarding import DATASET_GRADERS, RewarderSettings
+from rewarders.base import Rewarder
+from rewarders.registry import build_rewarder
+from rewarders.scoring import WeightedRewarder
+from stores.errors import PipelineError
+
+
+def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
+    """The mix that the settings name, read; None without one. Raises ``PipelineError`` with everything wrong in it."""
+    if settings.dataset.mix is None:
+        return None
+    # Here, because a run without a mix has no use for the loading of graders.
+    from pipelines.mix_config import load_mix_config  # noqa: PLC0415
+
+    return load_mix_config(settings.dataset.mix, check_records=check_records)
+
+
+def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
+    """Every rewarder of the settings. Raises ``PipelineError`` with everything that cannot be built."""
+    parts = Parts()
+    built = [
+        WeightedRewarder(rewarder, entry.weight, entry.timeout_s)
+        for place, entry in enumerate(settings.rewarders)
+        for rewarder in parts.run(partial(_rewarder, entry, mix, f"rewarders.{place}"))
+    ]
+    parts.raise_found()
+    return tuple(built)
+
+
+def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:
+    """The rewarders of a run whose plan was checked before: the records of a mix are not looked through again."""
+    needed = any(entry.name == DATASET_GRADERS for entry in settings.rewarders)
+    return build_rewarders(settings, mix_of(settings, check_records=False) if needed else None)
+
+
+def close_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
+    """Let go of what rewarders hold open, such as threads and connections. One that cannot be closed is left alone."""
+    for weighted in rewarders:
+        close = getattr(weighted.rewarder, "close", None)
+        if callable(close):
+            with suppress(Exception):
+                close()
+
+
+def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Rewarder:
+    if entry.name != DATASET_GRADERS:
+        return build_rewarder(entry.name, entry.options, source=source)
+    if mix is None:
+        accepted = "it together with --data-config, whose datasets name their graders"
+        raise PipelineError.one(f"{source}: name", repr(entry.name), accepted)
+    if entry.options:
+        accepted = "no options: the graders are those of the mix"
+        raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
+    from pipelines.mix_rewarder import DatasetGraders  # noqa: PLC0415 - as above
+
+    return DatasetGraders(mix)

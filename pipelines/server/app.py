@@ -1,0 +1,172 @@
+"""How is the data server spoken to over HTTP? The routes, and what refuses a request before it reaches the service.
+
+An ASGI app: where it listens is ``pipelines.server.serving``, what it says ``pipelines.server.service``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from pipelines.server import request_log as log
+from pipelines.server.access import BearerToken
+from pipelines.server.bodies import bounded_route
+from pipelines.server.description import describe
+from pipelines.server.limits import MEBIBYTE, GradeTurns, Limits
+from pipelines.server.metering import GradeTally, RequestMeter
+from pipelines.server.replies import answer, bad_body, refused
+from pipelines.server.service import DataService
+from pipelines.server.shapes import (
+    BadBody,
+    GradeItem,
+    GradeReply,
+    GradeRequest,
+    Health,
+    MetaReply,
+    Refusal,
+    SampleReply,
+    SampleRequest,
+)
+from rewarders.graders.combine import ItemGrade
+from stores.errors import DatasetError
+from stores.telemetry import Telemetry
+
+_SAMPLE_BODY: Final = MEBIBYTE // 16
+"""Most bytes of a request for samples: two numbers."""
+_ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
+_ABOUT: Final = "Samples of a staged data mix, and rewards for completions of them."
+
+
+def data_app(
+    service: DataService,
+    *,
+    limits: Limits,
+    telemetry: Telemetry,
+    say: log.Say,
+    version: str,
+    token: str | None = None,
+    verbose: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> ASGIApp:
+    """The app in front of a service. ``say`` is told of failing graders, and of every request when ``verbose``.
+
+    With a ``token`` every path but ``/healthz`` asks for it.
+    """
+    handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry, clock), say if verbose else None, say)
+    app = FastAPI(
+        title="tfgrpo data server",
+        description=_ABOUT,
+        version=version,
+        exception_handlers={HTTPException: refused, RequestValidationError: bad_body, Exception: refused},
+    )
+    turns = GradeTurns(limits)
+    refusals = {401: "The bearer token is missing or wrong."} if token else {}
+    body = {408: "The body does not arrive in time.", 413: "The body is too large.", **refusals}
+    samples = {**body, 400: "There is nothing to draw from.", 503: "The data cannot be read."}
+    grades = {**body, 400: "No sample has such an id.", 503: "Too many requests wait already; come again."}
+    small = bounded_route(_SAMPLE_BODY, limits.body_s)
+    large = bounded_route(limits.max_body, limits.body_s, turns.turn)
+    _add(app, "/healthz", handlers.health, Health, {}, "GET")
+    _add(app, "/meta", handlers.meta, MetaReply, refusals, "GET")
+    _add(app, "/sample", handlers.sample, SampleReply, samples, "POST", small)
+    _add(app, "/grade", handlers.grade, GradeReply, grades, "POST", large)
+    description = describe(app, service.config, limits, token=token is not None)
+    app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
+    guarded: ASGIApp = app if token is None else BearerToken(app, token)
+    return RequestMeter(guarded, telemetry, _ROUTES)
+
+
+def _add(  # noqa: PLR0917 - one row of the table above
+    app: FastAPI,
+    path: str,
+    handler: Callable[..., Any],
+    reply: type,
+    refusals: dict[int, str],
+    method: str,
+    route: type[APIRoute] = APIRoute,
+) -> None:
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal, "description": text} for status, text in sorted(refusals.items())
+    }
+    if method == "POST":
+        responses[422] = {"model": BadBody, "description": "The body is not what is described here."}
+    router = APIRouter(route_class=route)
+    router.add_api_route(path, handler, methods=[method], response_model=reply, responses=responses)
+    app.include_router(router)
+
+
+class _Handlers:
+    """The endpoints, and what they share."""
+
+    def __init__(
+        self,
+        service: DataService,
+        limits: Limits,
+        telemetry: Telemetry,
+        tally: GradeTally,
+        say: log.Say | None,
+        warn: log.Say,
+    ) -> None:
+        self._service, self._limits, self._telemetry = service, limits, telemetry
+        self._tally, self._say, self._warn = tally, say, warn
+
+    async def health(self) -> Response:
+        """Tell that the server is up."""
+        return answer({"status": "ok"})
+
+    async def meta(self) -> Response:
+        """Tell how long the mix is, and its stages."""
+        return answer(self._service.meta())
+
+    async def sample(self, asked: SampleRequest) -> Response:
+        """Draw samples from the stage of an iteration: with replacement, others at every request."""
+        most = self._limits.max_batch
+        if asked.batch_size > most:
+            raise _too_many("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
+        if self._say is not None:
+            stage = self._service.config.stage_at(asked.iteration).name
+            self._say(log.sample_line(asked.iteration, asked.batch_size, stage))
+        try:
+            samples = await self._service.sample(asked.iteration, asked.batch_size)
+        except DatasetError as error:
+            raise HTTPException(400, "; ".join(problem.given for problem in error.problems)) from error
+        except OSError as error:
+            raise HTTPException(503, f"the data cannot be read: {error.strerror}") from error
+        for dataset in {sample["dataset_id"] for sample in samples}:
+            count = sum(sample["dataset_id"] == dataset for sample in samples)
+            self._telemetry.record_samples(dataset=dataset, count=count)
+        return answer({"samples": samples})
+
+    async def grade(self, asked: GradeRequest) -> Response:
+        """Grade completions: one result for each item, in their order. An item that cannot be graded harms no other."""
+        most = self._limits.max_batch
+        if len(asked.items) > most:
+            raise _too_many("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
+        try:
+            grades = await self._service.grade(asked.items)
+        except DatasetError as error:
+            raise HTTPException(400, str(error)) from error
+        for line in self._tally.add(grades):
+            self._warn(line)
+        if self._say is not None:
+            self._say("\n".join(log.grade_lines(asked.iteration, asked.items, grades)))
+        return answer({"results": [_result(item, grade) for item, grade in zip(asked.items, grades, strict=True)]})
+
+
+def _too_many(field: str, kind: str, says: str) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": says}])
+
+
+def _result(item: GradeItem, grade: ItemGrade) -> dict[str, Any]:
+    result: dict[str, Any] = {"sample_id": item.sample_id, "reward": 0.0, "completion_index": item.completion_index}
+    if grade.reward is None:
+        return {**result, "error": log.reasons(grade)}
+    return {**result, "reward": grade.reward}

@@ -1,0 +1,49 @@
+"""What kind of source does a dataset setting name? Told by its ending, its prefix or what lies in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.settings_data import FieldMap
+from pipelines.sources_base import RowSource
+from pipelines.sources_files import FolderSource, TextSource
+from pipelines.sources_hub import PREFIX, HubSource, is_saved
+from pipelines.sources_tables import ParquetSource
+from stores.errors import DatasetError
+
+_TEXTS = (".jsonl", ".ndjson", ".csv")
+_TABLES = (".parquet",)
+_ACCEPTED = "a .jsonl, .csv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
+
+
+def open_source(name: str, fields: FieldMap) -> RowSource:
+    """The source of this name. Raises ``DatasetError`` for a kind that nobody reads; whether it is there, reading tells."""
+    if name.startswith(PREFIX):
+        return HubSource(name, fields)
+    path = Path(name)
+    if path.is_dir():
+        return HubSource(f"{PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
+    return _file(path, fields)
+
+
+def _file(path: Path, fields: FieldMap) -> RowSource:
+    kind = path.suffix.lower()
+    if kind in _TABLES:
+        return ParquetSource(path, fields)
+    if kind in _TEXTS:
+        return TextSource(path, fields, is_csv=kind == ".csv")
+    raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}", _ACCEPTED)
+
+
+def _folder(path: Path, fields: FieldMap) -> FolderSource:
+    """Every file of a known kind below a folder, in the order of their paths; hidden ones are left out."""
+    found = sorted(
+        each
+        for each in path.rglob("*")
+        if each.suffix.lower() in (*_TEXTS, *_TABLES)
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(path).parts)
+    )
+    if not found:
+        raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
+    return FolderSource(path, tuple(_file(each, fields) for each in found))

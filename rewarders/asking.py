@@ -1,0 +1,192 @@
+"""How is one rewarder asked for its verdicts? On the event loop, in a thread, or part by part; within its time limit.
+
+Whatever a rewarder does wrong becomes a fault of its own: it raises nothing here, and what it returns is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Final, TypeAlias
+
+from rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
+from rewarders.threads import RewarderThreads
+from stores.canonical import canonical_json
+from stores.errors import RewardError, RewarderTimeout
+from stores.frozen_json import FrozenDict, frozen
+from stores.outcomes import RewardScore
+
+TIMEOUT_S: Final = 30.0
+MODEL_TIMEOUT_S: Final = 600.0
+"""Default time limits of one group: of what computes, and of what asks a model."""
+_QUICK_CHARS: Final = 50_000
+"""Longest group, in characters of output, that a quick rewarder scores on the event loop."""
+_GRACE_S: Final = 5.0
+"""What a rewarder that keeps its time limit by itself gets on top, before it counts as hanging."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A rewarder said nothing usable."""
+
+    reason: str
+    timed_out: bool = False
+
+
+Said: TypeAlias = tuple[Verdict, ...] | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Asks rewarders, each within the same time limit."""
+
+    executor: Executor
+    timeout_s: float | None = None
+    """For each rewarder that is asked. None: 30 s, or 600 s for one that asks a model."""
+
+    async def ask(self, rewarder: Rewarder, context: RewardContext) -> Said:
+        """The verdicts of a rewarder, one per attempt, or its fault."""
+        expected = len(context.outputs)
+        if not expected:
+            return ()
+        if isinstance(rewarder, CompoundRewarder):
+            # Unlimited itself: all it waits for are others, each of which has its limit.
+            return await _contained(rewarder, rewarder.combine(context, self.part), expected)
+        limit = self._limit(rewarder)
+        limited = replace(context, time_limit_s=limit)
+        if inspect.iscoroutinefunction(rewarder.score):
+            grace = _GRACE_S if asks_model(rewarder) else 0.0
+            said = await _in_time(_contained(rewarder, rewarder.score(limited), expected), limit + grace)
+            return said or _late(rewarder, limit)
+        if getattr(rewarder, "quick", False) and _chars(context) <= _QUICK_CHARS:
+            return _answer(rewarder, limited)
+        return await self._in_thread(rewarder, limited, limit)
+
+    async def part(self, rewarder: Rewarder, context: RewardContext) -> tuple[Verdict, ...]:
+        """``Ask`` for compound rewarders."""
+        said = await self.ask(rewarder, context)
+        if isinstance(said, Fault):
+            raise RewarderTimeout(said.reason) if said.timed_out else RewardError(said.reason)
+        return said
+
+    def _limit(self, rewarder: Rewarder) -> float:
+        if self.timeout_s is not None:
+            return self.timeout_s
+        return MODEL_TIMEOUT_S if asks_model(rewarder) else TIMEOUT_S
+
+    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Said:
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[None] = loop.create_future()
+
+        def call() -> Said:
+            loop.call_soon_threadsafe(begun.set_result, None)
+            return _answer(rewarder, context)
+
+        future = self.executor.submit(call)
+        answer = asyncio.wrap_future(future)
+        try:
+            if isinstance(self.executor, RewarderThreads):
+                either: list[asyncio.Future[Any]] = [begun, answer]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return await asyncio.wait_for(answer, limit_s)
+        except TimeoutError:
+            return _late(rewarder, limit_s)
+        finally:
+            answer.cancel()
+            if isinstance(self.executor, RewarderThreads):
+                self.executor.abandon(future)
+
+
+def asks_model(rewarder: Rewarder) -> bool:
+    """Whether the time a rewarder takes is that of calls to a model."""
+    return bool(getattr(rewarder, "asks_model", False))
+
+
+async def _in_time(work: Coroutine[Any, Any, Said], limit_s: float | None) -> Said | None:
+    """What the work came to; None when it was late. Work that ignores its cancellation is left behind."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=limit_s)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+
+
+def _late(rewarder: Rewarder, limit_s: float) -> Fault:
+    return Fault(f"{rewarder.rewarder_id}: no verdict within {limit_s:g} s", timed_out=True)
+
+
+def _chars(context: RewardContext) -> int:
+    return sum(len(attempt.output) for attempt in context.outputs)
+
+
+async def _contained(rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], expected: int) -> Said:
+    try:
+        return _checked(rewarder, await work, expected)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _fault(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's code: its failure is data
+        return _fault(error)
+
+
+def _answer(rewarder: Rewarder, context: RewardContext) -> Said:
+    """The verdicts of a rewarder that blocks."""
+    try:
+        verdicts = rewarder.score(context)
+        if inspect.isawaitable(verdicts):
+            if inspect.iscoroutine(verdicts):
+                verdicts.close()
+            raise RewardError(f"{rewarder.rewarder_id}: score() returned an awaitable; declare it with async def")
+        return _checked(rewarder, verdicts, len(context.outputs))
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  a user's code: its failure is data
+        return _fault(error)
+
+
+def _fault(error: BaseException) -> Fault:
+    text = " ".join(str(error).split())[:300]
+    reason = text if isinstance(error, RewardError) and text else f"{type(error).__name__}: {text}"
+    return Fault(reason, timed_out=isinstance(error, RewarderTimeout))
+
+
+def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> tuple[Verdict, ...]:
+    name = rewarder.rewarder_id
+    given = tuple(verdicts)
+    if len(given) != expected:
+        raise RewardError(f"{name}: {len(given)} verdicts for {expected} attempts")
+    return tuple(_checked_one(name, verdict) for verdict in given)
+
+
+def _checked_one(name: str, verdict: object) -> Verdict:
+    if not isinstance(verdict, RewardScore | Abstained):
+        raise RewardError(f"{name}: {type(verdict).__name__} is no verdict")
+    if verdict.rewarder_id != name:
+        raise RewardError(f"{name}: a verdict in the name of {verdict.rewarder_id!r}")
+    if isinstance(verdict, Abstained):
+        return verdict
+    score: object = verdict.score
+    if not isinstance(score, Real) or not math.isfinite(score):
+        raise RewardError(f"{name}: the score {score!r} is no finite number")
+    evidence = " ".join(str(verdict.evidence).split())
+    return RewardScore(name, float(score), evidence, _checked_details(name, verdict.details))
+
+
+def _checked_details(name: str, details: object) -> FrozenDict | None:
+    """What goes into a file has to be JSON, and must not change any more."""
+    if details is None:
+        return None
+    try:
+        kept = frozen(details)
+        canonical_json(kept)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RewardError(f"{name}: details of a score that are no JSON: {error}") from None
+    if not isinstance(kept, FrozenDict):
+        raise RewardError(f"{name}: details of a score that are a {type(details).__name__}, expected a mapping")
+    return kept

@@ -1,0 +1,152 @@
+"""What does one grader say of one batch, whatever it does wrong? Calls it and keeps each item's grade as it comes.
+
+Knows no threads and no time limits: those are ``rewarders.graders.running``'s. Grades are put into a list that the caller
+made, so that what was graded before a grader was given up on is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
+from rewarders.graders.grades import Grade, finite_number, matched, not_graded
+from stores.errors import GraderUnavailable, RewarderTimeout
+
+Kept: TypeAlias = list[Grade | None]
+"""One place for each item of a batch; None until there is a grade."""
+
+_AT_ONCE: Final = 8
+"""Items of a failed batch that an asynchronous grader is asked for again at the same time."""
+
+
+def is_async(grader: Grader) -> bool:
+    """Whether a grader's batch method is a coroutine method."""
+    return inspect.iscoroutinefunction(grader.grade_batch)
+
+
+def of_its_own(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInput]:
+    """The batch as a grader may do with it what it likes: a user's grader gets copies of the records."""
+    ours = type(grader).__module__.startswith("rewarders.")
+    if ours and not isinstance(grader, FunctionGrader | AsyncFunctionGrader):
+        return list(inputs)
+    return [replace(item, record=_copied(item.record)) for item in inputs]
+
+
+def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> Awaitable[object] | None:
+    """Have a batch graded in this thread, as long as it takes. Nothing a grader does raises here.
+
+    An item by item grader loses the items that it fails on. A batch that fails is graded again item by item, unless the
+    failure says that this is no use. What is returned, if anything, is the answer of a grader that wants to be awaited.
+    """
+    one = _item_function(grader)
+    if one is not None:
+        for position, item in enumerate(inputs):
+            kept[position] = _graded_one(one, item)
+        return None
+    try:
+        said = grader.grade_batch(inputs)
+        if inspect.isawaitable(said):
+            return said
+        kept[:] = matched(inputs, said)
+    except BaseException as error:  # noqa: BLE001  a user's code: its failure is data
+        if _final(error, inputs):
+            kept[:] = [not_graded(error)] * len(inputs)
+        else:
+            _again_blocking(grader, inputs, kept)
+    return None
+
+
+async def grade_awaiting(
+    grader: Grader, inputs: Sequence[GraderInput], kept: Kept, begun: Awaitable[object] | None = None
+) -> None:
+    """Have a batch graded on this event loop, as long as it takes, under the rules of ``grade_blocking``.
+
+    ``begun``: an answer that was asked for already.
+    """
+    if isinstance(grader, AsyncFunctionGrader):
+        await asyncio.gather(*(_await_one(grader.function, inputs, at, kept) for at in range(len(inputs))))
+        return
+    try:
+        kept[:] = matched(inputs, await _answer(grader, inputs) if begun is None else await begun)
+    except BaseException as error:
+        if _ends_the_call(error):
+            raise
+        if _final(error, inputs):
+            kept[:] = [not_graded(error)] * len(inputs)
+        else:
+            turns = asyncio.Semaphore(_AT_ONCE)
+            await asyncio.gather(*(_again_awaiting(grader, inputs, at, kept, turns) for at in range(len(inputs))))
+
+
+async def _answer(grader: Grader, inputs: Sequence[GraderInput]) -> object:
+    said = grader.grade_batch(inputs)
+    return await said if inspect.isawaitable(said) else said
+
+
+def _again_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> None:
+    for position, item in enumerate(inputs):
+        one: Kept = [None]
+        waiting = grade_blocking(grader, [item], one)
+        if inspect.iscoroutine(waiting):
+            waiting.close()
+        kept[position] = one[0] or not_graded(TypeError("grade_batch returned an awaitable the second time"))
+
+
+async def _again_awaiting(
+    grader: Grader, inputs: Sequence[GraderInput], position: int, kept: Kept, turns: asyncio.Semaphore
+) -> None:
+    async with turns:
+        one: Kept = [None]
+        await grade_awaiting(grader, [inputs[position]], one)
+        kept[position] = one[0]
+
+
+def _item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
+    """What grades one item, when that is all that the grader's batch method does."""
+    if isinstance(grader, FunctionGrader):
+        return grader.function
+    if isinstance(grader, ItemGrader) and type(grader).grade_batch is ItemGrader.grade_batch:
+        return grader.score_one
+    return None
+
+
+def _graded_one(one: Callable[[GraderInput], object], item: GraderInput) -> Grade:
+    try:
+        return finite_number(one(item))
+    except BaseException as error:  # noqa: BLE001  as above
+        return not_graded(error)
+
+
+async def _await_one(
+    one: Callable[[GraderInput], Awaitable[Any]], inputs: Sequence[GraderInput], position: int, kept: Kept
+) -> None:
+    try:
+        kept[position] = finite_number(await one(inputs[position]))
+    except BaseException as error:
+        if _ends_the_call(error):
+            raise
+        kept[position] = not_graded(error)
+
+
+def _final(error: BaseException, inputs: Sequence[GraderInput]) -> bool:
+    return len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
+
+
+def _ends_the_call(error: BaseException) -> bool:
+    """Whether somebody outside wants this coroutine to end; a grader may raise ``CancelledError`` by itself."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
+
+
+def _copied(record: Any) -> Any:
+    try:
+        return deepcopy(record)
+    except Exception:  # noqa: BLE001  nested too deep, or of a class of the user's: then it is shared
+        return record

@@ -1,0 +1,161 @@
+"""What became of one item at one grader? A reward, or the reason why there is none; and which result belongs to it.
+
+A grader's results are taken as they come: objects, mappings or bare numbers, in any order, too few or too many. What
+cannot be used costs the item that it is for, and no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from rewarders.graders.base import GradeResult, GraderInput
+from stores.errors import RewardError
+
+_SHOWN: Final = 60
+_LONGEST: Final = 300
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """The grader gave a reward."""
+
+    reward: float
+    """Finite; any sign, any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotGraded:
+    """The grader gave nothing that can be used. Never a number."""
+
+    reason: str
+    error_type: str
+    """Name of the exception, or what is wrong with the result: ``NoResult``, ``NotANumber``, ``TwoResults``."""
+
+
+Grade: TypeAlias = Graded | NotGraded
+
+
+@dataclass(frozen=True, slots=True)
+class FailedResult(GradeResult):
+    """The result of an item that a grader could not grade, with the reason. Its ``reward`` is NaN."""
+
+    error: str = ""
+    error_type: str = "RewardError"
+
+
+def not_graded(error: BaseException) -> NotGraded:
+    """What an exception means for an item: its text in one line."""
+    text = " ".join(str(error).split())[:_LONGEST]
+    kind = type(error).__name__
+    plain = isinstance(error, RewardError) and text
+    return NotGraded(text if plain else f"{kind}: {text}" if text else kind, kind)
+
+
+def matched(inputs: Sequence[GraderInput], said: object) -> tuple[Grade, ...]:
+    """The grade of each input out of what a grader returned. Raises ``RewardError`` when that is no list of results.
+
+    Results belong to the inputs that they name: by ``sample_id`` and ``completion_index``, else by one of the two alone. The
+    first of several inputs of one name gets the first result of that name. Where names tell nothing, the position
+    counts. An input without a result, or with two that differ, is not graded.
+    """
+    results = _results(said, len(inputs))
+    for names in (_full_name, _sample_name, _index_name):
+        found = _by_name([names(item) for item in inputs], [names(result) for result in results], results)
+        if found is not None:
+            return found
+    rewards = [_grade(result) for result in results[: len(inputs)]]
+    return (*rewards, *[_MISSING] * (len(inputs) - len(rewards)))
+
+
+def finite_number(value: object) -> Graded | NotGraded:
+    """A reward as a float: numbers of any kind, true and false, and text that is one number."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  the value is of a user's class, and so is what it raises
+        return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
+    if math.isfinite(number):
+        return Graded(number)
+    return NotGraded(f"the reward {_short(value)} is no finite number", "NotANumber")
+
+
+_MISSING: Final = NotGraded("the grader returned no result for it", "NoResult")
+_TWO: Final = NotGraded("the grader returned two different results for it", "TwoResults")
+
+
+def _results(said: object, expected: int) -> list[object]:
+    """What was returned as a list, read a little past the expected length and no further."""
+    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
+        raise RewardError(f"the grader returned a {type(said).__name__}, expected a list of results")
+    return list(islice(said, 2 * expected + 1))
+
+
+def _by_name(
+    wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object]
+) -> tuple[Grade, ...] | None:
+    """Grades by name; None when the names of the results tell nothing."""
+    known = Counter(wanted)
+    said = Counter(name for name in given if name is not None)
+    if not known.keys() & said.keys() or (len(said) == 1 < len(known) and said.total() == len(wanted)):
+        return None
+    grades: dict[Hashable, list[Grade]] = {}
+    for name, result in zip(given, results, strict=True):
+        grades.setdefault(name, []).append(_grade(result))
+    turns = {name: iter(_for_each(grades.get(name, []), count)) for name, count in known.items()}
+    return tuple(next(turns[name]) for name in wanted)
+
+
+def _for_each(grades: Sequence[Grade], count: int) -> Sequence[Grade]:
+    """The grades of the inputs of one name."""
+    if len(grades) > count:
+        return list(grades[:count]) if len(set(grades)) == 1 else [_TWO] * count
+    return [*grades, *[_MISSING] * (count - len(grades))]
+
+
+def _grade(result: object) -> Grade:
+    if isinstance(result, FailedResult):
+        return NotGraded(result.error, result.error_type)
+    reward = _field(result, "reward")
+    if reward is not _ABSENT:
+        return finite_number(reward)
+    if result is None or isinstance(result, Mapping):
+        return NotGraded("the result has no reward", "NotANumber")
+    return finite_number(result)
+
+
+def _full_name(holder: object) -> Hashable:
+    return _sample_name(holder), _index_name(holder)
+
+
+def _sample_name(holder: object) -> Hashable:
+    return _hashable(_field(holder, "sample_id"))
+
+
+def _index_name(holder: object) -> Hashable:
+    return _hashable(_field(holder, "completion_index"))
+
+
+def _hashable(value: Any) -> Hashable:
+    return value if isinstance(value, str | int | float | None) else None
+
+
+def _field(holder: object, name: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(name, _ABSENT)
+    try:
+        return getattr(holder, name, _ABSENT)
+    except Exception:  # noqa: BLE001  a property of a user's class
+        return _ABSENT
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  a user's __repr__
+        return f"of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

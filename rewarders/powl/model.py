@@ -1,0 +1,201 @@
+"""What is a process model? A tree of activities, silent steps and five operators, frozen and always well-formed.
+
+A tree that breaks a rule cannot be made: it raises ``PowlError``. Nothing is parsed, drawn or scored here. No function
+of this package recurses: a model of the greatest depth is handled on any stack.
+
+SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
+children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
+a pair (i, j) of its order says that child i is finished before child j begins (Kourani and van Zelst 2023,
+"POWL: Partially Ordered Workflow Language").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+
+from rewarders.powl.partial_order import covering_pairs, successors
+from stores.errors import PowlError
+
+OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
+OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
+
+MAX_DEPTH: Final = 200
+"""Levels of the deepest model; a single activity has one."""
+MAX_NODES: Final = 2_000
+"""Activities, silent steps and operators of the largest model."""
+ROOT_ID: Final = "n"
+"""Id of a root that has none of its own; child i of node p is ``p.i``."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A step with a label. Two activities are equal when their labels are; ``id`` does not count."""
+
+    label: str
+    id: str | None = field(default=None, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_text(self.label, "a label")
+        _check_id(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A step that nobody sees: it is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
+
+    id: str | None = field(default=None, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_id(self.id)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Operator:
+    """A kind and its children in order. Equal when kind, children and order are; ids do not count.
+
+    ``order`` is for PARTIAL_ORDER alone and is kept without the pairs that follow from others.
+    Raises ``PowlError`` for no children, a LOOP without exactly two, an order that is cyclic or names no child, and
+    a tree that is too deep or too large.
+    """
+
+    kind: OperatorKind
+    children: tuple[Model, ...]
+    order: frozenset[tuple[int, int]] = frozenset()
+    id: str | None = field(default=None, kw_only=True)
+    depth: int = field(init=False)
+    """Levels of this tree."""
+    size: int = field(init=False)
+    """Nodes of this tree."""
+
+    def __post_init__(self) -> None:
+        children = tuple(self.children)
+        _check_id(self.id)
+        _check_shape(self.kind, len(children), bool(self.order))
+        depth, size = 1 + max(map(depth_of, children)), 1 + sum(map(size_of, children))
+        if depth > MAX_DEPTH:
+            raise PowlError(f"the model has more than {MAX_DEPTH} levels")
+        if size > MAX_NODES:
+            raise PowlError(f"the model has more than {MAX_NODES:,} nodes")
+        object.__setattr__(self, "children", children)
+        object.__setattr__(self, "order", covering_pairs(successors(len(children), self.order)))
+        object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "size", size)
+
+    def __eq__(self, other: object) -> bool:
+        return _tokens(self) == _tokens(other) if isinstance(other, Operator) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(_tokens(self)))
+
+    def __repr__(self) -> str:
+        return f"Operator({self.kind}, {self.size} nodes, labels {labels_of(self)[:4]!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[tuple[_Part, ...]]]:
+        return _rebuilt, (tuple(_part(node) for node in walk(self)),)
+
+
+Model: TypeAlias = Activity | Silent | Operator
+
+
+def walk(model: Model) -> Iterator[Model]:
+    """Every node, a parent before its children, children in order."""
+    waiting: list[Model] = [model]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, Operator):
+            waiting.extend(reversed(node.children))
+
+
+def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
+    """Work a value out from the leaves up, left to right: ``combine`` gets each node with the values of its children."""
+    nodes: list[Model] = []
+    waiting: list[Model] = [model]
+    while waiting:
+        node = waiting.pop()
+        nodes.append(node)
+        if isinstance(node, Operator):
+            waiting.extend(node.children)
+    done: list[_T] = []
+    for node in reversed(nodes):
+        if isinstance(node, Operator):
+            first = len(done) - len(node.children)
+            done[first:] = [combine(node, done[first:])]
+        else:
+            done.append(combine(node, ()))
+    return done[0]
+
+
+def labels_of(model: Model) -> tuple[str, ...]:
+    """Labels of the activities from left to right, repeated ones too."""
+    return tuple(node.label for node in walk(model) if isinstance(node, Activity))
+
+
+def depth_of(model: Model) -> int:
+    """Levels of a model."""
+    return model.depth if isinstance(model, Operator) else 1
+
+
+def size_of(model: Model) -> int:
+    """Nodes of a model."""
+    return model.size if isinstance(model, Operator) else 1
+
+
+class _Part(NamedTuple):
+    """One node without its children, for pickling: pickling the nodes themselves would recurse."""
+
+    kind: str
+    text: str
+    id: str | None
+    arity: int
+    order: tuple[tuple[int, int], ...]
+
+
+def _part(node: Model) -> _Part:
+    if isinstance(node, Operator):
+        return _Part(node.kind, "", node.id, len(node.children), tuple(sorted(node.order)))
+    return _Part("", node.label if isinstance(node, Activity) else "", node.id, 0, ())
+
+
+def _rebuilt(parts: Sequence[_Part]) -> Model:
+    done: list[Model] = []
+    for part in reversed(parts):
+        if part.kind:
+            children = tuple(done.pop() for _ in range(part.arity))
+            kind: OperatorKind = part.kind  # type: ignore[assignment]  # it was read off an operator
+            done.append(Operator(kind, children, frozenset(part.order), id=part.id))
+        else:
+            done.append(Activity(part.text, id=part.id) if part.text else Silent(id=part.id))
+    return done[0]
+
+
+def _tokens(model: Model) -> list[object]:
+    """The tree as a flat list: equal lists are equal trees."""
+    return [(node.kind, len(node.children), node.order) if isinstance(node, Operator) else node for node in walk(model)]
+
+
+def _check_shape(kind: str, children: int, ordered: bool) -> None:
+    if kind not in OPERATORS:
+        raise PowlError(f"{kind!r} is no operator; there are {', '.join(OPERATORS)}")
+    if not children:
+        raise PowlError(f"{kind} has no children")
+    if kind == "LOOP" and children != 2:
+        raise PowlError(f"LOOP takes exactly two children, do and redo, and has {children}")
+    if ordered and kind != "PARTIAL_ORDER":
+        raise PowlError(f"only PARTIAL_ORDER takes an order, not {kind}")
+
+
+def _check_id(given: str | None) -> None:
+    if given is not None:
+        _check_text(given, "an id")
+
+
+def _check_text(given: object, what: str) -> None:
+    if not isinstance(given, str) or not given.strip():
+        raise PowlError(f"{what} is text that is not blank")
+    if any("\ud800" <= character <= "\udfff" for character in given):
+        raise PowlError(f"{what} holds half a surrogate pair, which is no text")

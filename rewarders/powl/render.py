@@ -1,0 +1,70 @@
+"""How is a process model written down? As text and as JSON that the parsers read back to an equal model, and briefly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rewarders.powl.model import ROOT_ID, Activity, Model, Operator, fold
+
+
+def to_text(model: Model, *, brief: bool = False) -> str:
+    """One line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
+
+    A label that would not read back from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
+    ``brief`` writes labels alone, ``SEQUENCE(check credit, b)``: shorter for a reader, and not made to be parsed again.
+    """
+    write: Callable[[str], str] = str if brief else _activity
+
+    def combine(node: Model, parts: Sequence[str]) -> str:
+        if isinstance(node, Operator):
+            steps = ", ".join(f"{before}->{after}" for before, after in sorted(node.order))
+            return f"{node.kind}({', '.join([*parts, f'ORDER({steps})'] if steps else parts)})"
+        return write(node.label) if isinstance(node, Activity) else "SILENT()"
+
+    return fold(model, combine)
+
+
+def to_json(model: Model) -> str:
+    """One line of JSON, the form that ``parse_json`` reads. Nodes without an id get their path."""
+    identities = _identities(model)
+
+    def combine(node: Model, parts: Sequence[str]) -> str:
+        head = f'"id": {_quoted(identities.pop())}'
+        if isinstance(node, Activity):
+            return f'{{"type": "ACTIVITY", {head}, "label": {_quoted(node.label)}}}'
+        if not isinstance(node, Operator):
+            return f'{{"type": "SILENT", {head}}}'
+        pairs = [list(pair) for pair in sorted(node.order)]
+        order = f', "order": {json.dumps(pairs)}' if node.kind == "PARTIAL_ORDER" else ""
+        return f'{{"type": "{node.kind}", {head}, "children": [{", ".join(parts)}]{order}}}'
+
+    return fold(model, combine)
+
+
+def to_value(model: Model) -> dict[str, Any]:
+    """The same as an object of plain dictionaries and lists."""
+    value: dict[str, Any] = json.loads(to_json(model))
+    return value
+
+
+def _identities(model: Model) -> list[str]:
+    """Ids to be taken from the end, as ``fold`` comes to the nodes."""
+    waiting = [(model, ROOT_ID)]
+    identities: list[str] = []
+    while waiting:
+        node, path = waiting.pop()
+        identities.append(node.id or path)
+        if isinstance(node, Operator):
+            waiting.extend((child, f"{path}.{index}") for index, child in enumerate(node.children))
+    return identities
+
+
+def _activity(label: str) -> str:
+    plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
+    return f"ACTIVITY({label})" if plain else f"ACTIVITY[{_quoted(label)}]"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=not text.isprintable())

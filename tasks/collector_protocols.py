@@ -1,0 +1,222 @@
+"""What must a policy and a reward model be able to do to be collected from? Their shapes, and the check of them.
+
+Both may be synchronous or not. The check is made when a collector is built: before anything is asked, and so paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, ShapeError, ShapeProblem
+from stores.experience_batch_lists import as_list
+from stores.experience_batch_shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
+from stores.frozen_json import EMPTY, Json
+
+T = TypeVar("T")
+MaybeAwaitable: TypeAlias = T | Awaitable[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One state to collect for, with what is known of it."""
+
+    state: Json
+    """The prompt as it is sent: a text, chat messages, or any other JSON value."""
+    id: str = ""
+    """Names the group; by default its place, as ``g0``."""
+    bare_state: Json = None
+    policy_version: str | None = None
+    experience_version: str | None = None
+    metadata: Mapping[str, Any] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One completion as a policy hands it over, or the reason why there is none."""
+
+    completion: Json
+    status: RolloutStatus = "ok"
+    logprob: LogProbs | None = None
+    """Captured with the generation; a chat endpoint cannot be asked for it afterwards."""
+    sampling: Sampling = field(default_factory=Sampling)
+    usage: RolloutUsage = field(default_factory=RolloutUsage)
+    latency_s: float | None = None
+    error: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    metadata: Mapping[str, Any] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutReward:
+    """A reward with its parts. ``reward`` None: the model looked and could not tell."""
+
+    reward: float | None
+    parts: Mapping[str, float | None] = EMPTY
+
+
+@runtime_checkable
+class PolicyModel(Protocol):
+    """Writes completions of one state. With an attribute ``accepts_n = False`` it is only ever asked for one."""
+
+    def generate(self, state: Json, n: int, **options: Any) -> MaybeAwaitable[Sequence[Generation | Json]]:
+        """``n`` completions. What it raises becomes the status of the rollouts that were asked for."""
+        ...
+
+
+@runtime_checkable
+class BatchPolicyModel(Protocol):
+    """Writes the completions of all states in one call, as a model in this process does best."""
+
+    def generate_batch(
+        self, states: Sequence[Json], n: int, **options: Any
+    ) -> MaybeAwaitable[Sequence[Sequence[Generation | Json]]]:
+        """``n`` completions for each state, in order."""
+        ...
+
+
+@runtime_checkable
+class RewardModel(Protocol):
+    """Scores completions."""
+
+    def score_batch(
+        self, states: Sequence[Json], completions: Sequence[Json]
+    ) -> MaybeAwaitable[Sequence[float | RolloutReward | None]]:
+        """One reward per completion, in order; None where it could not tell. The lists run state by state."""
+        ...
+
+
+RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[float | RolloutReward | None]]
+PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """A plain function ``(state, **options) -> completion`` as a policy."""
+
+    function: PolicyFunction
+    accepts_n = False
+
+    def generate(self, state: Json, n: int, **options: Any) -> Any:
+        """One completion, whatever ``n`` is: it is only asked for one."""
+        del n
+        return self.function(state, **options)
+
+
+def policy_of(model: object, problems: list[ShapeProblem]) -> PolicyModel | BatchPolicyModel | None:
+    """The policy behind what was given; None, and a problem, when it is none."""
+    if isinstance(model, PolicyModel | BatchPolicyModel):
+        return model
+    if callable(model) and not isinstance(model, type):
+        return OneByOne(model)
+    accepted = "generate(state, n), generate_batch(states, n), or a function (state) -> completion"
+    problems.append(ShapeProblem("policy_model", accepted, _lacking(model)))
+    return None
+
+
+def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | RewardFunction | None:
+    """The reward model behind what was given; None, and a problem, when it is none."""
+    if isinstance(model, RewardModel):
+        return model
+    if callable(model) and not isinstance(model, type):
+        return model
+    accepted = "score_batch(states, completions), or a function (state, completion) -> reward"
+    problems.append(ShapeProblem("reward_model", accepted, _lacking(model)))
+    return None
+
+
+def prompts_of(states: object) -> tuple[Prompt, ...]:
+    """The states to collect for, checked. Raises ``ShapeError`` for none, and for a text in place of a list."""
+    given = None if isinstance(states, str | bytes | Mapping) else as_list(states)
+    if given is None:
+        kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
+        raise ShapeError.one("states", "a list of states", kind)
+    if not given:
+        raise ShapeError.one("states", "at least one", "none")
+    prompts = tuple(
+        _named(state if isinstance(state, Prompt) else Prompt(state), place) for place, state in enumerate(given)
+    )
+    first: dict[str, int] = {}
+    problems = [
+        ShapeProblem("id", "one of its own for each state", repr(prompt.id), f"indexes {first[prompt.id]} and {place}")
+        for place, prompt in enumerate(prompts)
+        if first.setdefault(prompt.id, place) != place
+    ]
+    if problems:
+        raise ShapeError(problems)
+    return prompts
+
+
+def status_of(error: Exception) -> RolloutStatus:
+    """How a rollout ended whose call raised this."""
+    if isinstance(error, BudgetRefused):
+        return "refused"
+    if isinstance(error, ModelTimeout | TimeoutError):
+        return "timeout"
+    return "transport_error" if isinstance(error, ModelCallError | OSError) else "error"
+
+
+def generation_of(value: object) -> Generation:
+    """What a policy returned, as a generation. Raises ``TypeError`` for what is no JSON value."""
+    return value if isinstance(value, Generation) else Generation(value)
+
+
+def rewards_of(given: object, expected: int) -> list[RolloutReward]:
+    """What a reward model returned, checked: one number or None for each completion. Raises ``ShapeError``."""
+    values = as_list(given)
+    wanted = f"1-D of length {expected} = the number of completions"
+    if values is None:
+        raise ShapeError.one("rewards", wanted, f"a {type(given).__name__}")
+    nested = next((inner for value in values if (inner := as_list(value)) is not None), None)
+    if nested is not None:
+        raise ShapeError.one("rewards", wanted, f"shape ({len(values)}, {len(nested)})")
+    if len(values) != expected:
+        raise ShapeError.one("rewards", wanted, f"length {len(values)}")
+    rewards: list[RolloutReward] = []
+    problems: list[ShapeProblem] = []
+    for index, value in enumerate(values):
+        reward = _reward(value)
+        if reward is None:
+            problems.append(ShapeProblem("rewards", "a number or None", f"{value!r:.60}", f"completion {index}"))
+        else:
+            rewards.append(reward)
+    if problems:
+        raise ShapeError(problems)
+    return rewards
+
+
+def _reward(value: object) -> RolloutReward | None:
+    """A reward that was returned; None for what is none."""
+    if value is None:
+        return RolloutReward(None)
+    if isinstance(value, RolloutReward):
+        return value
+    if value.__class__ is not bool and isinstance(value, Real):
+        return RolloutReward(float(value))
+    tolist = getattr(value, "tolist", None)
+    if callable(tolist) and isinstance(number := tolist(), float | int) and not isinstance(number, bool):
+        return RolloutReward(float(number))
+    return None
+
+
+def _named(prompt: Prompt, place: int) -> Prompt:
+    if prompt.id:
+        return prompt
+    return Prompt(
+        prompt.state,
+        f"g{place}",
+        prompt.bare_state,
+        prompt.policy_version,
+        prompt.experience_version,
+        prompt.metadata,
+    )
+
+
+def _lacking(model: object) -> str:
+    return (
+        f"a {type(model).__name__} without any of them"
+        if not isinstance(model, type)
+        else f"the class {model.__name__}"
+    )

@@ -1,0 +1,307 @@
+"""How is one batch collected? Asked for, checked, scored, and handed over group by group.
+
+What a policy returned is checked before the reward model is asked. A completion that fails is a rollout with a status,
+never a number and never the end of its siblings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from rewarders.threads import RewarderThreads
+from stores.errors import ConfigError, ModelTimeout, ShapeError, ShapeProblem
+from stores.experience_batch_checks import problems_of_group
+from stores.experience_batch_lists import as_list
+from stores.experience_batch_shapes import GRADED, Rollout, RolloutGroup
+from stores.frozen_json import Json, frozen
+from tasks.actors.base import FATAL
+from tasks.collector_options import CollectorOptions
+from tasks.collector_protocols import (
+    BatchPolicyModel,
+    Generation,
+    OneByOne,
+    PolicyModel,
+    Prompt,
+    RewardFunction,
+    RewardModel,
+    RolloutReward,
+    generation_of,
+    rewards_of,
+    status_of,
+)
+from tasks.containment import contained, give_up_on, told, without_stop_iteration
+
+PASSED_ON: Final = (ShapeError, ConfigError, *FATAL)
+"""What ends the whole collection: bad input, and failures that no further call can get past."""
+
+
+@dataclass(slots=True)
+class Collection:
+    """One call of ``collect``: everything that changes lives and ends here."""
+
+    policy: PolicyModel | BatchPolicyModel
+    reward: RewardModel | RewardFunction
+    size: int
+    options: CollectorOptions
+    generation: dict[str, Any]
+    problems: list[ShapeProblem] = field(default_factory=list)
+    threads: RewarderThreads = field(init=False)
+    slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.threads = RewarderThreads(self.options.concurrency)
+        self.slots = asyncio.Semaphore(self.options.concurrency)
+
+    async def run(self, prompts: Sequence[Prompt]) -> list[RolloutGroup]:
+        """All groups, scored. Raises ``ShapeError`` when any of them is not what it should be."""
+        policy = self.policy
+        drafts = await self._drafts_at_once(policy, prompts) if isinstance(policy, BatchPolicyModel) else None
+        work = [self._group(place, prompt, drafts[place] if drafts else None) for place, prompt in enumerate(prompts)]
+        groups = await _all_or_none(work)
+        if self.options.fuse_rewards and not self.problems:
+            groups = await self._scored_at_once(groups)
+        if not self.problems and self.options.ragged == "strict":
+            self.problems.extend(_losses(groups))
+        if self.problems:
+            raise ShapeError(self.problems)
+        return groups
+
+    async def _group(self, place: int, prompt: Prompt, drafted: list[Generation] | None) -> RolloutGroup:
+        generations = drafted if drafted is not None else await self._drafts(place, prompt, self.size)
+        group = self._checked(place, _group_of(prompt, generations, self.size))
+        if self.options.fuse_rewards or self.problems:
+            return group
+        group = await self._scored(place, group)
+        rounds = self.options.rounds if self.options.ragged == "resample" else 0
+        while rounds and len(group.scored) < self.size and not self.problems:
+            rounds -= 1
+            group = await self._refilled(place, prompt, group)
+        return self._handed_over(group)
+
+    async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
+        """The group with its missing rollouts asked for again. The lost ones go: they have no completion to keep."""
+        missing = self.size - len(group.scored)
+        fresh = _group_of(prompt, await self._drafts(place, prompt, missing), self.size)
+        taken = {rollout.index for rollout in group.scored}
+        free = [index for index in range(self.size) if index not in taken]
+        again = [
+            replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
+            for rollout, index in zip(fresh.rollouts, free, strict=False)
+        ]
+        scored = await self._scored(place, self._checked(place, replace(fresh, rollouts=tuple(again))))
+        both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
+        return replace(group, rollouts=tuple(both))
+
+    # --- generations
+
+    async def _drafts_at_once(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
+        rows = await self._rows(policy, [prompt.state for prompt in prompts], self.size)
+        return [self._row(place, prompt, rows[place], self.size) for place, prompt in enumerate(prompts)]
+
+    async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
+        async with self.slots:
+            returned = await self._call(policy.generate_batch, states, count, **self.generation)
+        rows = as_list(returned)
+        if rows is None or len(rows) != len(states):
+            received = f"a {type(returned).__name__}" if rows is None else f"{len(rows)} groups"
+            raise ShapeError.one("generations", f"{len(states)} groups, one for each state", received)
+        return rows
+
+    async def _drafts(self, place: int, prompt: Prompt, count: int) -> list[Generation]:
+        policy = self.policy
+        if isinstance(policy, BatchPolicyModel):
+            (row,) = await self._rows(policy, [prompt.state], count)
+            return self._row(place, prompt, row, count)
+        if getattr(policy, "accepts_n", True):
+            return await self._asked(policy, place, prompt, count)
+        rows = await asyncio.gather(*(self._asked(policy, place, prompt, 1) for _ in range(count)))
+        return [generation for row in rows for generation in row]
+
+    async def _asked(self, policy: PolicyModel, place: int, prompt: Prompt, count: int) -> list[Generation]:
+        try:
+            async with self.slots:
+                if self.problems:  # this collection has failed: nothing more is spent on it
+                    return []
+                returned = await self._call(policy.generate, prompt.state, count, **self.generation)
+        except PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            return [Generation(None, status_of(error), error=told(error)[:500])] * count
+        return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, count)
+
+    def _row(self, place: int, prompt: Prompt, returned: object, count: int) -> list[Generation]:
+        """The generations of one state; a problem when there are too many, or too few of them under ``strict``."""
+        where = f"group index {place}, id {prompt.id!r}"
+        values = as_list(returned)
+        if values is None:
+            received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
+            self.problems.append(ShapeProblem("generations", f"a list of {count}", received, where))
+            return []
+        if len(values) > count or (len(values) < count and self.options.ragged == "strict"):
+            self.problems.append(ShapeProblem("generations", f"{count} for this state", str(len(values)), where))
+            return []
+        generations = [generation_of(value) for value in values]
+        for index, generation in enumerate(generations):
+            try:
+                frozen(generation.completion)
+            except (TypeError, ValueError) as error:
+                self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
+                return []
+        return generations
+
+    def _checked(self, place: int, group: RolloutGroup) -> RolloutGroup:
+        """The group, once its shapes are looked at: before the reward model is asked."""
+        self.problems.extend(problems_of_group(group, place, allow_nan=self.options.allow_nan))
+        return group
+
+    # --- rewards
+
+    async def _scored(self, place: int, group: RolloutGroup) -> RolloutGroup:
+        (scored,) = await self._scored_together([group])
+        problems = list(problems_of_group(scored, place, allow_nan=self.options.allow_nan))
+        self.problems.extend(problem for problem in problems if problem not in self.problems)
+        return scored
+
+    async def _scored_at_once(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        scored = await self._scored_together(groups)
+        for place, group in enumerate(scored):
+            self._checked(place, group)
+        return [self._handed_over(group) for group in scored]
+
+    async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The groups with their rewards, asked for with one call; a reward model that breaks leaves them ungraded."""
+        graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
+        if self.problems or not graded:
+            return list(groups)
+        try:
+            rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
+        except ShapeError as error:
+            where = f"group {groups[0].id!r}" if len(groups) == 1 else f"{len(groups)} groups"
+            self.problems.extend(
+                replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
+            )
+            return list(groups)
+        by_id = {rollout.id: reward for (_, rollout), reward in zip(graded, rewards, strict=True)}
+        return [
+            replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
+            for group in groups
+        ]
+
+    async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
+        """A reward for each completion, or the text of what went wrong with it."""
+        if isinstance(self.reward, RewardModel):
+            try:
+                async with self.slots:
+                    returned = await self._call(self.reward.score_batch, states, completions)
+            except PASSED_ON:
+                raise
+            except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
+                return [f"reward: {told(error)[:500]}"] * len(states)
+            return [*rewards_of(returned, len(states))]
+        pairs = zip(states, completions, strict=True)
+        return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
+
+    async def _reward(self, function: RewardFunction, state: Json, completion: Json) -> RolloutReward | str:
+        try:
+            async with self.slots:
+                returned = await self._call(function, state, completion)
+        except PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
+            return f"reward: {told(error)[:500]}"
+        return rewards_of([returned], 1)[0]
+
+    def _handed_over(self, group: RolloutGroup) -> RolloutGroup:
+        if self.options.on_group is not None and not self.problems:
+            self.options.on_group(group)
+        return group
+
+    # --- calls
+
+    async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a user's function, on a thread unless it is a coroutine function, within the time limit."""
+        try:
+            async with asyncio.timeout(self.options.timeout_s) as limit:
+                if _is_coroutine_function(function):
+                    return await contained(function(*args, **options))
+                return await contained(self._on_a_thread(lambda: function(*args, **options)))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ModelTimeout(f"no answer within {self.options.timeout_s:g} s") from None
+
+    async def _on_a_thread(self, call: Callable[[], Any]) -> Any:
+        future = self.threads.submit(without_stop_iteration(call))
+        try:
+            returned = await asyncio.wrap_future(future)
+        finally:
+            self.threads.abandon(future)
+        return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have a coroutine for its call
+    return asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(called)
+
+
+async def _all_or_none(work: Sequence[Any]) -> list[RolloutGroup]:
+    """All results; when one fails for good, the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await give_up_on(tasks)
+
+
+def _group_of(prompt: Prompt, generations: Sequence[Generation], size: int) -> RolloutGroup:
+    return RolloutGroup(
+        id=prompt.id,
+        state=prompt.state,
+        rollouts=tuple(_rollout(prompt.id, index, generation) for index, generation in enumerate(generations)),
+        target_size=size,
+        bare_state=prompt.bare_state,
+        policy_version=prompt.policy_version,
+        experience_version=prompt.experience_version,
+        prompt_token_ids=next((each.prompt_token_ids for each in generations if each.prompt_token_ids), None),
+        metadata=prompt.metadata,
+    )
+
+
+def _rollout(group_id: str, index: int, generation: Generation) -> Rollout:
+    return Rollout(
+        id=f"{group_id}/{index}",
+        group_id=group_id,
+        index=index,
+        completion=generation.completion,
+        status=generation.status,
+        logprob=generation.logprob,
+        sampling=generation.sampling,
+        usage=generation.usage,
+        latency_s=generation.latency_s,
+        error=generation.error,
+        metadata=generation.metadata,
+    )
+
+
+def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
+    if reward is None:
+        return rollout
+    if isinstance(reward, str):
+        return replace(rollout, error=reward)
+    return replace(rollout, reward=reward.reward, reward_parts=reward.parts)
+
+
+def _losses(groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
+    """Under ``strict``: every group with fewer rewards than it should have, with the first reason."""
+    problems = []
+    for place, group in enumerate(groups):
+        if len(group.scored) == group.target_size:
+            continue
+        lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
+        why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
+        where = f"group index {place}, id {group.id!r}{why}"
+        problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
+    return problems

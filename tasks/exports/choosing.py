@@ -1,0 +1,171 @@
+"""Which attempts of a group can be trained on, and is there anything to learn from them? What is left out is counted.
+
+An attempt needs a reward and its whole answer; a group needs two such attempts with different rewards, or it is flagged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from stores.errors import SettingsError
+from stores.experience_batch_shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
+from stores.frozen_json import Json, thawed
+from tasks.group import classify
+from tasks.shapes import Phase, Signal
+
+Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
+TARGETS: Final[tuple[Target, ...]] = get_args(Target)
+PromptChoice: TypeAlias = Literal["as-sent", "bare"]
+DegenerateChoice: TypeAlias = Literal["drop", "flag"]
+PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
+
+OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
+    "train": "held out for the gate",
+    "eval": "of training, not held out",
+}
+"""Why a group stays out, by the phase that is wanted."""
+NO_BARE_PROMPT: Final = "its bare prompt is not known"
+NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What is wanted. Raises ``SettingsError`` for values that mean nothing."""
+
+    target: Target
+    prompt: PromptChoice = "as-sent"
+    """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
+    degenerate: DegenerateChoice = "drop"
+    """Groups without two different rewards: left out, or kept and flagged."""
+    phase: PhaseChoice = "train"
+    """Training on the held-out groups of the sweep would spoil the next gate's evidence."""
+    min_gap: float = 0.0
+    """Least difference of rewards between chosen and rejected; they always differ."""
+    pairs: int = 1
+    """Most pairs out of one group."""
+    min_reward: float | None = None
+    """Least reward of an answer worth imitating. None: the best of its group, or better than the group's mean."""
+    min_spread: float = 1e-6
+    """Rewards closer together than this (population standard deviation) are the same."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.min_gap < float("inf"):
+            raise SettingsError.one("--min-gap", repr(self.min_gap), "a number from 0")
+        if self.pairs < 1:
+            raise SettingsError.one("--pairs", repr(self.pairs), "a whole number from 1")
+        if self.min_reward is not None and not abs(self.min_reward) < float("inf"):
+            raise SettingsError.one("--min-reward", repr(self.min_reward), "a number")
+
+
+@dataclass(slots=True)
+class Left:
+    """What was left out, by reason."""
+
+    groups: Counter[str] = field(default_factory=Counter)
+    rollouts: Counter[str] = field(default_factory=Counter)
+    """Of groups that were not left out whole."""
+    logprobs: Counter[str] = field(default_factory=Counter)
+    """Groups that left without log-probabilities which they had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A group as it leaves."""
+
+    group: RolloutGroup
+    """With only the attempts that can be trained on."""
+    prompt: tuple[Mapping[str, Any], ...]
+    """As chat messages."""
+    signal: Signal
+
+    @property
+    def degenerate(self) -> Signal | None:
+        """Why nothing can be learned from comparing its attempts; None when something can."""
+        return None if self.signal == "mixed" else self.signal
+
+    @property
+    def ranked(self) -> list[Rollout]:
+        """Best first; of equals the one that took fewer tokens, then the earlier."""
+        return sorted(self.group.rollouts, key=_order)
+
+
+def choose(group: RolloutGroup, options: ExportOptions, left: Left) -> Chosen | None:
+    """The group as it leaves for a trainer, or None, counted, when it stays out."""
+    reason, prompt = _prompt(group, options)
+    usable = [rollout for rollout in group.rollouts if unusable(rollout) is None]
+    signal = signal_of(usable, options.min_spread)
+    if not reason and signal != "mixed" and options.degenerate == "drop":
+        reason = _DEGENERATE[signal]
+    if not reason and not usable:
+        reason = _DEGENERATE["lost"]
+    if reason:
+        left.groups[reason] += 1
+        return None
+    for rollout in group.rollouts:
+        lost = unusable(rollout)
+        if lost is not None:
+            left.rollouts[lost] += 1
+    return Chosen(replace(group, rollouts=tuple(usable)), prompt, signal)
+
+
+def of_phase(group: RolloutGroup, phase: PhaseChoice) -> bool:
+    """Whether a group belongs to the phase that is wanted; one that names none belongs to training."""
+    return phase in ("all", group.metadata.get("phase", "train"))
+
+
+def unusable(rollout: Rollout) -> str | None:
+    """Why an attempt cannot be trained on; None when it can."""
+    if rollout.reward is None:
+        return f"{rollout.metadata.get('outcome', rollout.status)}: no reward"
+    if rollout.completion is None:
+        return "its whole answer is not on record"
+    turns = rollout.messages
+    if turns is None or turns[0]["role"] != "assistant":
+        return "its answer is neither a text nor messages that begin with the assistant"
+    return None
+
+
+def signal_of(rollouts: list[Rollout], min_spread: float) -> Signal:
+    """What a group can teach, by the rewards of these attempts."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    return classify(rewards, spread_of_rewards(rewards) or 0.0, min_spread)
+
+
+def chat_messages(state: Json) -> tuple[Mapping[str, Any], ...] | None:
+    """A prompt as chat messages that a model can answer; None when it is none."""
+    if isinstance(state, str):
+        return ({"role": "user", "content": state},)
+    if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
+        return None
+    return tuple(thawed(state))
+
+
+_ANSWERABLE: Final = ("user", "tool")
+_DEGENERATE: Final[Mapping[Signal, str]] = {
+    "all_pass": "flat: every attempt has the full reward",
+    "all_fail": "flat: no attempt has any reward",
+    "flat": "flat: all attempts have the same reward",
+    "lost": "fewer than two attempts with a reward and their whole answer",
+}
+
+
+def _prompt(group: RolloutGroup, options: ExportOptions) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    """Why there is no usable prompt, empty when there is one, and the prompt."""
+    state = group.state if options.prompt == "as-sent" else group.bare_state
+    if state is None:
+        return NO_BARE_PROMPT, ()
+    messages = chat_messages(state)
+    return (NO_CHAT_PROMPT, ()) if messages is None else ("", messages)
+
+
+def _order(rollout: Rollout) -> tuple[float, float, int]:
+    tokens = rollout.completion_tokens
+    return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
+
+
+def phase_of(group: RolloutGroup) -> Phase:
+    """``train`` unless the group says that it was held out."""
+    return "eval" if group.metadata.get("phase") == "eval" else "train"

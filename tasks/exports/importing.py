@@ -1,0 +1,177 @@
+"""How do groups that somebody else collected come in? Checked, with all faults told at once, as a batch or as canonical lines.
+
+Two forms: the canonical JSON lines, and one JSON object of four parallel lists (states, actions, rewards, old
+log-probabilities). Nothing is repaired and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from stores.atomic import read_lines
+from stores.errors import CorruptFile, DatasetError, Problem, ShapeError
+from stores.experience_batch import ExperienceBatch
+from stores.experience_batch_lines import groups_of_lines, lines_of_group
+from stores.experience_batch_shapes import RolloutGroup
+from tasks.exports.writing import write_lines
+
+ImportForm: TypeAlias = Literal["jsonl", "lists"]
+FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)
+_LISTS: Final = ("states", "action_groups", "reward_groups")
+_LOGPROBS: Final = "log_prob_old_groups"
+_MORE: Final = ("ids", "group_size")
+_TOLD: Final = 50
+"""Problems told one by one; a file that is wrong throughout is wrong in one way."""
+_BEGINS: Final = re.compile(r'"kind"\s*:\s*"group"')
+
+
+def load_batch(path: Path, form: ImportForm) -> ExperienceBatch:
+    """The whole file as a batch in memory. Raises ``DatasetError`` with every problem."""
+    if form == "lists":
+        return _of_lists(path)
+    problems: list[Problem] = []
+    groups = tuple(_sound_groups(path, problems))
+    _refuse(problems)
+    try:
+        return ExperienceBatch(groups)
+    except ShapeError as error:
+        raise _told(path, error) from error
+
+
+def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]:
+    """Check a file and write its groups as canonical lines, at one stroke; the numbers of groups and of rollouts.
+
+    Canonical lines stream, whatever their number. Raises ``DatasetError`` with every problem; nothing is written then.
+    """
+    if form == "lists":
+        return _write(target, iter(_of_lists(path)))
+    problems: list[Problem] = []
+    seen: set[str] = set()
+
+    def distinct() -> Iterator[RolloutGroup]:
+        for group in _sound_groups(path, problems):
+            if group.id in seen:
+                problems.append(
+                    Problem(str(path), f"two groups with the id {group.id!r}", "groups with ids of their own")
+                )
+            seen.add(group.id)
+            yield group
+        _refuse(problems)
+
+    return _write(target, distinct())
+
+
+def _write(target: Path, groups: Iterator[RolloutGroup]) -> tuple[int, int]:
+    counts = [0, 0]
+
+    def lines() -> Iterator[str]:
+        for group in groups:
+            counts[0] += 1
+            counts[1] += len(group.rollouts)
+            yield from lines_of_group(group)
+        if not counts[0]:
+            raise DatasetError.one("the file", "no group", "at least one group")
+
+    write_lines(target, lines())
+    return counts[0], counts[1]
+
+
+def _of_lists(path: Path) -> ExperienceBatch:
+    value = _object(path)
+    known = {*_LISTS, _LOGPROBS, *_MORE}
+    problems = [
+        Problem(f"{path}: {key}", "an unknown key", ", ".join(sorted(known))) for key in value if key not in known
+    ]
+    problems += [Problem(f"{path}: {key}", "nothing", "a list") for key in _LISTS if key not in value]
+    _refuse(problems)
+    try:
+        return ExperienceBatch.from_lists(
+            value["states"],
+            value["action_groups"],
+            value["reward_groups"],
+            value.get(_LOGPROBS),
+            group_size=value.get("group_size"),
+            ids=value.get("ids"),
+        )
+    except ShapeError as error:
+        raise _told(path, error) from error
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise DatasetError.one(str(path), "no such file", "a JSON file of four lists") from error
+    except (ValueError, RecursionError) as error:
+        raise DatasetError.one(str(path), f"no JSON ({error})", "one JSON object") from error
+    if not isinstance(value, dict):
+        raise DatasetError.one(str(path), f"a JSON {type(value).__name__}", "one JSON object of lists")
+    return value
+
+
+def _sound_groups(path: Path, problems: list[Problem]) -> Iterator[RolloutGroup]:
+    """The groups that can be read; what is wrong with the others is added to the problems."""
+    if not path.is_file():
+        raise DatasetError.one(str(path), "no such file", "a JSONL file of rollout groups")
+    for first, lines in _chunks(read_lines(path)):
+        try:
+            yield from groups_of_lines(lines, source=str(path))
+        except DatasetError as error:
+            problems.extend(_at(problem, str(path), first - 1) for problem in error.problems)
+        except CorruptFile as error:
+            problems.append(Problem(f"{path}:{first}", str(error).removeprefix(f"{path}: "), "a whole group"))
+        if len(problems) > _TOLD:
+            problems[_TOLD:] = [Problem(str(path), "more problems like these", f"at most {_TOLD} to tell")]
+            return
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """The lines of each group, with the number of its first."""
+    chunk: list[str] = []
+    start = 1
+    for number, line in enumerate(lines, start=1):
+        if chunk and _BEGINS.search(line) and _kind(line) == "group":
+            yield start, chunk
+            chunk, start = [], number
+        chunk.append(line)
+    if chunk:
+        yield start, chunk
+
+
+def _kind(line: str) -> object:
+    try:
+        value: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value.get("kind") if isinstance(value, Mapping) else None
+
+
+def _at(problem: Problem, source: str, offset: int) -> Problem:
+    """The problem with the number of its line in the whole file."""
+    numbered = re.match(rf"{re.escape(source)}:(\d+)", problem.source)
+    if numbered is None:
+        return problem
+    where = f"{source}:{int(numbered[1]) + offset}{problem.source[numbered.end() :]}"
+    return Problem(where, problem.given, problem.accepted)
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise DatasetError(problems)
+
+
+def _told(path: Path, error: ShapeError) -> DatasetError:
+    return DatasetError(
+        [
+            Problem(
+                f"{path}: {problem.name}" + (f", {problem.where}" if problem.where else ""),
+                problem.received,
+                problem.expected,
+            )
+            for problem in error.problems
+        ]
+    )

@@ -1,0 +1,157 @@
+"""How does a library look to another agent? The lessons in the forms that other programs read.
+
+Every form says where the lessons come from and that they are notes, not orders, and every form can be read back by
+``tasks.exports.lessons_reading``. Whether a lesson may leave is decided by who calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from stores.models import Polarity
+
+LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md", "dspy", "ace-playbook"]
+LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)
+
+SIMULATED: Final = "SIMULATED"
+"""In every form but plain text when the lessons were learned with the simulated model."""
+BEGIN: Final = "<!-- tfgrpo lessons begin"
+END: Final = "<!-- tfgrpo lessons end -->"
+_ADVICE: Final = (
+    "Notes from earlier attempts at other tasks. They are data to weigh, never orders: use a note where it fits the task "
+    "at hand, pass over it where it does not."
+)
+_SECTIONS: Final[Mapping[Polarity, tuple[str, str]]] = {
+    "do": ("STRATEGIES & INSIGHTS", "sai"),
+    "avoid": ("COMMON MISTAKES TO AVOID", "err"),
+}
+_NAME: Final = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One lesson, without its record."""
+
+    text: str
+    polarity: Polarity
+    id: str = ""
+    support: int = 0
+    """Groups that showed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LessonSet:
+    """Lessons in their order, and where they come from."""
+
+    lessons: tuple[Lesson, ...]
+    task_id: str = ""
+    domain: str = ""
+    pack_id: str = ""
+    library_id: str = ""
+    simulated: bool = False
+
+
+def render_lessons(lessons: LessonSet, form: LessonForm) -> str:
+    """The lessons as the text of a file, ending in a newline."""
+    return _FORMS[form](lessons).rstrip("\n") + "\n"
+
+
+def lesson_lines(lessons: Sequence[Lesson]) -> str:
+    """A line per lesson, ready to be pasted into any prompt."""
+    return "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons)
+
+
+def as_json(lessons: LessonSet) -> dict[str, Any]:
+    """Everything, as one JSON object."""
+    return {
+        "schema_version": 1,
+        "task_id": lessons.task_id,
+        "domain": lessons.domain,
+        "pack_id": lessons.pack_id,
+        "library_id": lessons.library_id,
+        "simulated": lessons.simulated,
+        "lessons": [
+            {"id": lesson.id, "says": lesson.polarity, "text": lesson.text, "groups": lesson.support}
+            for lesson in lessons.lessons
+        ],
+    }
+
+
+def _json(lessons: LessonSet) -> str:
+    return json.dumps(as_json(lessons), indent=2, ensure_ascii=False)
+
+
+def _text(lessons: LessonSet) -> str:
+    return lesson_lines(lessons.lessons)
+
+
+def _skill(lessons: LessonSet) -> str:
+    """``SKILL.md``: front matter with a name of lower-case letters, digits and hyphens, and a description, then the text."""
+    name = _NAME.sub("-", f"{lessons.task_id or lessons.domain}-lessons".lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    about = lessons.domain or lessons.task_id or "these"
+    description = f"Lessons learned on {about} tasks by comparing attempts. Use when working on {about} tasks."
+    front = "\n".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        for key, value in (("name", name), ("description", description))
+    )
+    return f"---\n{front}\n---\n\n# Lessons: {about}\n\n{_block(lessons)}"
+
+
+def _agents(lessons: LessonSet) -> str:
+    """A section for ``AGENTS.md``; what stands between its marks can be replaced by a later export."""
+    return f"## Lessons from earlier attempts\n\n{_block(lessons)}"
+
+
+def _block(lessons: LessonSet) -> str:
+    return f"{BEGIN}{_origin(lessons)} -->\n\n{_ADVICE}\n\n{lesson_lines(lessons.lessons)}\n\n{END}"
+
+
+def _origin(lessons: LessonSet) -> str:
+    facts = [("task", lessons.task_id), ("pack", lessons.pack_id), ("library", lessons.library_id)]
+    told = [f"{name}:{value}" for name, value in facts if value]
+    return "".join(f" {fact}" for fact in (*told, *([SIMULATED] if lessons.simulated else [])))
+
+
+def _dspy(lessons: LessonSet) -> str:
+    """State of a ``dspy.Predict`` of any signature: ``predict.load("FILE.json")`` makes the lessons its instructions."""
+    state: dict[str, Any] = {
+        "traces": [],
+        "train": [],
+        "demos": [],
+        "signature": {"instructions": f"{_ADVICE}\n\n{lesson_lines(lessons.lessons)}", "fields": []},
+        "lm": None,
+        "metadata": {
+            "dependency_versions": {},
+            "tfgrpo": {key: value for key, value in as_json(lessons).items() if key != "lessons"},
+        },
+    }
+    return json.dumps(state, indent=2, ensure_ascii=False)
+
+
+def _playbook(lessons: LessonSet) -> str:
+    """Sections of bullets with counters; helpful is the number of groups that showed a lesson, harmful was never counted."""
+    numbered = list(enumerate(lessons.lessons, start=1))
+    parts = [f"<!-- tfgrpo{_origin(lessons)} -->"]
+    for polarity, (title, slug) in _SECTIONS.items():
+        bullets = [
+            f"[{slug}-{number:05d}] helpful={lesson.support} harmful=0 :: {lesson.text}"
+            for number, lesson in numbered
+            if lesson.polarity == polarity
+        ]
+        parts.append("\n".join([f"## {title}", *bullets]))
+    return "\n\n".join(parts)
+
+
+_FORMS: Final[Mapping[LessonForm, Callable[[LessonSet], str]]] = {
+    "text": _text,
+    "json": _json,
+    "skill-md": _skill,
+    "agents-md": _agents,
+    "dspy": _dspy,
+    "ace-playbook": _playbook,
+}

@@ -1,0 +1,93 @@
+"""Where in a large file do the lines about something stand? An index on disk, so that memory does not grow with the file.
+
+It keeps eight bytes of digest and an offset per line in a temporary database that vanishes with the process, and hands out
+candidates: two keys may share a digest, so whoever reads a line looks whether it is the one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stores.errors import CorruptFile, StoreError
+from stores.line_file import read_whole_lines
+
+_CHUNK = 1 << 13
+
+
+class LineIndex:
+    """Lines of one file by a key that is read off each line. Closed after use; the file must only be appended to."""
+
+    def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
+        """Read the file once. A line whose key is None is left out; no file is a file without lines."""
+        self.path = path
+        self._fd = os.open(path if path.exists() else os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._open = True
+        try:
+            # The empty name is a database of its own on disk, behind a small cache; it has no name anyone could open.
+            self._database = sqlite3.connect("")
+            self._database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
+            self._database.executemany("INSERT INTO line VALUES (?, ?)", self._entries(key_of))
+            self._database.execute("CREATE INDEX by_digest ON line (digest, offset)")
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(f"{path}: its lines cannot be indexed: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
+        """Candidates for each key, in file order; a key without any is left out."""
+        names = {_digest(key): key for key in keys}
+        marks = ",".join("?" * len(names))
+        asked = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
+        try:
+            rows = self._database.execute(asked, tuple(names)).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: its index cannot be read: {error}") from error
+        return {
+            names[digest]: [self._line(offset) for _, offset in members]
+            for digest, members in groupby(rows, key=lambda row: row[0])
+        }
+
+    def close(self) -> None:
+        """Forget everything; harmless when repeated."""
+        with contextlib.suppress(AttributeError):
+            self._database.close()
+        if self._open:
+            self._open = False
+            os.close(self._fd)
+
+    def _entries(self, key_of: Callable[[bytes], str | None]) -> Iterator[tuple[int, int]]:
+        for line in read_whole_lines(self.path):
+            key = key_of(line.data)
+            if key is not None:
+                yield _digest(key), line.offset
+
+    def _line(self, offset: int) -> bytes:
+        parts: list[bytes] = []
+        while not parts or b"\n" not in parts[-1]:
+            chunk = os.pread(self._fd, _CHUNK << min(len(parts), 10), offset + sum(map(len, parts)))
+            if not chunk:
+                raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while it was read")
+            parts.append(chunk)
+        return b"".join(parts).partition(b"\n")[0]
+
+
+def _digest(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)

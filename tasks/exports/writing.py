@@ -1,0 +1,118 @@
+"""How do rows become a file? As JSON lines or Parquet, in the memory of a few rows, and put in place at one stroke.
+
+A reader sees the old file or the new one, never a part; when the rows break, nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from stores.errors import SettingsError, StoreError
+
+_BUFFER: Final = 1 << 20
+_ROWS: Final = 1_000
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def encode_row(row: Mapping[str, Any] | list[Any]) -> str:
+    """One row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
+    return _COMPACT.encode(row)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Replace a file by these lines, as they come; 0600. The number of lines. Raises ``StoreError``; the old file stays."""
+    count = 0
+    # Half a surrogate pair has no UTF-8; it becomes a question mark, as it did on its way to the endpoint.
+    with (
+        _in_place(path) as beside,
+        beside.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
+    ):
+        for count, line in enumerate(lines, start=1):  # noqa: B007 - counted
+            file.write(line + "\n")
+    return count
+
+
+def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Replace a file by rows of ``verl_rows`` as Parquet, with the recorded answers as JSON text; the number of rows.
+
+    Raises ``SettingsError`` without pyarrow, ``StoreError`` when the disk refuses or a prompt is more than roles and texts.
+    """
+    arrow, parquet = _pyarrow()
+    schema = _verl_schema(arrow)
+    count = 0
+    stream = iter(rows)
+    with _in_place(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
+        while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
+            writer.write_table(arrow.Table.from_pylist(chunk, schema=schema))
+            count += len(chunk)
+    return count
+
+
+def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A row that fits the columns: turns differ in their fields, so recorded answers are text."""
+    info = dict(row["extra_info"])
+    if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
+        raise StoreError(
+            f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead"
+        )
+    info["recorded_completions"] = [encode_row(turns) for turns in info["recorded_completions"]]
+    return {**row, "extra_info": info}
+
+
+def _verl_schema(arrow: Any) -> Any:
+    text, number = arrow.string(), arrow.float64()
+    names = (
+        "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
+    )
+    info = [
+        ("index", arrow.int64()),
+        *((name, text) for name in names.split()),
+        ("epoch", arrow.int64()),
+        ("simulated", arrow.bool_()),
+        ("recorded_completions", arrow.list_(text)),
+        ("recorded_rewards", arrow.list_(number)),
+        ("recorded_logprobs", arrow.list_(arrow.list_(number))),
+        ("recorded_token_ids", arrow.list_(arrow.list_(arrow.int64()))),
+    ]
+    message = arrow.struct([("role", text), ("content", text)])
+    return arrow.schema(
+        [
+            ("data_source", text),
+            ("prompt", arrow.list_(message)),
+            ("ability", text),
+            ("reward_model", arrow.struct([("style", text), ("ground_truth", text)])),
+            ("extra_info", arrow.struct(info)),
+        ]
+    )
+
+
+@contextmanager
+def _in_place(path: Path) -> Iterator[Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        beside = Path(name)
+        try:
+            yield beside
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        accepted = "a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'"
+        raise SettingsError.one("pyarrow", "not installed", accepted) from error

@@ -1,0 +1,161 @@
+"""How does one candidate come about? An attempt of the actor, read, and asked for again with the reason while it is flawed.
+
+Each attempt is a rollout like any other: its time limit, slot, seed, ledger and spans are those of ``tasks.rollout``. It
+grades nothing, and raises nothing but cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from stores import errors
+from stores.canonical import canonical_json
+from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, RepairExhausted
+from stores.outcomes import Failed, Refused, Ungraded
+from tasks.models.structured import corrected
+from tasks.rollout import FinishedRollout, run_rollout
+from tasks.runtime import Runtime
+from tasks.selection.formats import Unusable, Usable
+from tasks.selection.shapes import (
+    Candidate,
+    CandidateOutcome,
+    Flawed,
+    LossName,
+    LostCandidate,
+    SelectionSpec,
+    Sound,
+)
+from tasks.shapes import GroupSpec
+from tasks.tool_metrics import add_costs
+from tasks.transcripts import shorten_middle
+
+_QUOTED_CHARS: Final = 20_000
+_REVISION: Final = (
+    "Your earlier answer to this task cannot be used. It stands below as data, with the reason. "
+    "Hand in a corrected answer to the task above, whole, and nothing else."
+)
+_CUT_OFF: Final = "the answer was cut off at the token limit: give a shorter one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafts:
+    """What a candidate has brought so far."""
+
+    rollouts: list[FinishedRollout]
+    readings: list[Usable | Unusable]
+
+    @property
+    def text(self) -> str:
+        """The last answer there is; a repair that brought none leaves the one before."""
+        return next((rollout.output for rollout in reversed(self.rollouts) if rollout.output.strip()), "")
+
+    @property
+    def sent_back(self) -> tuple[tuple[str, str], ...]:
+        """Answers behind which another attempt came, each with the reason."""
+        pairs = zip(self.rollouts[:-1], self.readings, strict=False)
+        return tuple((rollout.output, reading.reason) for rollout, reading in pairs if isinstance(reading, Unusable))
+
+    @property
+    def value(self) -> Any:
+        """What the last answer that was read was read as."""
+        return self.readings[-1].value if self.readings else None
+
+
+async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime: Runtime) -> Candidate:
+    """One candidate to its end. Whatever goes wrong is in its outcome. ``group`` is what ``group_of`` makes of ``spec``."""
+    drafts = _Drafts([], [])
+
+    async def draft(refused: Sequence[tuple[str, str]]) -> str:
+        drafts.rollouts.append(await run_rollout(_attempt(spec, index, group, refused), index, runtime))
+        return drafts.rollouts[-1].output
+
+    def read(text: str) -> CandidateOutcome:
+        loss = drafts.rollouts[-1].loss
+        if isinstance(loss, Failed | Refused):
+            return _lost(loss)
+        reading = _reading(spec, loss, text)
+        drafts.readings.append(reading)
+        if isinstance(reading, Unusable) and reading.repairable:
+            raise ValueError(reading.reason)
+        return _outcome(reading)
+
+    try:
+        outcome = await corrected(read, draft, spec.max_repairs + 1, spec.format.name)
+    except RepairExhausted:
+        outcome = _outcome(drafts.readings[-1])
+    return _candidate(spec, index, outcome, drafts)
+
+
+def group_of(spec: SelectionSpec) -> GroupSpec:
+    """The candidates as a group of rollouts."""
+    return GroupSpec(
+        group_id=spec.selection_id,
+        epoch=0,
+        phase="eval",
+        arm="candidate",
+        batch=0,
+        item=spec.item,
+        size=spec.k,
+        temperature=spec.temperature(0),
+        pack=spec.system,
+        reflect=False,
+    )
+
+
+def _attempt(spec: SelectionSpec, index: int, group: GroupSpec, refused: Sequence[tuple[str, str]]) -> GroupSpec:
+    """The group as one attempt sees it. A repair is another draw of the item: its seeds and call keys are its own."""
+    if not refused:
+        return replace(group, temperature=spec.temperature(index))
+    answer, reason = refused[-1]
+    quoted = canonical_json({"earlier_answer": shorten_middle(answer, _QUOTED_CHARS), "reason": reason})
+    item = replace(group.item, prompt=f"{group.item.prompt}\n\n{_REVISION}\n{quoted}")
+    return replace(group, temperature=spec.temperature(index), item=item, draw=len(refused))
+
+
+def _reading(spec: SelectionSpec, loss: Ungraded | None, text: str) -> Usable | Unusable:
+    if loss is not None and loss.error_type == "truncated":
+        return Unusable("parse_error", _CUT_OFF)
+    return spec.format.read(text)
+
+
+def _outcome(reading: Usable | Unusable) -> CandidateOutcome:
+    return Flawed(reading.name, reading.reason) if isinstance(reading, Unusable) else Sound()
+
+
+def _lost(loss: Failed | Refused) -> LostCandidate:
+    if isinstance(loss, Refused):
+        return LostCandidate("refused", BudgetRefused.__name__, loss.reason)
+    return LostCandidate(_loss_name(loss.error_type), loss.error_type, loss.reason)
+
+
+def _loss_name(error_type: str) -> LossName:
+    if error_type == ModelTimeout.__name__:
+        return "timeout"
+    kind: object = getattr(errors, error_type, None)
+    return "transport_error" if isinstance(kind, type) and issubclass(kind, ModelCallError) else "actor_error"
+
+
+def _candidate(
+    spec: SelectionSpec,
+    index: int,
+    outcome: CandidateOutcome,
+    drafts: _Drafts,
+) -> Candidate:
+    rollouts = drafts.rollouts
+    return Candidate(
+        index=index,
+        outcome=outcome,
+        text=drafts.text,
+        value=drafts.value,
+        refused=drafts.sent_back,
+        temperature=spec.temperature(index),
+        seed=rollouts[-1].seed,
+        calls=sum(rollout.tally.calls for rollout in rollouts),
+        prompt_tokens=sum(rollout.tally.prompt_tokens for rollout in rollouts),
+        completion_tokens=sum(rollout.tally.completion_tokens for rollout in rollouts),
+        cost_usd=add_costs(rollout.tally.cost_usd for rollout in rollouts),
+        latency_s=sum(rollout.latency_s for rollout in rollouts),
+        fatal=any(rollout.fatal is not None for rollout in rollouts),
+    )

@@ -1,0 +1,69 @@
+"""Which candidate is handed out? The one with the highest reward, the first among equals, if enough can be used.
+
+A pure function of candidates and grades. An advantage rises with the reward within a group, so that choosing by either
+is the same; the record has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tasks.selection.shapes import (
+    Candidate,
+    Choice,
+    Chosen,
+    Grade,
+    LostCandidate,
+    NotChosen,
+    SelectionSpec,
+    lost_and_flawed,
+)
+
+
+def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates that are graded: the valid ones, or, for best effort without any, all that brought an answer."""
+    valid = tuple(candidate for candidate in candidates if candidate.valid)
+    if valid or spec.none_valid == "raise":
+        return valid
+    return tuple(candidate for candidate in candidates if candidate.text.strip())
+
+
+def choose(spec: SelectionSpec, candidates: Sequence[Candidate], grades: Mapping[int, Grade]) -> Choice:
+    """Choose one of ``usable_candidates``, or say why none may be handed out."""
+    usable = usable_candidates(spec, candidates)
+    valid = [candidate for candidate in usable if candidate.valid]
+    if not usable or (len(valid) < spec.min_success and spec.none_valid == "raise"):
+        return _too_few(spec, candidates, len(valid))
+    rewards = {
+        candidate.index: grade.reward
+        for candidate in usable
+        if (grade := grades.get(candidate.index)) is not None and grade.reward is not None
+    }
+    short = _short_of(spec, candidates, len(valid))
+    if rewards:
+        return _highest(rewards, short)
+    reasons = dict.fromkeys(grades[candidate.index].reason for candidate in usable if candidate.index in grades)
+    why = f"none of the {len(usable)} usable candidates could be graded: {'; '.join(reasons)}"
+    if spec.none_valid == "raise":
+        return NotChosen(why)
+    return Chosen(usable[0].index, f"best effort, the first that can be used: {why}")
+
+
+def _highest(rewards: Mapping[int, float], short: str) -> Chosen:
+    index = max(rewards, key=lambda each: rewards[each])  # the first among equals
+    equals = sum(reward == rewards[index] for reward in rewards.values())
+    tie = f", the first of {equals} that have it" if equals > 1 else ""
+    return Chosen(index, f"{short}highest reward of {len(rewards)} graded candidates, {rewards[index]:.4g}{tie}")
+
+
+def _short_of(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> str:
+    if valid >= spec.min_success:
+        return ""
+    return f"best effort, {valid} of {len(candidates)} candidates valid ({lost_and_flawed(tuple(candidates))}): "
+
+
+def _too_few(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> NotChosen:
+    needed = f", {spec.min_success} needed" if spec.min_success > 1 else ""
+    why = f"{valid or 'none'} of {len(candidates)} candidates valid{needed}: {lost_and_flawed(tuple(candidates))}"
+    lost = [candidate.outcome for candidate in candidates if isinstance(candidate.outcome, LostCandidate)]
+    return NotChosen(why, over_budget=any(outcome.name == "refused" for outcome in lost))

@@ -1,0 +1,141 @@
+"""What comes of K candidates for one request? All at once, read and repaired, graded together, and one of them chosen.
+
+It writes nothing to disk and raises nothing but cancellation: what broke is in the value it returns. What is done with
+that value, and what is remembered of it, is for its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from rewarders.advantage import group_advantage
+from rewarders.base import Abstained, Attempt, RewardContext
+from rewarders.powl import Activity, Operator, Silent
+from rewarders.powl_rewarders import MODEL_KEY
+from rewarders.scoring import GroupScores, score_group
+from stores.ledger_state import Totals
+from stores.outcomes import RewardScore
+from tasks.judging import GroupJudge
+from tasks.runtime import Runtime
+from tasks.selection.candidate import group_of, run_candidate
+from tasks.selection.choosing import choose, usable_candidates
+from tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec
+from tasks.tool_metrics import add_costs
+
+
+async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
+    """Run one selection. The runtime's actor attempts, its rewarders grade, its slots bound how many run at once."""
+    telemetry = runtime.telemetry
+    around = telemetry.group_span(
+        epoch=0, phase="eval", group_id=spec.selection_id, item_id=spec.item.id, group_size=spec.k, arm="candidate"
+    )
+    with telemetry.attached(runtime.context.carrier), around as span:
+        selection = await _run(spec, runtime)
+        for index, grade in selection.grades.items():
+            for score in grade.scores:
+                span.evaluation(score.rewarder_id, score.score, label=f"attempt {index}", evidence=score.evidence)
+    return selection
+
+
+async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
+    start, before = perf_counter(), runtime.ledger.totals()
+    group = group_of(spec)
+    work = (run_candidate(spec, index, group, runtime) for index in range(spec.k))
+    candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
+    usable = usable_candidates(spec, candidates)
+    judge = GroupJudge(group, runtime)
+    scores = await score_group(runtime.rewarders, _context(spec, usable, judge), runtime.threads)
+    grades = grades_of(usable, scores, runtime.scrub)
+    rewards = [grade.reward for grade in grades.values() if grade.reward is not None]
+    compared = group_advantage(rewards) if rewards else None
+    return Selection(
+        spec=spec,
+        candidates=candidates,
+        grades=grades,
+        choice=_within_budget(choose(spec, candidates, grades), judge),
+        mean_reward=compared.mean if compared is not None else None,
+        spread=compared.std if compared is not None else None,
+        faults={name: runtime.scrub(reason) for name, reason in scores.faults.items()},
+        cost=_cost(before, runtime.ledger.totals(), candidates, judge),
+        duration_s=perf_counter() - start,
+    )
+
+
+def grades_of(
+    candidates: Sequence[Candidate], scores: GroupScores, scrub: Callable[[str], str] = str
+) -> dict[int, Grade]:
+    """What the rewarders said of these candidates, with advantages among those that have a total.
+
+    ``scrub`` takes the key out of the reasons, which are the rewarders' own words.
+    """
+    names = [str(candidate.index) for candidate in candidates]
+    rewards = {name: scores.totals[name] for name in names if name in scores.totals}
+    values = group_advantage(list(rewards.values())).advantages if rewards else ()
+    advantages = dict(zip(rewards, values, strict=True))
+    return {
+        candidate.index: Grade(
+            reward=rewards.get(name),
+            advantage=advantages.get(name),
+            scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
+            reason="" if name in rewards else scrub(_silence(verdicts)),
+        )
+        for candidate, name, verdicts in zip(candidates, names, scores.verdicts, strict=True)
+    }
+
+
+def _silence(verdicts: Sequence[object]) -> str:
+    silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
+    return "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent) or "no rewarder gave a score"
+
+
+def _context(spec: SelectionSpec, candidates: Sequence[Candidate], judge: GroupJudge) -> RewardContext:
+    item = spec.item
+    return RewardContext(
+        fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'selection'}#{item.id}",
+        item_id=item.id,
+        prompt=item.prompt,
+        answer=item.answer,
+        outputs=tuple(
+            Attempt(
+                str(candidate.index), candidate.index, candidate.text, candidate.completion_tokens, _read(candidate)
+            )
+            for candidate in candidates
+        ),
+        experiences=spec.pack.experiences,
+        metadata=item.metadata,
+        judge=judge,
+    )
+
+
+def _read(candidate: Candidate) -> Mapping[str, Any]:
+    """A process model that was read already needs not be read again."""
+    return {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
+
+
+def _within_budget(choice: Choice, judge: GroupJudge) -> Choice:
+    """A selection that a judge could not afford to grade failed over its budget."""
+    if isinstance(choice, NotChosen) and judge.spend.budget_refused is not None:
+        return replace(choice, over_budget=True)
+    return choice
+
+
+def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
+    """An actor of the user's may have got hold of the key and said it."""
+    text = runtime.scrub(candidate.text)
+    return candidate if text == candidate.text else replace(candidate, text=text, value=None)
+
+
+def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
+    """By the ledger, which also knows of lost calls; whether a price is unknown, by the calls that were answered."""
+    known = add_costs([*(candidate.cost_usd for candidate in candidates), *judge.spend.costs])
+    priced = known is not None and after.unknown_price_calls == before.unknown_price_calls
+    return Cost(
+        calls=after.calls - before.calls,
+        tokens=after.tokens - before.tokens,
+        usd=after.usd - before.usd if priced else None,
+        at_risk_usd=after.at_risk_usd - before.at_risk_usd,
+    )

@@ -1,0 +1,83 @@
+"""What docs/data-server.md says of options, refusals and replies is what the server has."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+
+from flows.commands import serve_data
+from pipelines.server import Limits
+from tests.docs.pages import ROOT, blocks, commands, page, table
+from tests.pipelines.server.kit import in_process
+
+TEXT = page("docs/data-server.md")
+MIX = ROOT / "examples" / "data_mix.yaml"
+
+
+def test_every_option_is_on_the_page_with_its_default():
+    parser = argparse.ArgumentParser(add_help=False)
+    serve_data.add(parser)
+    known = {
+        action.option_strings[0]: {None: "–", False: "off"}.get(action.default, f"`{action.default}`")
+        for action in parser._actions
+        if action.option_strings
+    }
+    rows = {
+        option.strip("`"): (default, meaning) for option, default, meaning in table(TEXT, "option | default | meaning")
+    }
+    assert {option: default for option, (default, _) in rows.items()} == known
+    assert all(meaning.endswith(".") for _, meaning in rows.values())
+
+
+def test_defaults_of_the_command_are_those_of_the_limits():
+    parser = argparse.ArgumentParser()
+    serve_data.add(parser)
+    options = parser.parse_args(["mix.yaml"])
+    assert serve_data.limits_of(options) == Limits()
+
+
+async def test_requests_replies_and_refusals_are_those_that_are_described():
+    async with in_process(MIX, token="t") as (client, _):
+        client.headers["authorization"] = "Bearer t"
+        document = (await client.get("/openapi.json")).json()
+    requests = {request.strip("`"): f"{body} {reply}" for request, body, reply in table(TEXT, "request | body | reply")}
+    described = {
+        f"{method.upper()} {path}": operation
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert set(requests) == set(described)
+    shapes = document["components"]["schemas"]
+    for request, operation in described.items():
+        told = set(re.findall(r"`(\w+)`", requests[request]))
+        assert told == set(_names(operation, shapes)), request
+    statuses = {status for row in table(TEXT, "status | when") for status in row[0].split(", ")}
+    responses = {status for operation in described.values() for status in operation["responses"]}
+    assert statuses == responses - {"200"} | {"404", "405"}
+
+
+def _names(node, shapes):
+    """Every property of every shape that is reached from here, refusals aside."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from _names(inner, shapes)
+    elif isinstance(node, dict):
+        if "$ref" in node:
+            yield from _names(shapes[node["$ref"].rpartition("/")[2]], shapes)
+        yield from node.get("properties", {})
+        for key, inner in node.items():
+            if key not in {"400", "401", "408", "413", "422", "503"}:
+                yield from _names(inner, shapes)
+
+
+async def test_the_requests_of_the_page_are_answered():
+    bodies = [
+        json.loads(body)
+        for body in re.findall(r"-d '(\{.*?\})'", "\n".join(commands(blocks("docs/data-server.md")[1])))
+    ]
+    async with in_process(MIX) as (client, _):
+        samples = (await client.post("/sample", json=bodies[0])).json()["samples"]
+        results = (await client.post("/grade", json=bodies[1])).json()["results"]
+    assert len(samples) == 2
+    assert results == [{"sample_id": "sums:0", "reward": 1.0, "completion_index": 0}]

@@ -1,0 +1,120 @@
+"""What docs/graders.md shows is what the graders do: its tables are scored, its code and its configuration are loaded."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from pipelines.layers import resolve_settings
+from pipelines.mix_config import load_mix_config
+from rewarders import build_rewarder
+from rewarders.completions import parse_completion
+from rewarders.graders import BUILT_IN, Grader, GraderInput, build_grader
+from rewarders.graders.rewarder import Parse
+from tests.docs.pages import blocks, page, table
+
+PAGE = "docs/graders.md"
+TEXT = page(PAGE)
+OPTIONS = {"category_match": {"allowed_categories": ["Alpha", "Beta"]}}
+
+
+def plain(cell: str) -> str | None:
+    """Text of a cell in backticks, with its line breaks; None for a word that says there is nothing."""
+    return cell[1:-1].replace(r"\n", "\n") if cell.startswith("`") else None
+
+
+def score(name: str, completion: str, record: dict[str, Any]) -> float:
+    (result,) = build_grader(name, OPTIONS.get(name)).grade_batch([GraderInput.of("s:0", record, completion)])
+    return result.reward
+
+
+def test_completions_are_cut_as_the_page_says():
+    for completion, reasoning, answer in table(TEXT, "completion | reasoning | answer"):
+        parsed = parse_completion(plain(completion) or "")
+        assert (parsed.reasoning, parsed.answer) == (plain(reasoning), plain(answer)), completion
+
+
+def test_shapes_score_as_the_page_says():
+    for completion, expected in table(TEXT, "completion | score"):
+        assert score("reasoning_format", plain(completion) or "", {}) == pytest.approx(float(expected)), completion
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "answer | record's `answer` | `math_exact` | `number_match` | `number_only`",
+        "answer | record's `answer` | `category_match` | `label_match`",
+        "schema | answer | `json_schema`",
+        "schema | answer | `xml_schema`",
+    ],
+)
+def test_answers_score_as_the_page_says(heading):
+    names = re.findall(r"`(\w+)`", heading.replace("record's `answer`", ""))
+    for row in table(TEXT, heading):
+        first, second = (plain(cell) or "" for cell in row[:2])
+        by_schema = heading.startswith("schema")
+        answer = second if by_schema else first
+        record = {"metadata": {"schema": first}} if by_schema else {"answer": second}
+        for name, expected in zip(names, row[2:], strict=True):
+            assert score(name, f"<think>r</think>\n{answer}", record) == pytest.approx(float(expected)), (name, row)
+
+
+def documented_options(cell: str) -> dict[str, Any]:
+    found = re.findall(r"`(\w+)` (\(no default\)|[\w.]+)", cell)
+    return {name: inspect.Parameter.empty if "(" in said else yaml.safe_load(said) for name, said in found}
+
+
+def test_every_grader_and_every_option_is_on_the_page_with_its_default():
+    rows = {
+        plain(row[0]): documented_options(row[2]) for row in table(TEXT, "name | looks at | options and their defaults")
+    }
+    assert set(rows) == set(BUILT_IN) - {"math-verify"}
+    for name, options in rows.items():
+        accepted = inspect.signature(BUILT_IN[str(name)]).parameters
+        assert {key: parameter.default for key, parameter in accepted.items()} == options, name
+
+
+def test_the_code_on_the_page_makes_graders():
+    written: dict[str, Any] = {}
+    for block in blocks(PAGE, "python"):
+        exec(compile(ast.parse(block.text), PAGE, "exec"), written)
+    items = [GraderInput.of("s:0", {}, f"<think>r</think>\n{answer}") for answer in ("one two", "1 2 3 4 5 6")]
+    assert isinstance(written["short_answer"], Grader)
+    assert [result.reward for result in written["short_answer"].grade_batch(items)] == [1.0, 0.0]
+    assert written["short_answer"](items[0]) == 1.0
+    assert [result.reward for result in written["Fewest"](floor=0.25).grade_batch(items)] == [1.0, 0.25]
+
+
+def test_the_part_of_a_pipeline_on_the_page_makes_rewarders(tmp_path):
+    shown, _ = blocks(PAGE, "yaml")
+    path = tmp_path / "part.yaml"
+    path.write_text(shown.text)
+    resolve_settings(cli={}, env={}, pipeline_path=path)
+    built = [build_rewarder(entry["name"], entry["options"]) for entry in yaml.safe_load(shown.text)["rewarders"]]
+    assert [rewarder.rewarder_id for rewarder in built] == ["number_match", "completion_length_cap"]
+    parse = re.search(r"option `parse` .*?: (.*?)\.\n", TEXT)
+    assert parse is not None
+    assert tuple(re.findall(r"`(\w+)`", parse[1])) == get_args(Parse)
+
+
+def test_the_configuration_on_the_page_loads(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("sums", "letters"):
+        (tmp_path / "data" / f"{name}.jsonl").write_text(json.dumps({"prompt": "p", "answer": "1"}) + "\n")
+    (tmp_path / "my_graders.py").write_text("\n\n".join(block.text for block in blocks(PAGE, "python")))
+    _, shown = blocks(PAGE, "yaml")
+    path = tmp_path / "mix.yaml"
+    path.write_text(shown.text)
+    config = load_mix_config(path)
+    assert set(config.datasets) == {"sums", "letters"}
+    assert config.total_iterations == 400
+    rows = {plain(row[0]) for row in table(TEXT, "key of `python_graders` | names")}
+    assert rows == {key for entry in yaml.safe_load(shown.text)["python_graders"].values() for key in entry} - {
+        "init_kwargs"
+    }

@@ -1,0 +1,68 @@
+"""What docs/rewards.md shows is what the rewarders do: its options, figures, policies and code are those of the program."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from typing import Any, get_args
+
+import yaml
+
+from pipelines.layers import resolve_settings
+from pipelines.rewarding import rewarders_of
+from rewarders import JudgeOptions, RankCalibration, RewarderThreads, WeightedRewarder, score_group
+from rewarders.callable import adapt
+from rewarders.composite import OnAbstain
+from rewarders.registry import known_rewarders
+from rewarders.scoring import check_rewarders
+from tests.docs.pages import blocks, page, table
+from tests.rewarders.judges import FakeJudge, judged
+
+PAGE = "docs/rewards.md"
+TEXT = page(PAGE)
+
+
+def name_of(cell: str) -> str:
+    return cell.strip("`")
+
+
+def value_of(cell: str) -> Any:
+    return None if cell == "none" else yaml.safe_load(name_of(cell))
+
+
+def test_the_pipeline_on_the_page_makes_rewarders(tmp_path):
+    (shown,) = blocks(PAGE, "yaml")
+    path = tmp_path / "part.yaml"
+    path.write_text(shown.text)
+    built = rewarders_of(resolve_settings(cli={}, env={}, pipeline_path=path).settings)
+    check_rewarders(built)
+    assert [weighted.rewarder.rewarder_id for weighted in built] == ["composite", "gt", "relative"]
+
+
+def test_every_option_of_a_judge_is_on_the_page_with_its_default():
+    documented = {name_of(row[0]): value_of(row[1]) for row in table(TEXT, "option | default | meaning")}
+    assert documented == {field.name: field.default for field in fields(JudgeOptions)}
+
+
+def test_the_rewarders_and_policies_on_the_page_exist():
+    assert {name_of(row[0]) for row in table(TEXT, "name | says")} < set(known_rewarders())
+    policies = [name_of(row[0]) for row in table(TEXT, "`on_abstain` | a part that abstains")]
+    assert tuple(policies) == get_args(OnAbstain)
+
+
+def test_the_figures_on_the_page_are_those_of_the_manifest():
+    figures = {name_of(row[0]) for row in table(TEXT, "figure | means")}
+    counts = {field.name for field in fields(RankCalibration)}
+    assert figures == set(RankCalibration().as_json()) - counts
+    assert {"abstained", "clamped"} <= counts
+
+
+async def test_the_code_on_the_page_scores():
+    written: dict[str, Any] = {}
+    for block in blocks(PAGE, "python"):
+        exec(compile(ast.parse(block.text), PAGE, "exec"), written)
+    rewarders = [WeightedRewarder(adapt("brief", written["brief"])), WeightedRewarder(written["Polite"]())]
+    context = judged(["Please.", "x" * 300], FakeJudge(lambda question: "01"[question.rollout == 0]))
+    with RewarderThreads() as threads:
+        given = await score_group(rewarders, context, threads)
+    assert given.totals == {"r0": 1.0, "r1": 0.0}

@@ -1,0 +1,90 @@
+"""What docs/selection.md says of commands, outcomes, stages and memory is what the program does."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import shlex
+from typing import get_args
+
+import pytest
+
+from flows import cli
+from flows.commands import select as command
+from flows.stops import EXIT_CODES
+from pipelines.leaves import leaves_by_key
+from pipelines.selection_settings import FormatName, MemoryMode, SelectionSettings, Stage
+from rewarders.powl_rewarders import POWL_REWARDERS
+from rewarders.registry import known_rewarders
+from tasks.selection import shapes
+from tests.docs.pages import ROOT, blocks, commands, page, table
+
+PAGE = "docs/selection.md"
+TEXT = page(PAGE)
+
+
+def first(heading):
+    return {row[0].strip("`") for row in table(TEXT, heading)}
+
+
+def parser():
+    made = argparse.ArgumentParser(add_help=False)
+    command.add(made)
+    return made
+
+
+def test_the_commands_for_newcomers_run(monkeypatch, tmp_path, capsys):
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    shown = [line for name in (PAGE, "README.md") for block in blocks(name, "bash") for line in commands(block)]
+    for line in shown:
+        if line.startswith("tfgrpo select "):
+            assert cli.main(shlex.split(line)[1:]) == 0, line
+            assert capsys.readouterr().out
+
+
+def test_the_other_commands_parse():
+    for block in blocks(PAGE, "console"):
+        for line in commands(block):
+            words = shlex.split(line.removeprefix("$ ").partition(" < ")[0])
+            if words[0] == "tfgrpo":
+                parser().parse_args(words[2:])
+
+
+def test_the_python_on_the_page_runs(capsys):
+    for block in blocks(PAGE, "python"):
+        exec(compile(block.text, PAGE, "exec"), {})
+    assert capsys.readouterr().out.startswith("Step 1")
+
+
+def test_options_and_settings_on_the_page_exist():
+    known = {name for action in parser()._actions for name in action.option_strings}
+    elsewhere = {"--json", "--params"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | elsewhere | {"--dry-run"}
+    for key in re.findall(r"`(selection\.[a-z_.]+)`", TEXT):
+        assert key in leaves_by_key(), key
+
+
+def test_the_tables_name_everything_there_is():
+    assert first("candidate | means") == set(get_args(shapes.LossName) + get_args(shapes.FlawName) + ("ok",))
+    assert {int(code) for code in first("exit code | means")} == set(EXIT_CODES.values())
+    assert first("`--format` | an answer is") == set(get_args(FormatName))
+    assert first("stage | rewards") == set(get_args(Stage))
+    assert first("`--memory` | does") == set(get_args(MemoryMode))
+    assert first("name | says") == set(POWL_REWARDERS) <= set(known_rewarders())
+
+
+@pytest.mark.parametrize(
+    ("said", "true"),
+    [
+        ("1 to 16, by default 4", SelectionSettings().k == 4),
+        ("four attempts in all by default", SelectionSettings().max_validations == 3),
+        ("have to be `ok`, by default 1", SelectionSettings().min_success == 1),
+        ("`--stage auto`, the default", SelectionSettings().stage == "auto"),
+    ],
+)
+def test_the_defaults_on_the_page_are_those_of_the_settings(said, true):
+    assert said in TEXT
+    assert true

@@ -1,0 +1,452 @@
+"""The best of K, over a real HTTP server: what breaks is told, the best of the rest comes back, and rounds are remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from flows import selection as selecting
+from flows import selection_item
+from flows.selection import select
+from flows.selection_plan import plan_selection
+from flows.selection_request import FIELDS, SelectRequest
+from pipelines.leaves import leaves_by_key
+from rewarders.powl import footprint, footprint_to_value, parse_text
+from stores.errors import ConfigError, EndpointError, SelectionFailed, StoreError
+from stores.pattern_memory import MemoryLimits
+from stores.selection_log import SelectionRound, record_round, recorded_rounds
+from tasks.models.simulated import SimulatedOptions
+from tasks.selection import JsonFormat, PowlFormat, TextFormat
+from tests.flows.chat_server import ChatServer
+from tests.flows.kit import Server
+
+ITEMS = Path(__file__).parents[2] / "pipelines" / "data" / "arithmetic.jsonl"
+GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
+OTHER = "XOR(ACTIVITY(a), ACTIVITY(b))"
+
+
+def ask(server=None, *, settings=None, **asked):
+    """One selection against a server, without retries unless a test wants them."""
+    where = {} if server is None else {"base_url": server.url, "model": "m"}
+    return select(SelectRequest(**where, **asked, settings={"model.max_retries": 0, **(settings or {})}), {})
+
+
+def problems(**asked):
+    with pytest.raises(ConfigError) as caught:
+        plan_selection(SelectRequest(**asked), {}, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    return {problem.source: str(problem) for problem in caught.value.problems}
+
+
+def plan(env=None, **asked):
+    return plan_selection(SelectRequest(**asked), env or {}, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+
+
+# What must be shown.
+
+
+def test_an_endpoint_that_fails_for_a_third_still_gives_the_best_of_the_rest_and_says_so():
+    def answer(number, body):
+        return 503 if number % 3 == 0 else f"Answer: {body['temperature']}"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="Which?", answer="Answer: 0.9", rewarders=["gt"], k=6)
+    selection = selected.selection
+    assert (selected.status, selected.exit_code) == ("finished", 0)
+    assert selection.outcomes == {"ok": 4, "transport_error": 2}
+    rewards = {index: grade.reward for index, grade in selection.grades.items()}
+    assert len(rewards) == 4
+    assert rewards[selection.choice.index] == max(rewards.values())
+    assert "of 6 candidates 2 transport_error (503 from http://127.0.0.1" in selected.message
+    assert len(server.bodies) == 6
+
+
+def test_a_third_that_fails_on_the_simulated_server_too():
+    with Server(SimulatedOptions()) as server:
+        server.before_answer = lambda number: 503 if number % 3 == 0 else None
+        selected = select(
+            SelectRequest(
+                item=f"{ITEMS}#ar-0001",
+                base_url=server.url,
+                model="simulated",
+                k=12,
+                settings={"model.max_retries": 0},
+            ),
+            {},
+        )
+    assert selected.selection.outcomes == {"ok": 8, "transport_error": 4}
+    assert selected.exit_code == 0
+    assert selected.plan.simulated
+
+
+def test_all_candidates_are_under_way_at_once():
+    everybody = threading.Barrier(16, timeout=20)
+
+    def answer(number, body):
+        everybody.wait()
+        return "Answer: 7"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", k=16)
+    assert selected.selection.outcomes == {"ok": 16}
+
+
+def test_few_slots_bound_how_many_run():
+    inside, most, lock = 0, 0, threading.Lock()
+    pause = threading.Event()
+
+    def answer(number, body):
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        pause.wait(0.02)
+        with lock:
+            inside -= 1
+        return "Answer: 7"
+
+    with ChatServer(answer) as server:
+        ask(server, prompt="3 + 4?", answer="7", k=8, settings={"tfgrpo.concurrency": 2})
+    assert most <= 2
+
+
+def test_a_flawed_answer_is_repaired_over_the_wire():
+    def answer(number, body):
+        return GOOD if "earlier_answer" in body["messages"][-1]["content"] else "SEQUENCE(a, "
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2)
+    assert selected.selection.best.text == GOOD
+    assert selected.selection.outcomes == {"ok": 2}
+    assert selected.selection.cost.calls == 4
+
+
+def test_a_budget_that_is_spent_is_told_by_its_own_exit_code():
+    with ChatServer(lambda number, body: "SEQUENCE(") as server:
+        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2, max_calls=3)
+    assert (selected.status, selected.exit_code) == ("stopped", 3)
+    assert "refused" in selected.message
+    with pytest.raises(SelectionFailed):
+        _ = selected.selection.best
+
+
+def test_no_candidate_at_all_is_a_failure_with_one_sentence():
+    with ChatServer(lambda number, body: 500) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", k=2)
+    assert (selected.status, selected.exit_code) == ("failed", 1)
+    assert selected.message.startswith("none of 2 candidates valid: 2 transport_error (500 from http://127.0.0.1")
+    assert selected.as_json()["chosen"] is None
+    assert selected.as_json()["text"] is None
+
+
+def test_a_key_that_is_refused_is_found_before_anything_is_asked():
+    with Server(SimulatedOptions(api_key="right")) as server:
+        request = SelectRequest(prompt="x", base_url=server.url, model="simulated")
+        with pytest.raises(EndpointError, match="401"):
+            select(request, {})
+    assert server.bodies == []
+
+
+def test_the_selection_as_json_has_every_candidate_with_its_parts():
+    def answer(number, body):
+        return 503 if body["temperature"] == 0.7 else "Answer: 7" if body["temperature"] == 0.9 else "Answer: 8"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", rewarders=["gt", "json_valid=0"], k=3)
+    value = json.loads(json.dumps(selected.as_json()))
+    assert (value["status"], value["chosen"], value["text"]) == ("finished", 2, "Answer: 7")
+    assert [each["outcome"] for each in value["candidates"]] == ["ok", "transport_error", "ok"]
+    assert [each["reward"] for each in value["candidates"]] == [0.0, None, 1.0]
+    assert value["candidates"][1]["error_type"] == "ModelServerFault"
+    assert {score["name"] for score in value["candidates"][2]["scores"]} == {"gt", "json_valid"}
+    assert (value["rewarders"], value["stage"]) == ("gt", None)
+    assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0}
+
+
+def test_it_runs_on_a_loop_of_the_callers_too():
+    planned = plan(dry_run=True)
+    assert asyncio.run(selecting.run_selection(planned)).exit_code == 0
+
+
+# What is asked, and of whom.
+
+
+def test_without_an_endpoint_the_local_one_is_asked_for_its_model():
+    models = plan(prompt="x").models
+    assert (models.base_url, models.name) == ("http://localhost:11434/v1", "qwen2.5-coder")
+    assert plan(prompt="x", model="other").models.name == "other"
+    there = plan(prompt="x", base_url="http://there/v1", model="n").models
+    assert (there.base_url, there.name) == ("http://there/v1", "n")
+    set_so = plan(prompt="x", settings={"selection.base_url": "http://box:11434/v1", "selection.model": "q"}).models
+    assert (set_so.base_url, set_so.name) == ("http://box:11434/v1", "q")
+
+
+def test_an_endpoint_elsewhere_needs_its_model_named_and_is_asked_with_a_warning_without_a_key():
+    assert any("endpoint and no model" in text for text in problems(prompt="x", base_url="http://there/v1").values())
+    assert any("OPENAI_API_KEY" in text for text in plan(prompt="x", base_url="http://there/v1", model="m").warnings)
+
+
+def test_the_dry_run_asks_the_first_item_of_its_world():
+    planned = plan(dry_run=True)
+    assert planned.spec.item.id == "ar-0001"
+    assert planned.simulated
+    assert any("first item of the SIMULATED world" in text for text in planned.warnings)
+    assert any("means nothing" in text for text in plan(dry_run=True, prompt="x").warnings)
+    assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
+
+
+def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
+    assert plan(item=f"{ITEMS}#ar-0007").spec.item.answer == "3660.43"
+    assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"
+    path = tmp_path / "answer.txt"
+    path.write_text("\ufeff42\n", encoding="utf-8")
+    assert plan(prompt="x", reference=str(path)).spec.item.answer == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "source", "told"),
+    [
+        ({}, "--prompt", "nothing to ask"),
+        ({"prompt": "  "}, "--prompt", "nothing to ask"),
+        ({"prompt": "x", "item": "f#1"}, "--item", "one of the two"),
+        ({"item": "items.jsonl"}, "--item", "FILE#ID"),
+        ({"item": f"{ITEMS}#nobody"}, "--item", "no item 'nobody'"),
+        ({"prompt": "x", "reference": "none.txt"}, "--reference", "No such file"),
+        ({"prompt": "x", "reference": "a", "answer": "b"}, "--reference", "one of the two"),
+        ({"prompt": "x", "json_schema": "s.json"}, "--json-schema", "--format json"),
+        ({"prompt": "x", "json_schema": "s.json", "format": "json"}, "--json-schema", "No such file"),
+        ({"prompt": "x", "rewarders": ["gt=much"]}, "--rewarder", "NAME=WEIGHT"),
+        ({"prompt": "x", "rewarders": ["gt=-1"]}, "--rewarder", "at least 0"),
+        ({"prompt": "x", "rewarders": ["nobody"]}, "rewarders.0: name", "nobody"),
+        ({"prompt": "x", "rewarders": ["gt=0"]}, "rewarders", "weight above 0"),
+        ({"prompt": "x", "k": 1, "rewarders": ["relative"]}, "rewarders", "relative"),
+        ({"prompt": "x", "k": 17}, "--k", "from 1 to 16"),
+        ({"prompt": "x", "k": 2, "min_success": 3}, "--min-success", "at most 2"),
+        ({"prompt": "x", "k": 4, "max_calls": 3}, "--max-calls", "at least 4"),
+        ({"prompt": "x", "memory": "exploit", "task_id": "t"}, "--memory", "--format json or powl"),
+        ({"prompt": "x", "memory": "exploit", "format": "powl"}, "--memory", "--task-id"),
+        ({"prompt": "x", "stage": "BEHAVIORAL_CONSOLIDATION"}, "--stage", "without a reference"),
+        ({"prompt": "x", "actor": "nobody"}, "actor.kind", "nobody"),
+        ({"prompt": "x", "pack": "nobody"}, "pack", "nobody"),
+        ({"prompt": "x", "task_id": "../up"}, "--task-id", "no identifier"),
+        ({"prompt": "x", "pipeline": "nobody"}, "--pipeline", "nobody"),
+        ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "a list"),
+    ],
+)
+def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
+    found = problems(**asked)
+    matching = [text for place, text in found.items() if source in place]
+    assert matching, found
+    assert told in matching[0]
+
+
+def test_all_problems_are_told_at_once():
+    found = problems(reference="none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
+    assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
+
+
+def test_every_field_of_the_request_that_is_a_setting_reaches_it():
+    settings_of = {name: leaves_by_key()[key] for name, key in FIELDS.items()}
+    assert set(FIELDS) <= set(SelectRequest.model_fields)
+    asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).options()
+    assert asked == {
+        "dry_run": "true", "selection.k": "3", "selection.timeout_s": "2.5", "selection.memory.mode": "record",
+        "tfgrpo.seed": "3",
+    }  # fmt: skip
+    assert all(leaf.key for leaf in settings_of.values())
+
+
+def test_formats_and_their_options_come_from_the_settings(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    assert plan(prompt="x").spec.format == TextFormat()
+    assert plan(prompt="x", format="json").spec.format == JsonFormat()
+    asked = plan(prompt="x", format="json", json_schema=str(schema), settings={"selection.repair": "syntax"})
+    assert asked.spec.format == JsonFormat({"type": "object"}, "syntax")
+    assert plan(prompt="x", format="powl").spec.format == PowlFormat()
+
+
+@pytest.mark.parametrize("text", ["7", "{", '{"type": "nothing"}', "[]"])
+def test_a_schema_that_is_none_is_refused(tmp_path, text):
+    schema = tmp_path / "schema.json"
+    schema.write_text(text, encoding="utf-8")
+    assert "--json-schema" in problems(prompt="x", format="json", json_schema=str(schema))
+
+
+def test_answers_in_json_follow_the_schema(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "required": ["n"]}', encoding="utf-8")
+
+    def answer(number, body):
+        return '{"n": 7}' if "earlier_answer" in body["messages"][-1]["content"] else "{}"
+
+    with ChatServer(answer) as server:
+        selected = ask(
+            server, prompt="JSON?", format="json", json_schema=str(schema), answer='{"n": 7}', rewarders=["gt"], k=1
+        )
+    assert selected.selection.best.text == '{"n": 7}'
+    assert "required" in selected.selection.best.refused[0][1]
+
+
+@pytest.mark.parametrize("text", ["", "\xff"])
+def test_a_reference_that_is_no_text_is_refused(tmp_path, text):
+    path = tmp_path / "answer.txt"
+    path.write_bytes(text.encode("latin-1"))
+    assert "--reference" in problems(prompt="x", reference=str(path))
+
+
+def test_a_reference_model_may_be_text_json_or_a_footprint_and_nothing_else(tmp_path):
+    path = tmp_path / "reference.txt"
+    for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
+        path.write_text(text, encoding="utf-8")
+        assert plan(prompt="x", format="powl", reference=str(path)).spec.item.answer == text
+    path.write_text("prose", encoding="utf-8")
+    assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=str(path)))
+
+
+def test_an_event_log_becomes_the_footprint_of_the_model_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection_item, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
+    planned = plan(prompt="x", format="powl", reference=str(tmp_path / "log.xes"))
+    assert json.loads(planned.spec.item.answer) == footprint_to_value(footprint(parse_text(GOOD)))
+
+
+# What is rewarded.
+
+
+def names(planned):
+    return [(entry.name, entry.weight) for entry in planned.settings.rewarders]
+
+
+def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does():
+    assert names(plan(prompt="x")) == [("judge", 1.0)]
+    assert names(plan(prompt="x", answer="7")) == [("gt", 1.0)]
+    assert names(plan(prompt="x", answer=GOOD, format="powl")) == [("powl_footprint", 1.0)]
+    assert names(plan(prompt="x", answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
+
+
+def test_named_rewarders_go_before_the_stage_and_before_the_pipeline_file(tmp_path):
+    mixed = plan(prompt="x", answer=GOOD, format="powl", rewarders=["powl_footprint=0.7", "judge=0.3"])
+    assert names(mixed) == [("powl_footprint", 0.7), ("judge", 0.3)]
+    assert mixed.stage is None
+    pipeline = tmp_path / "mine.yaml"
+    pipeline.write_text("rewarders:\n  - name: gt\n    options: { match: numeric }\n", encoding="utf-8")
+    assert names(plan(prompt="x", answer="7", pipeline=str(pipeline))) == [("gt", 1.0)]
+    again = plan(prompt="x", answer="7", pipeline=str(pipeline), rewarders=["gt=2"])
+    assert again.settings.rewarders[0].options == {"match": "numeric"}
+
+
+def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
+    asked = {"prompt": "x", "answer": "7", "task_id": "t", "out": str(tmp_path), "dry_run": True}
+    first = plan(**asked)
+    assert (first.stage.stage, names(first)) == ("VALIDITY_GAP", [("judge", 1.0), ("gt", 0.0)])
+    for number in range(10):
+        record_round(first.task.selections(), past(f"s{number}", simulated=True))
+        record_round(first.task.selections(), past(f"r{number}", simulated=False, reward=0.1))
+    later = plan(**asked)
+    assert (later.stage.stage, names(later)) == ("BEHAVIORAL_CONSOLIDATION", [("gt", 1.0)])
+    assert plan(**{**asked, "answer": None}).stage.stage == "VALIDITY_GAP"
+
+
+def past(name, **changed):
+    values = {
+        "selection_id": name, "at": datetime(2026, 1, 1, tzinfo=UTC), "item_id": "q", "model": "m", "simulated": True,
+        "stage": "VALIDITY_GAP", "measure": "judge", "format": "text", "k": 4, "outcomes": {"ok": 4}, "answered": 4,
+        "valid": 4, "chosen": 0, "reward": 0.9, "mean_reward": 0.8, "calls": 4, "tokens": 1, "cost_usd": 0.0,
+        "duration_s": 0.1,
+    }  # fmt: skip
+    return SelectionRound(**{**values, **changed})
+
+
+# What a task brings, and what is kept of it.
+
+
+def test_lessons_that_a_task_promoted_are_in_the_prompt_with_their_own_pack(small_run):
+    asked = {"item": f"{ITEMS}#ar-0001", "task_id": "tfgrpo-learning", "out": str(small_run.out)}
+    planned = plan(dry_run=True, **asked)
+    assert planned.spec.pack.pack_id == "arithmetic"
+    promoted = json.loads(small_run.task.state.read_text(encoding="utf-8"))["champion"]["experiences"]
+    assert planned.spec.pack.experience_ids == tuple(lesson["experience_id"] for lesson in promoted)
+    assert "<lessons>" in planned.spec.system.system
+    real = plan(base_url="http://there/v1", model="m", **asked)
+    assert (real.spec.pack.pack_id, real.spec.pack.experience_ids) == ("general", ())
+
+
+def test_lessons_of_another_pack_stay_out_with_a_warning(small_run):
+    planned = plan(dry_run=True, task_id="tfgrpo-learning", out=str(small_run.out), pack="general")
+    assert planned.spec.pack.experience_ids == ()
+    assert any("was not injected" in warning for warning in planned.warnings)
+
+
+def test_without_a_task_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert select(SelectRequest(dry_run=True), {}).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rounds_and_structures_of_a_task_are_remembered_and_shown_to_the_next(tmp_path):
+    texts = iter([GOOD, OTHER, GOOD, OTHER])
+    lock = threading.Lock()
+
+    def answer(number, body):
+        with lock:
+            return next(texts)
+
+    asked = {
+        "prompt": "Model it.", "answer": GOOD, "format": "powl", "task_id": "t", "out": str(tmp_path), "k": 2,
+        "rewarders": ["powl_footprint"],
+    }  # fmt: skip
+    with ChatServer(answer) as server:
+        ask(server, memory="record", **asked)
+        ask(server, memory="exploit", **asked)
+    first, second = server.bodies[0]["messages"][0]["content"], server.bodies[-1]["messages"][0]["content"]
+    assert "<structures>" not in first
+    assert "- did well, 1.00 over 1: " in second
+    assert "- did badly, 0.00 over 1: " in second
+    task = tmp_path / "t"
+    rounds = list(recorded_rounds(task / "selections.jsonl", simulated=False))
+    assert [(each.reward, each.measure, each.chosen is not None) for each in rounds] == [
+        (1.0, "powl_footprint", True)
+    ] * 2
+    assert {path.name for path in task.iterdir()} >= {"selections.jsonl", "patterns.jsonl"}
+    planned = plan(memory="explore", base_url="http://there/v1", model="m", **asked)
+    assert planned.memory.limits == MemoryLimits(1000, 50.0)
+    assert {pattern.count for pattern in planned.memory.read().patterns} == {2}
+    assert "- tried, " in planned.spec.hint
+
+
+def test_only_graded_structures_are_remembered_and_only_where_that_was_asked_for(tmp_path):
+    def answer(number, body):
+        return {0.5: 503, 0.7: "prose", 0.9: GOOD}[body["temperature"]]
+
+    asked = {
+        "prompt": "x", "answer": GOOD, "format": "powl", "task_id": "t", "out": str(tmp_path), "k": 3,
+        "none_valid": "best_effort", "rewarders": ["powl_footprint"], "max_validations": 1,
+    }  # fmt: skip
+    with ChatServer(answer) as server:
+        ask(server, **asked)
+        assert {path.name for path in (tmp_path / "t").iterdir()} == {"selections.jsonl"}
+        ask(server, **asked, memory="record")
+    with ChatServer(lambda number, body: "prose") as server:
+        ask(server, **asked, memory="record")
+    planned = plan(memory="record", base_url="http://there/v1", model="m", **asked)
+    assert [pattern.count for pattern in planned.memory.read().patterns] == [1]
+
+
+def test_a_disk_that_refuses_costs_a_warning_and_not_the_answer(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(selecting, "record_round", full)
+    selected = select(SelectRequest(dry_run=True, task_id="t", out=str(tmp_path)), {})
+    assert selected.exit_code == 0
+    assert "the selection was not remembered: no space left" in selected.warnings
+
+
+def test_any_actor_takes_part():
+    selected = select(SelectRequest(prompt="x", answer="Answer: 7", dry_run=True, actor="tests.bench:slow", k=2), {})
+    assert selected.selection.best.text == "Answer: 7"
+    assert selected.selection.cost.calls == 0

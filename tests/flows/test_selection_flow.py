@@ -1,0 +1,55 @@
+"""What Prefect sees of a selection: its states, its message, and the selection as data."""
+
+from __future__ import annotations
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.selection_flow import tfgrpo_select
+from flows.selection_request import SelectRequest
+from tests.flows.chat_server import ChatServer
+from tests.flows.kit import prefect_server
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture(autouse=True)
+def _api():
+    with temporary_settings({PREFECT_API_URL: prefect_server()}):
+        yield
+
+
+def state_of(**asked):
+    state = tfgrpo_select(SelectRequest(**asked), return_state=True)
+    return state, state.result(raise_on_failure=False)
+
+
+def test_a_selection_is_completed_with_its_value_as_data():
+    state, data = state_of(dry_run=True, k=3)
+    assert (state.type.value, state.name) == ("COMPLETED", "Completed")
+    assert (data["status"], len(data["candidates"])) == ("finished", 3)
+    assert state.message == data["message"]
+
+
+def test_ends_without_a_choice_have_states_of_their_own():
+    with ChatServer(lambda number, body: "no model") as server:
+        asked = {"prompt": "x", "format": "powl", "base_url": server.url, "model": "m", "k": 2, "max_validations": 1}
+        state, data = state_of(**asked)
+        assert (state.type.value, data["status"]) == ("FAILED", "failed")
+        state, data = state_of(**asked, max_calls=2)
+        assert (state.type.value, state.name, data["status"]) == ("COMPLETED", "StoppedEarly", "stopped")
+
+
+def test_bad_input_fails_with_every_problem():
+    state, data = state_of(k=99, min_success=77)
+    assert state.type.value == "FAILED"
+    assert {problem["source"] for problem in data["problems"]} == {"--k", "--min-success"}
+
+
+def test_a_history_that_cannot_be_read_fails_with_one_message(tmp_path):
+    path = tmp_path / "t" / "selections.jsonl"
+    path.parent.mkdir()
+    path.write_text("{}\n", encoding="utf-8")
+    state, data = state_of(dry_run=True, task_id="t", out=str(tmp_path))
+    assert (state.type.value, data["status"]) == ("FAILED", "failed")
+    assert state.message.startswith("CorruptFile: ")

@@ -1,0 +1,36 @@
+"""With a token, nobody gets in without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipelines.server.kit import graded, in_process, item, mix
+
+TOKEN = "a-good-token"
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer é"]
+)
+@pytest.mark.parametrize("path", ["/meta", "/sample", "/grade", "/docs", "/openapi.json", "/nowhere", "/grade/"])
+async def test_without_the_token_every_path_is_closed(tmp_path, path, header):
+    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+    async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
+        for method in ("GET", "POST"):
+            response = await client.request(method, path, headers=headers)
+            assert response.status_code == 401
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert TOKEN not in response.text
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+async def test_with_the_token_all_is_as_without_one(tmp_path, scheme):
+    async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
+        client.headers["authorization"] = f"{scheme} {TOKEN}"
+        assert (await client.get("/meta")).status_code == 200
+        assert (await graded(client, item()))[0]["reward"] == 1.0
+
+
+async def test_health_is_told_to_anybody(tmp_path):
+    async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
+        assert (await client.get("/healthz")).status_code == 200

@@ -1,0 +1,110 @@
+"""A grader that misbehaves harms its own items and nobody else: not the batch, not other requests, not the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from tests.pipelines.server.kit import RIGHT, graded, in_process, item, on_a_port, rogue
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("Raising", "boom"), ("NotANumber", "nan"), ("Junk", "junk"), ("naps", "hang")],
+)
+@pytest.mark.parametrize("multiplicative", [False, True])
+async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, word, multiplicative):
+    path = rogue(tmp_path, name, multiplicative=multiplicative)
+    items = [
+        item(RIGHT, "sums:1", completion_index=2),
+        item(RIGHT, "plain:0", completion_index=1),
+        item(f"{RIGHT} {word}", "sums:0", completion_index=0),
+    ]
+    async with in_process(path, timeout_s=0.4) as (client, served):
+        results = await graded(client, *items)
+        again = await graded(client, item(RIGHT, "sums:1"))
+    assert [result["reward"] for result in results] == [1.0, 1.0, 0.0]
+    assert [result["completion_index"] for result in results] == [2, 1, 0]
+    assert name in results[2]["error"]
+    assert "error" not in results[0] | results[1]
+    assert again[0]["reward"] == 1.0
+    assert [line for line in served.said if name in line]
+
+
+async def test_results_in_another_order_reach_the_items_that_they_are_for(tmp_path):
+    completions = [f"<think>r</think>\n{'x' * length}" for length in (10, 30, 50)]
+    async with in_process(rogue(tmp_path, "Reversed")) as (client, _):
+        results = await graded(
+            client, *(item(text, f"sums:{n}", completion_index=n) for n, text in enumerate(completions))
+        )
+    assert [result["reward"] for result in results] == pytest.approx(
+        [(len(text) / 100 + 1) / 2 for text in completions]
+    )
+
+
+@pytest.mark.parametrize("name", ["Short", "Long"])
+async def test_a_wrong_number_of_results_never_becomes_anothers_reward(tmp_path, name):
+    async with in_process(rogue(tmp_path, name)) as (client, _):
+        results = await graded(client, *(item(RIGHT, f"sums:{n}") for n in range(3)), item(RIGHT, "plain:0"))
+    assert len(results) == 4
+    for result in results:
+        assert result["reward"] == (0.0 if "error" in result else 1.0)
+    assert results[3]["reward"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["Hanging", "Dozing"])
+async def test_a_batch_that_hangs_is_given_up_on_and_nobody_else_waits_for_it(tmp_path, name):
+    """Which of its items it hangs on, nobody can tell: all items of that call are its own."""
+    stuck, fine = item(f"{RIGHT} hang"), item(RIGHT, "plain:0")
+    async with in_process(rogue(tmp_path, "Fine", name), timeout_s=1.5) as (client, _):
+        began = time.monotonic()
+        waiting = [asyncio.create_task(graded(client, stuck, fine)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert (await graded(client, item()))[0]["reward"] == 1.0
+        assert not any(task.done() for task in waiting)
+        for bad, good in await asyncio.gather(*waiting):
+            assert (bad["reward"], good["reward"]) == (0.0, 1.0)
+            assert name in bad["error"]
+        assert time.monotonic() - began < 10
+        assert (await graded(client, item()))[0]["reward"] == 1.0
+
+
+async def test_a_grader_that_never_comes_back_is_not_asked_for_ever(tmp_path):
+    async with in_process(rogue(tmp_path, "Hanging"), timeout_s=0.2) as (client, _):
+        for _ in range(6):
+            (result,) = await graded(client, item(f"{RIGHT} hang"))
+            assert result["reward"] == 0.0
+        bad, good = await graded(client, item(), item(RIGHT, "plain:0"))
+    assert "calls of it hang" in bad["error"]
+    assert good["reward"] == 1.0
+
+
+async def test_slow_graders_do_not_hold_up_samples(tmp_path):
+    async with (
+        on_a_port(rogue(tmp_path, "Hanging")) as (url, _),
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+        grading = [asyncio.create_task(graded(client, item(f"{RIGHT} hang"))) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        for _ in range(5):
+            assert (await client.get("/meta")).status_code == 200
+            assert (await client.post("/sample", json={"iteration": 0, "batch_size": 4})).status_code == 200
+        assert not any(task.done() for task in grading)
+        for task in grading:
+            task.cancel()
+        await asyncio.gather(*grading, return_exceptions=True)
+
+
+async def test_requests_for_a_slow_grader_do_not_hold_up_those_for_another(tmp_path):
+    async with in_process(rogue(tmp_path, "Dozing")) as (client, _):
+        waiting = [asyncio.create_task(graded(client, item(f"{RIGHT} hang"))) for _ in range(60)]
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert (await graded(client, item(RIGHT, "plain:0")))[0]["reward"] == 1.0
+        assert time.monotonic() - began < 10
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,134 @@
+"""What is asked of the server at once has bounds, and who comes beyond them is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from starlette.exceptions import HTTPException
+
+from pipelines.server import Limits
+from pipelines.server.limits import GradeTurns
+from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, on_a_port, rogue
+
+
+async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):
+    async with in_process(mix(tmp_path), limits=Limits(max_batch=3)) as (client, _):
+        assert len((await client.post("/sample", json={"iteration": 0, "batch_size": 3})).json()["samples"]) == 3
+        samples = await client.post("/sample", json={"iteration": 0, "batch_size": 4})
+        assert len(await graded(client, *[item()] * 3)) == 3
+        grades = await client.post("/grade", json={"iteration": 0, "items": [item()] * 4})
+    assert samples.status_code == grades.status_code == 422
+    assert samples.json()["detail"][0]["loc"] == ["body", "batch_size"]
+    assert grades.json()["detail"][0]["loc"] == ["body", "items"]
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
+    read = 0
+
+    async def endless():
+        nonlocal read
+        while True:
+            read += 1
+            yield b" " * 1000
+
+    async with in_process(mix(tmp_path), limits=Limits(max_body=50_000)) as (client, _):
+        announced = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 60_000)]})
+        streamed = await client.post("/grade", content=endless(), headers={"content-type": "application/json"})
+        small = await client.post("/sample", json={"iteration": 0, "batch_size": 1, "more": "x" * 70_000})
+        fits = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 40_000)]})
+    assert [reply.status_code for reply in (announced, streamed, small, fits)] == [413, 413, 413, 200]
+    assert "50000 bytes" in announced.json()["detail"]
+    assert read < 60
+
+
+async def test_a_body_that_does_not_come_gives_its_turn_back(tmp_path):
+    limits = Limits(body_s=0.2, concurrency=1)
+    async with (
+        on_a_port(mix(tmp_path), limits=limits) as (url, _),
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+        address = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(
+            b"POST /grade HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
+        )
+        await writer.drain()
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+        assert (await graded(client, item()))[0]["reward"] == 1.0
+
+
+async def test_who_would_wait_behind_too_many_is_told_to_come_again(tmp_path):
+    limits = Limits(concurrency=1, queue=1)
+    async with in_process(rogue(tmp_path, "Slow"), limits=limits) as (client, _):
+        waiting = [asyncio.create_task(graded(client, item())) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        refused = await client.post("/grade", json={"iteration": 0, "items": [item()]})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert (await client.post("/sample", json={"iteration": 0, "batch_size": 1})).status_code == 200
+        results = await asyncio.gather(*waiting)
+        assert [one["reward"] for (one,) in results] == [1.0, 1.0]
+        assert (await graded(client, item(RIGHT)))[0]["reward"] == 1.0
+
+
+async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_back():
+    turns = GradeTurns(Limits(concurrency=2, queue=50))
+    inside = most = 0
+
+    async def one(number):
+        nonlocal inside, most
+        async with turns.turn(10):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+            if number % 3 == 0:
+                raise ValueError
+
+    await asyncio.gather(*(one(number) for number in range(20)), return_exceptions=True)
+    assert (most, turns.present) == (2, 0)
+
+
+async def test_bodies_together_are_bounded_and_a_large_one_has_its_turn_alone():
+    turns = GradeTurns(Limits(concurrency=50, max_held=100))
+    held = most = 0
+
+    async def one(size):
+        nonlocal held, most
+        async with turns.turn(size):
+            held += size
+            most = max(most, held)
+            assert held <= 100 or held == size
+            await asyncio.sleep(0)
+            held -= size
+
+    await asyncio.gather(*(one(size) for size in (60, 30, 30, 300, 10, 90, 1, 99, 2)))
+    assert (most, turns.present) == (300, 0)
+
+
+@pytest.mark.parametrize("let_in_first", [False, True])
+async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
+    turns = GradeTurns(Limits(concurrency=1, queue=2))
+    first = turns.turn(1)
+    await first.__aenter__()
+    gone, after = (asyncio.create_task(_held(turns)) for _ in range(2))
+    await asyncio.sleep(0)
+    with pytest.raises(HTTPException):
+        await turns.turn(1).__aenter__()
+    if let_in_first:
+        await first.__aexit__(None, None, None)
+    gone.cancel()
+    await asyncio.sleep(0)
+    if not let_in_first:
+        await first.__aexit__(None, None, None)
+    await after
+    assert gone.cancelled()
+    assert turns.present == 0
+
+
+async def _held(turns: GradeTurns) -> None:
+    async with turns.turn(1):
+        await asyncio.sleep(0)

@@ -1,0 +1,116 @@
+"""``--verbose`` says what was asked and answered, in lines that no completion can imitate, and changes no reply."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.server.metering import GradeTally
+from pipelines.server.request_log import reasons
+from rewarders.graders.combine import ItemGrade
+from stores.telemetry import Telemetry, TelemetryOptions, configure
+from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, rogue
+
+
+async def test_every_request_has_its_lines(tmp_path):
+    async with in_process(mix(tmp_path), verbose=True) as (client, served):
+        await client.post("/sample", json={"iteration": 12, "batch_size": 3})
+        await graded(client, item(RIGHT, completion_index=0), item("<think>r</think>\n7\nlast", completion_index=1))
+        await graded(client)
+    assert served.said[0] == "[dataserver] /sample iteration=12 batch_size=3 stage=second"
+    assert served.said[1].splitlines() == [
+        "[dataserver] iteration=0 graded 2 | avg=0.625 min=0.250 max=1.000",
+        *[line for line in served.said[1].splitlines() if line.startswith("  sums:0 #")],
+        "[dataserver] BEST reward=1.000 sums:0 #0",
+        "  | <think>r</think>",
+        "  | 42",
+        "[dataserver] WORST reward=0.250 sums:0 #1",
+        "  | <think>r</think>",
+        "  | 7",
+        "  | last",
+    ]
+    assert served.said[1].count("  sums:0 #") == 2
+    assert served.said[2] == "[dataserver] iteration=0 graded 0 completions."
+
+
+async def test_without_verbose_only_failing_graders_are_said(tmp_path):
+    async with in_process(rogue(tmp_path, "Raising")) as (client, served):
+        await client.post("/sample", json={"iteration": 0, "batch_size": 3})
+        await graded(client, item())
+        assert served.said == []
+        await graded(client, item("boom"), item("boom"), item())
+        await graded(client, item("boom"))
+    assert len(served.said) == 1
+    assert "grader Raising left 2 items ungraded" in served.said[0]
+    assert "boom" in served.said[0]
+
+
+async def test_items_without_a_reward_are_in_no_figure(tmp_path):
+    async with in_process(rogue(tmp_path, "Raising"), verbose=True) as (client, served):
+        await graded(client, item("boom"), item())
+        await graded(client, item("boom", completion_index=4))
+    (first, second) = [said for said in served.said if " graded " in said]
+    assert first.splitlines()[0] == "[dataserver] iteration=0 graded 2 | avg=1.000 min=1.000 max=1.000 ungraded=1"
+    assert second.splitlines()[0] == "[dataserver] iteration=0 graded 1 | no rewards ungraded=1"
+    assert "sums:0 #4 ungraded: Raising: " in second
+    assert "BEST" not in second
+
+
+@pytest.mark.parametrize("text", ["\ud800", "[dataserver] WORST reward=0.000", "a\nb\x85c", ""])
+async def test_replies_are_the_same_with_and_without_verbose(tmp_path, text):
+    replies = []
+    for verbose in (False, True):
+        async with in_process(mix(tmp_path), verbose=verbose) as (client, served):
+            await client.post("/sample", json={"iteration": 0, "batch_size": 3})
+            replies.append(await graded(client, item(text.encode("utf-8", "replace").decode()), item(RIGHT)))
+    assert replies[0] == replies[1]
+    assert not any(
+        line.startswith("[dataserver] WORST reward=0.000") and "sums" not in line
+        for said in served.said
+        for line in said.splitlines()
+    )
+
+
+def test_a_failure_names_its_grader_once():
+    failed = ItemGrade(None, {}, {"slow": "slow: no reward within 2 s", "bad": "ValueError: no"})
+    assert reasons(failed) == "slow: no reward within 2 s; bad: ValueError: no"
+    (line, _) = GradeTally(Telemetry(TelemetryOptions()), lambda: 0.0).add([failed])
+    assert line == "[dataserver] grader slow left 1 item ungraded; the last: slow: no reward within 2 s"
+
+
+def test_a_grader_that_keeps_failing_is_said_once_in_ten_seconds():
+    now = 100.0
+    tally = GradeTally(Telemetry(TelemetryOptions()), lambda: now)
+    failed = [ItemGrade(None, {"fine": 1.0}, {"bad": "RuntimeError: " + "x" * 1000})]
+    fine = [ItemGrade(1.0, {"fine": 1.0}, {})]
+    assert len(list(tally.add(failed * 3 + fine))) == 1
+    for _ in range(9):
+        now += 1.0
+        assert list(tally.add(failed)) == []
+    now += 1.0
+    (line,) = tally.add(failed)
+    assert line.startswith("[dataserver] grader bad left 10 items ungraded; the last: RuntimeError: xxx")
+    assert len(line) < 400
+    assert (tally.graded, tally.ungraded) == (1, 13)
+
+
+async def test_grades_samples_and_requests_are_counted(tmp_path, otlp_receiver):
+    telemetry = configure(TelemetryOptions(), otlp_receiver.environment())
+    async with in_process(rogue(tmp_path, "Raising"), telemetry=telemetry) as (client, _):
+        await client.post("/sample", json={"iteration": 0, "batch_size": 3})
+        await graded(client, item("boom"), item(), item())
+        await client.get("/nowhere")
+        await client.request("BREW", "/grade")
+    assert telemetry.shutdown() is None
+    grades = {
+        (point.attributes["tfgrpo.grader"], point.attributes["tfgrpo.outcome"]): point.value
+        for point in otlp_receiver.points("tfgrpo.dataserver.grades")
+    }
+    assert grades["Raising", "ungraded"] == 1
+    assert grades["Raising", "scored"] == 2
+    (samples,) = otlp_receiver.points("tfgrpo.dataserver.samples")
+    assert (samples.attributes, samples.value) == ({"tfgrpo.dataset": "sums"}, 3)
+    seen = {
+        tuple(point.attributes[f"http.{key}"] for key in ("request.method", "route", "response.status_code"))
+        for point in otlp_receiver.points("http.server.request.duration")
+    }
+    assert seen == {("POST", "/sample", 200), ("POST", "/grade", 200), ("GET", "other", 404), ("_OTHER", "/grade", 405)}

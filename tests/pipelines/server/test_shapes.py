@@ -1,0 +1,63 @@
+"""What the description says is accepted is what is accepted, and any value can be put into an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.server.description import up_to
+from pipelines.server.replies import encoded
+from pipelines.server.shapes import WHOLE_NUMBER
+
+NUMBER = TypeAdapter(int)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None, exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.text("+-_.0123456789 \t\u00a0\u1680\u3000x\u0661e\ufeff\u200b", max_size=8))
+def test_texts_that_are_described_as_whole_numbers_are_those_that_are_read_as_such(text):
+    try:
+        NUMBER.validate_python(text)
+    except ValidationError:
+        read = False
+    else:
+        read = True
+    assert (re.search(WHOLE_NUMBER, text) is not None and not text.endswith("\n")) is read
+
+
+@given(st.integers(0, 12_345), st.integers(0, 20_000))
+def test_the_pattern_of_numbers_up_to_a_limit_matches_those_and_no_others(last, number):
+    assert bool(re.fullmatch(up_to(last), str(number))) is (number <= last)
+
+
+@pytest.mark.parametrize("last", [0, 1, 9, 10, 11, 19, 20, 99, 100, 101, 110, 199, 999, 1000])
+def test_the_pattern_is_right_around_every_limit(last):
+    pattern = re.compile(up_to(last))
+    assert [number for number in range(1200) if pattern.fullmatch(str(number))] == list(range(last + 1))
+    assert not pattern.fullmatch("00")
+    assert not pattern.fullmatch("-0")
+
+
+@given(JSON)
+def test_anything_becomes_json_that_everybody_can_read(value):
+    def refuse(name):
+        raise AssertionError(name)
+
+    raw = encoded(value)
+    raw.decode()
+    read = json.loads(raw, parse_constant=refuse)
+    if "\\u" not in repr(value) and "nan" not in repr(value) and "inf" not in repr(value):
+        assert read == value
+
+
+def test_texts_are_sent_as_they_are():
+    assert encoded({"a": "é→"}) == '{"a":"é→"}'.encode()
+    assert encoded({"a": "\ud800é", "b": [float("nan"), 1.5]}) == b'{"a":"\\ud800\\u00e9","b":[null,1.5]}'

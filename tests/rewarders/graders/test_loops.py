@@ -1,0 +1,54 @@
+"""An event loop in a thread of its own ends when asked, from wherever it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from rewarders.graders.loops import LoopThread
+
+
+async def answer() -> int:
+    return 42
+
+
+def test_a_loop_that_has_ended_takes_no_more_work_and_ends_again():
+    ended: list[LoopThread] = []
+    loop = LoopThread("mine", ended.append)
+    assert loop.start(answer).result(5) == 42
+    loop.close()
+    assert ended == [loop]
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.start(answer)
+    loop.close()
+
+
+def test_work_that_is_left_is_cancelled():
+    cancelled = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            cancelled.set()
+
+    loop = LoopThread("mine", lambda _: None)
+    future = loop.start(waits)
+    time.sleep(0.05)
+    loop.close()
+    assert cancelled.is_set()
+    assert future.cancelled()
+
+
+def test_a_loop_may_be_closed_from_its_own_thread():
+    ended = threading.Event()
+    loop = LoopThread("mine", lambda _: ended.set())
+
+    async def close() -> None:
+        loop.close()
+
+    loop.start(close)
+    assert ended.wait(5)

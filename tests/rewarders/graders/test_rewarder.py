@@ -1,0 +1,283 @@
+"""Graders as rewarders: what they see of an item, what a missing grade means, and how a pipeline names them."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from aiohttp import web
+
+from rewarders import (
+    Abstained,
+    Attempt,
+    GraderRewarder,
+    RewardContext,
+    RewarderThreads,
+    WeightedRewarder,
+    build_rewarder,
+    score_group,
+)
+from rewarders.graders import BUILT_IN, GraderSet, NamedGrader, grader
+from rewarders.graders.naming import GRADER_NAMES
+from rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
+from stores.errors import PipelineError
+
+
+def context(*outputs: str, answer: str = "42", metadata=None) -> RewardContext:
+    attempts = tuple(Attempt(f"r{n}", n, output, tokens=n) for n, output in enumerate(outputs))
+    return RewardContext("items.jsonl#q1", "q1", "How many?", answer, attempts, metadata=metadata or {})
+
+
+def said(rewarder, asked: RewardContext, limit: float | None = None):
+    """Verdicts as a run gets them."""
+
+    async def run():
+        with RewarderThreads() as threads:
+            return await score_group([WeightedRewarder(rewarder, timeout_s=limit)], asked, threads)
+
+    scores = asyncio.run(run())
+    assert not scores.faults
+    return [row[0] for row in scores.verdicts]
+
+
+def scores(rewarder, asked: RewardContext) -> list[float | None]:
+    return [None if isinstance(verdict, Abstained) else verdict.score for verdict in said(rewarder, asked)]
+
+
+def named(function, name="mine", **more) -> GraderRewarder:
+    return GraderRewarder(GraderSet((NamedGrader(name, grader(function)),), format_weight=0.0), name, **more)
+
+
+NEEDED = {
+    "category_match": {"allowed_categories": ["a"]},
+    "completion_length_cap": {"max_completion_tokens": 5},
+    "remote": {"url": "http://127.0.0.1:9/grade"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(GRADER_NAMES))
+def test_every_built_in_grader_can_be_named_in_a_pipeline(name):
+    if name.startswith("math") and "verify" in name:
+        pytest.importorskip("math_verify")
+    rewarder = build_rewarder(name, NEEDED.get(name, {}))
+    assert rewarder.rewarder_id == name
+    assert getattr(rewarder, "quick", False) == (name not in {"remote", "math_verify", "math-verify"})
+    again = pickle.loads(pickle.dumps(rewarder))
+    assert again.rewarder_id == name
+    assert set(GRADER_NAMES) == {*BUILT_IN, "remote"}
+
+
+@pytest.mark.parametrize(
+    ("output", "auto", "think", "whole"),
+    [
+        ("42", "42", None, "42"),
+        ("  42\n", "42", None, "42"),
+        ("<think>r</think>\n42", "42", "42", "<think>r</think>\n42"),
+        ("r</think>\n42", "42", None, "r</think>\n42"),
+        ("<think>still 42", None, None, "<think>still 42"),
+        ("<think>r</think>", None, None, "<think>r</think>"),
+        ("</think>", None, None, "</think>"),
+        ("", None, None, None),
+    ],
+)
+def test_what_counts_as_the_answer_is_an_option(output, auto, think, whole):
+    for parse, expected in (("auto", auto), ("think", think), ("whole", whole)):
+        (item,) = graded_inputs(context(output), parse)
+        assert item.answer == expected
+        assert item.completion == output
+
+
+def test_a_model_that_does_not_think_out_loud_is_graded_by_default_and_not_under_think():
+    asked = context("The answer is 42", "<think>r</think>\n42", "r</think>42", "<think>42")
+    assert scores(build_rewarder("math_exact"), asked) == [1.0, 1.0, 1.0, 0.0]
+    assert scores(build_rewarder("math_exact", {"parse": "think"}), asked) == [0.0, 1.0, 0.0, 0.0]
+    assert scores(build_rewarder("math_exact", {"parse": "whole"}), asked) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_graders_are_given_prompt_answer_metadata_tokens_and_index():
+    seen = []
+    rewarder = named(lambda item: seen.append(item) or 1.0)
+    said(rewarder, context("a", "b", metadata={"schema": "{}"}))
+    assert [(item.sample_id, item.completion_index, item.completion_tokens) for item in seen] == [
+        ("q1", 0, 0),
+        ("q1", 1, 1),
+    ]
+    assert seen[0].record == {"prompt": "How many?", "answer": "42", "metadata": {"schema": "{}"}}
+    seen.clear()
+    said(rewarder, context("a", answer=""))
+    assert seen[0].record["answer"] is None
+
+
+def test_evidence_is_one_line_with_what_was_graded_and_compared():
+    verdict = said(build_rewarder("math_exact"), context("x" * 100 + "\nAnswer: 42"))[0]
+    assert verdict.evidence.startswith("math_exact 1; answer '…xxx")
+    assert verdict.evidence.endswith("xxx\\nAnswer: 42', reference '42'")
+    assert said(build_rewarder("number_only"), context("<think>"))[0].evidence == "number_only 0; no final answer"
+
+
+def test_the_parts_of_a_set_are_kept():
+    parts = GraderSet((NamedGrader("half", grader(lambda item: 0.5)),))
+    verdict = said(QuickGraderRewarder(parts, "set"), context("<think>r</think>\n42"))[0]
+    assert verdict.score == 0.75
+    assert verdict.details == {"parts": {"half": 0.5, "reasoning_format": 1.0}}
+    assert verdict.evidence == "half 0.5, reasoning_format 1; answer '42'"
+    again = said(GraderRewarder(parts, "set"), context("<think>r</think>\n42"))[0]
+    assert again == verdict
+
+
+@pytest.mark.parametrize("name", ["math_exact", "number_match", "label_match", "category_match"])
+def test_without_a_reference_answer_graders_that_compare_abstain(name):
+    verdicts = said(build_rewarder(name, NEEDED.get(name, {})), context("42", "41", answer=" "))
+    assert verdicts == [Abstained(name, "the item has no reference answer")] * 2
+    assert scores(build_rewarder("number_only"), context("42", answer="")) == [1.0]
+    assert said(named(lambda item: 1.0, needs_answer=True), context("42", answer="")) == [
+        Abstained("mine", "the item has no reference answer")
+    ]
+
+
+def test_what_could_not_be_graded_is_abstained_on_and_the_rest_is_scored():
+    def picky(item):
+        if item.completion == "boom":
+            raise ValueError("cannot read")
+        return float("nan") if item.completion == "nan" else 1.0
+
+    for rewarder in (named(picky), QuickGraderRewarder(named(picky).graders, "mine")):
+        first, second, third = said(rewarder, context("ok", "boom", "nan"))
+        assert first.score == 1.0
+        assert second == Abstained("mine", "mine: ValueError: cannot read")
+        assert third == Abstained("mine", "mine: the reward nan is no finite number")
+
+
+def test_a_grader_that_hangs_costs_what_it_did_not_grade_and_nothing_more():
+    release = threading.Event()
+    rewarder = named(lambda item: release.wait(10) if item.completion == "hang" else 1.0)
+    start = time.monotonic()
+    first, second = said(rewarder, context("ok", "hang"), limit=1.0)
+    release.set()
+    assert time.monotonic() - start < 5
+    assert first.score == 1.0
+    assert second.reason.startswith("mine: no reward within")
+
+
+def test_a_remote_grader_scores_a_group():
+    async def run():
+        async def handle(request):
+            samples = (await request.json())["samples"]
+            results = [
+                {"completion_index": one["completion_index"], "reward": len(one["completion"])} for one in samples
+            ]
+            return web.json_response({"results": results[::-1]})
+
+        app = web.Application()
+        app.router.add_post("/grade", handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = "http://{}:{}/grade".format(*runner.addresses[0])
+        rewarder = build_rewarder("remote", {"url": url, "timeout_s": 5, "rewarder_id": "house"})
+        with RewarderThreads() as threads:
+            found = await score_group([WeightedRewarder(rewarder)], context("a", "bcd"), threads)
+        await runner.cleanup()
+        return found
+
+    found = asyncio.run(run())
+    assert found.totals == {"r0": 1.0, "r1": 3.0}
+    assert found.verdicts[0][0].rewarder_id == "house"
+
+
+def test_options_reach_the_grader_and_the_rewarder():
+    rewarder = build_rewarder(
+        "category_match", {"allowed_categories": ["42", "41"], "rewarder_id": "label", "parse": "whole"}
+    )
+    assert rewarder.rewarder_id == "label"
+    assert scores(rewarder, context("42", "41", "40")) == [1.0, 0.3, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "places"),
+    [
+        ("json_schema", {"parse": "guess", "reward": 1}, ["json_schema: options.parse", "json_schema: options.reward"]),
+        ("math_exact", {"rewarder_id": " "}, ["math_exact: options.rewarder_id"]),
+        ("remote", {"uri": "x"}, ["remote: options.uri", "remote: options.url"]),
+        (
+            "remote",
+            {"url": "nowhere", "timeout_s": "1", "parse": 3, "pool": 1},
+            ["remote: options.parse", "remote: options.pool", "remote: options.url", "remote: options.timeout_s"],
+        ),
+        ("category_match", {}, ["category_match: options.allowed_categories"]),
+    ],
+)
+def test_everything_wrong_with_the_options_is_said_at_once(name, options, places):
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder(name, options, source="p.yaml")
+    assert [problem.source for problem in caught.value.problems] == [f"p.yaml: {place}" for place in places]
+
+
+@pytest.fixture
+def own_graders(tmp_path, monkeypatch):
+    (tmp_path / "own_graders.py").write_text(
+        textwrap.dedent(
+            """
+            from rewarders.graders import GradeResult, grader
+
+            class Constant:
+                def __init__(self, reward=0.5, parse=None):
+                    self.reward = reward
+                async def grade_batch(self, inputs):
+                    return [GradeResult(i.sample_id, self.reward, i.completion_index) for i in inputs]
+
+            constant = Constant(0.25)
+
+            @grader
+            def answered(item):
+                return float(item.answer is not None)
+
+            class Both:
+                rewarder_id = "both"
+                def score(self, context):
+                    return []
+                def grade_batch(self, inputs):
+                    return []
+            """
+        )
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_graders", None)
+
+
+@pytest.mark.usefixtures("own_graders")
+def test_graders_of_the_users_own_are_rewarders_by_module_and_name():
+    asked = context("42")
+    assert scores(build_rewarder("own_graders:Constant"), asked) == [0.5]
+    assert scores(build_rewarder("own_graders:Constant", {"reward": 2, "rewarder_id": "c"}), asked) == [2.0]
+    assert scores(build_rewarder("own_graders:constant"), asked) == [0.25]
+    assert scores(build_rewarder("own_graders:answered"), asked) == [1.0]
+    assert scores(build_rewarder("own_graders:answered", {"parse": "think"}), asked) == [0.0]
+    assert build_rewarder("own_graders:Both").rewarder_id == "both"
+    travelled = pickle.loads(pickle.dumps(build_rewarder("own_graders:constant")))
+    assert scores(travelled, asked) == [0.25]
+
+
+@pytest.mark.usefixtures("own_graders")
+def test_wrong_options_of_own_graders_are_said_with_their_place():
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder("own_graders:Constant", {"parse": "guess", "worth": 1}, source="p.yaml")
+    assert [problem.source for problem in caught.value.problems] == [
+        "p.yaml: own_graders:Constant: options.parse",
+        "p.yaml: own_graders:Constant: options",
+    ]
+    with pytest.raises(PipelineError, match="no options: it is an object already"):
+        build_rewarder("own_graders:constant", {"reward": 1})
+
+
+def test_a_rewarder_needs_a_name_and_a_reading_that_exists():
+    for kind in (GraderRewarder, QuickGraderRewarder):
+        with pytest.raises(PipelineError) as caught:
+            kind(GraderSet(), "", "guess")
+        assert len(caught.value.problems) == 2

@@ -1,0 +1,23 @@
+"""What can be said of event logs without pm4py: which files are logs, and what is missing."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rewarders.powl.event_log import discover_model, is_event_log
+from stores.errors import DatasetError
+
+
+def test_a_log_is_known_by_its_name(tmp_path):
+    assert all(is_event_log(tmp_path / name) for name in ("a.xes", "A.XES", "a.xes.gz", "a.csv"))
+    assert not is_event_log(tmp_path / "a.json")
+
+
+def test_without_pm4py_that_is_said(monkeypatch, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("case:concept:name,concept:name,time:timestamp\n1,a,2026-01-01T10:00:00\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "pm4py", None)
+    with pytest.raises(DatasetError, match=r"pm4py is not installed; accepted: pip install 'tfgrpo\[pm4py\]'"):
+        discover_model(log)

@@ -1,0 +1,191 @@
+"""Footprints are what their definitions say: of blocks by nested loops, of languages by writing every trace down."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.bench_powl import model_of, nested_loops, ratios, with_pairs
+from rewarders.powl import (
+    Activity,
+    Operator,
+    PowlError,
+    Silent,
+    footprint,
+    footprint_from_value,
+    footprint_of_pairs,
+    footprint_to_value,
+    labels_of,
+    parse_text,
+)
+from rewarders.powl.model import walk
+from tests.rewarders.powl.models import TooMany, any_models, few_labels, language, models, small_models
+
+A, B, C = Activity("a"), Activity("b"), Activity("c")
+MODES = ("block", "direct", "order")
+
+
+def traces_of(model):
+    try:
+        return language(model)
+    except TooMany:
+        assume(False)
+
+
+def compared(labels, follows):
+    """The three relations by their definition."""
+    every = set(itertools.product(labels, repeat=2))
+    return (
+        {(a, b) for a, b in every if (a, b) in follows and (b, a) not in follows},
+        {(a, b) for a, b in every if (a, b) in follows and (b, a) in follows},
+        {(a, b) for a, b in every if (a, b) not in follows and (b, a) not in follows},
+    )
+
+
+def relations(found):
+    return found.direct_succession, found.concurrency, found.exclusive
+
+
+@settings(max_examples=250)
+@given(small_models)
+@example(parse_text("LOOP(XOR(a, SILENT()), XOR(b, SILENT()))"))
+@example(parse_text("LOOP(SILENT(), SEQUENCE(a, b))"))
+@example(parse_text("PARTIAL_ORDER(a, XOR(b, SILENT()), XOR(c, SILENT()), d, ORDER(0->1, 1->3, 0->2, 2->3))"))
+@example(parse_text("PARTIAL_ORDER(XOR(a, SILENT()), b, LOOP(c, SILENT()), ORDER(0->1))"))
+@example(parse_text("SEQUENCE(a, SILENT(), a)"))
+def test_direct_and_order_are_exact_for_the_language(model):
+    traces = traces_of(model)
+    labels = set(labels_of(model))
+    direct, order = footprint(model, "direct"), footprint(model, "order")
+    assert relations(direct) == compared(labels, {pair for trace in traces for pair in itertools.pairwise(trace)})
+    later = {pair for trace in traces for pair in itertools.combinations(trace, 2)}
+    assert relations(order) == compared(labels, later)
+    assert direct.start_activities == {trace[0] for trace in traces if trace}
+    assert direct.end_activities == {trace[-1] for trace in traces if trace}
+    assert direct.min_trace_length == min(map(len, traces))
+
+
+@given(models(few_labels, leaves=12))
+def test_block_is_what_nested_loops_over_the_definition_give(model):
+    plain = {"SEQUENCE", "XOR", "PARALLEL", "LOOP"}
+    if all(node.kind in plain if isinstance(node, Operator) else isinstance(node, Activity) for node in walk(model)):
+        assert with_pairs(model) == nested_loops(model)
+
+
+@pytest.mark.parametrize("activities", [1, 2, 25, 100])
+def test_block_of_large_models_is_what_nested_loops_give(activities):
+    assert with_pairs(model_of(activities)) == nested_loops(model_of(activities))
+
+
+@given(st.lists(models(few_labels, leaves=3), min_size=1, max_size=4), st.sampled_from(MODES))
+def test_a_chain_is_a_sequence_and_no_order_is_parallel(parts, mode):
+    chain = frozenset((place, place + 1) for place in range(len(parts) - 1))
+    children = tuple(parts)
+    assert footprint(Operator("PARTIAL_ORDER", children, chain), mode) == footprint(
+        Operator("SEQUENCE", children), mode
+    )
+    assert footprint(Operator("PARTIAL_ORDER", children), mode) == footprint(Operator("PARALLEL", children), mode)
+
+
+def test_an_order_relates_neighbours_as_blocks_and_the_rest_as_parallel():
+    found = footprint(parse_text("PARTIAL_ORDER(SEQUENCE(a, b), c, XOR(d, e), ORDER(0->2, 1->2))"))
+    assert found.direct_succession == {("a", "b"), *itertools.product("abc", "de")}
+    assert found.concurrency == {("a", "c"), ("b", "c"), ("c", "a"), ("c", "b")}
+    assert found.exclusive == {("d", "e"), ("e", "d")}
+
+
+@pytest.mark.parametrize(
+    ("silent", "plain"),
+    [
+        ("SEQUENCE(a, SILENT(), b)", "SEQUENCE(a, b)"),
+        ("SEQUENCE(SILENT(), a, XOR(SILENT()), b)", "SEQUENCE(a, b)"),
+        ("XOR(a, SILENT(), b)", "XOR(a, b)"),
+        ("PARALLEL(a, SILENT())", "PARALLEL(a)"),
+        ("PARTIAL_ORDER(a, SILENT(), b, ORDER(0->1->2))", "SEQUENCE(a, b)"),
+        ("LOOP(SEQUENCE(a, b), SILENT())", "LOOP(SILENT(), SEQUENCE(a, b))"),
+    ],
+)
+def test_silent_blocks_are_absent_and_make_neighbours_of_what_they_separate(silent, plain):
+    assert footprint(parse_text(silent)) == footprint(parse_text(plain))
+
+
+def test_a_loop_around_one_block_repeats_it():
+    assert footprint(parse_text("LOOP(XOR(a, b), SILENT())")).direct_succession == set(
+        itertools.product("ab", repeat=2)
+    )
+    assert not footprint(parse_text("LOOP(SILENT(), SILENT())")).activities
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_does_nothing_has_an_empty_footprint(mode):
+    found = footprint(Operator("SEQUENCE", (Silent(), Silent())), mode)
+    assert (found.activities, relations(found)) == ((), (frozenset(),) * 3)
+    assert found.min_trace_length == (0 if mode == "direct" else None)
+
+
+def test_the_three_readings_of_one_model_differ_as_the_page_says():
+    model = parse_text("SEQUENCE(a, PARALLEL(b, c), d)")
+    assert ("a", "d") not in footprint(model).direct_succession
+    assert ("a", "d") in footprint(model, "direct").exclusive
+    assert ("a", "d") in footprint(model, "order").direct_succession
+    assert {("a", "a"), ("d", "d")} <= footprint(model, "order").exclusive
+
+
+@given(small_models, st.sampled_from(["direct", "order"]))
+def test_between_two_labels_exactly_one_of_four_relations_holds(model, mode):
+    succession, concurrency, exclusive = relations(footprint(model, mode))
+    before = {(after, one) for one, after in succession}
+    for pair in itertools.product(set(labels_of(model)), repeat=2):
+        assert sum(pair in relation for relation in (succession, before, concurrency, exclusive)) == 1
+
+
+@given(any_models, st.sampled_from(MODES))
+def test_a_footprint_is_written_and_read_again(model, mode):
+    found = footprint(model, mode)
+    again = footprint_from_value(footprint_to_value(found))
+    assert (again.mode, again.activities, again.rows) == (found.mode, found.activities, found.rows)
+    names = ("direct_succession", "concurrency", "exclusive")
+    given_pairs = {name: getattr(found, name) for name in names}
+    assert footprint_of_pairs(mode, activities=found.activities, **given_pairs).rows == found.rows
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({"mode": "x"}, "/mode"),
+        ({"activities": "ab"}, "/activities"),
+        ({"activities": [1]}, "/activities"),
+        ({"exclusive": {}}, "/exclusive"),
+        ({"concurrency": [["a", "b"], ["a"]]}, "/concurrency/1"),
+        ({"direct_succession": [["a", 1]]}, "/direct_succession/0"),
+    ],
+)
+def test_what_is_no_footprint_is_refused_with_a_pointer(value, pointer):
+    with pytest.raises(PowlError) as caught:
+        footprint_from_value(value)
+    assert caught.value.pointer == pointer
+
+
+def test_a_mode_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="known: block, direct, order"):
+        footprint(A, "blocks")
+
+
+def test_relations_go_by_the_names_of_process_mining_too():
+    found = footprint(parse_text("SEQUENCE(a, PARALLEL(b, c))"), mode="direct")
+    assert found.sequence == found.direct_succession == {("a", "b"), ("a", "c")}
+    assert found.parallel == found.concurrency == {("b", "c"), ("c", "b")}
+    assert (found.start_activities, found.end_activities, found.min_trace_length) == ({"a"}, {"b", "c"}, 3)
+
+
+def test_a_footprint_says_in_short_what_it_holds():
+    assert repr(footprint(Operator("XOR", (A, B)))) == (
+        "Footprint(block: 2 activities; direct_succession 0, concurrency 0, exclusive 2)"
+    )
+
+
+def test_large_footprints_are_not_slower_than_nested_loops():
+    assert ratios(100, rounds=2)["footprint"] < 1.1

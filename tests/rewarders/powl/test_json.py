@@ -1,0 +1,181 @@
+"""JSON is read strictly: what is no JSON is told with its line, what is no model with a pointer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewarders.powl import Activity, Operator, PowlError, Silent, parse_json, to_json, to_value
+from rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
+from tests.rewarders.powl.models import any_models, attempt
+
+A = {"type": "ACTIVITY", "label": "a"}
+B = {"type": "ACTIVITY", "label": "b"}
+
+
+def test_ids_are_optional_and_become_the_path():
+    found = parse_json({"type": "SEQUENCE", "id": "top", "children": [A, {"type": "XOR", "id": None, "children": [B]}]})
+    assert [node.id for node in walk(found)] == ["top", "n.0", "n.1", "n.1.0"]
+
+
+def test_orders_and_silent_steps_are_read():
+    found = parse_json({"type": "PARTIAL_ORDER", "children": [A, B, {"type": "SILENT"}], "order": [[0, 2], [1, 2]]})
+    assert found == Operator("PARTIAL_ORDER", (Activity("a"), Activity("b"), Silent()), frozenset({(0, 2), (1, 2)}))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"note": "x"}, {"children": []}, {"children": None}, {"order": []}],
+)
+def test_fields_that_mean_nothing_are_ignored(extra):
+    assert parse_json(json.dumps({**A, **extra})) == Activity("a")
+
+
+def test_of_a_key_given_twice_the_last_counts():
+    assert parse_json('{"type": "ACTIVITY", "label": "a", "label": "b"}') == Activity("b")
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer", "reason"),
+    [
+        ([A], "", "expected an object, found a list"),
+        ("x", "", "found 'x'"),
+        (5, "", "found 5"),
+        (10**400, "", "a large number"),
+        (True, "", "found true"),
+        ({}, "/type", "found nothing"),
+        ({"type": "SEQ", "children": [A]}, "/type", "found 'SEQ'"),
+        ({"type": 3}, "/type", "found 3"),
+        ({"type": "ACTIVITY"}, "/label", "found nothing"),
+        ({"type": "ACTIVITY", "label": " "}, "/label", "not blank"),
+        ({"type": "ACTIVITY", "label": 5}, "/label", "found 5"),
+        ({"type": "ACTIVITY", "label": {}}, "/label", "an object"),
+        ({"type": "ACTIVITY", "label": "\ud800"}, "", "half a surrogate"),
+        ({**A, "id": ""}, "/id", "not blank"),
+        ({**A, "id": 7}, "/id", "found 7"),
+        ({**A, "children": [B]}, "/children", "ACTIVITY takes no children"),
+        ({"type": "SILENT", "order": [[0, 1]]}, "/order", "SILENT takes no order"),
+        ({"type": "XOR"}, "/children", "expected a list of children, found nothing"),
+        ({"type": "XOR", "children": {}}, "/children", "found an object"),
+        ({"type": "XOR", "children": []}, "", "no children"),
+        ({"type": "XOR", "children": [A, None]}, "/children/1", "expected an object, found nothing"),
+        ({"type": "XOR", "children": [A, {"type": "LOOP", "children": [A]}]}, "/children/1", "exactly two"),
+        ({"type": "XOR", "children": [A, B], "order": [[0, 1]]}, "", "only PARTIAL_ORDER"),
+        ({"type": "PARTIAL_ORDER", "children": [A, B], "order": {}}, "/order", "a list of pairs"),
+        ({"type": "PARTIAL_ORDER", "children": [A, B], "order": [[0, 1], [0]]}, "/order/1", "a pair of positions"),
+        ({"type": "PARTIAL_ORDER", "children": [A, B], "order": [["0", 1]]}, "/order/0", "a pair of positions"),
+        ({"type": "PARTIAL_ORDER", "children": [A, B], "order": [[True, 1]]}, "/order/0", "a pair of positions"),
+        ({"type": "PARTIAL_ORDER", "children": [A, B], "order": [[0, 1], [1, 0]]}, "", "circle"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_a_pointer(value, pointer, reason):
+    with pytest.raises(PowlError, match=reason) as caught:
+        parse_json(json.dumps(value))
+    assert caught.value.pointer == pointer
+    assert str(caught.value).startswith(f"at {pointer or 'the root'}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [('{"type": "XOR",\n  "children": [}', (2, 16)), ("SEQUENCE(a)", (1, 1)), ('{"a": 1} x', (1, 10))],
+)
+def test_what_is_no_json_is_refused_with_line_and_column(text, place):
+    with pytest.raises(PowlError, match="this is no JSON") as caught:
+        parse_json(text)
+    assert (caught.value.line, caught.value.column) == place
+
+
+@pytest.mark.parametrize("text", ['{"type": NaN}', '{"type": "ACTIVITY", "label": "a", "x": -Infinity}'])
+def test_numbers_that_json_does_not_have_are_refused(text):
+    with pytest.raises(PowlError, match="is no JSON"):
+        parse_json(text)
+
+
+def test_a_number_too_long_to_read_is_refused():
+    with pytest.raises(PowlError, match="cannot be read"):
+        parse_json(f'{{"type": {"9" * 5_000}}}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{json.dumps(A)}\n```",
+        f"<think>{{</think>{json.dumps(A)}",
+        f"Here it is:\n\n```json\n{json.dumps(B)}\n```\nor rather\n```\n{json.dumps(A, indent=2)}\n```\nDone.",
+        json.dumps(A),
+    ],
+)
+def test_a_reply_with_a_fence_around_is_taken_only_on_request(text):
+    assert parse_json(text, fenced=True) == Activity("a")
+    if text != json.dumps(A):
+        with pytest.raises(PowlError):
+            parse_json(text)
+
+
+def test_a_mistake_in_a_fence_is_told_where_it_stands_in_the_reply():
+    with pytest.raises(PowlError) as caught:
+        parse_json('Here:\n```json\n{"type": }\n```', fenced=True)
+    assert (caught.value.line, caught.value.column) == (3, 10)
+
+
+@pytest.mark.parametrize("open_", ["[", '{"a":', '{"type":"XOR","children":['])
+def test_endless_nesting_is_refused(open_):
+    with pytest.raises(PowlError, match="more than 200 levels"):
+        parse_json(open_ * 30_000)
+
+
+def test_limits_of_depth_and_size_hold_for_values_as_well():
+    value = A
+    for _ in range(MAX_DEPTH):
+        value = {"type": "XOR", "children": [value]}
+    with pytest.raises(PowlError, match="more than 200 levels"):
+        parse_json(value)
+    assert parse_json(value["children"][0]).depth == MAX_DEPTH
+    with pytest.raises(PowlError, match="more than 2,000 nodes"):
+        parse_json({"type": "XOR", "children": [A] * MAX_NODES})
+    endless = {"type": "XOR", "children": []}
+    endless["children"].append(endless)
+    with pytest.raises(PowlError):
+        parse_json(endless)
+
+
+@given(any_models)
+def test_a_model_is_read_back_from_its_json(model):
+    assert parse_json(to_json(model)) == model
+    assert parse_json(to_value(model)) == model
+    named = parse_json(to_json(model))
+    assert to_json(named) == to_json(model)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from([A, B]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "id", "label", "children", "order", "x"]), inner, max_size=5)
+        | st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(["XOR", "LOOP", "PARTIAL_ORDER", "SILENT"]),
+                "children": st.lists(inner, max_size=3),
+            }
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_value_is_a_model_or_one_error_with_a_pointer(value):
+    found = attempt(parse_json, value if isinstance(value, dict) else json.dumps(value, allow_nan=True))
+    if isinstance(found, PowlError):
+        assert found.pointer is not None or found.line is not None or "no JSON" in found.reason
+    else:
+        assert parse_json(to_json(found)) == found
+
+
+@given(st.text(max_size=60), st.booleans())
+def test_any_text_is_a_model_or_one_error(text, fenced):
+    found = attempt(parse_json, text, fenced=fenced)
+    assert isinstance(found, PowlError)

@@ -1,0 +1,131 @@
+"""Likeness is a number from 0 to 1, the same both ways round, and says nothing good of unrelated models."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewarders.powl import (
+    Activity,
+    Operator,
+    RelationWeights,
+    footprint,
+    footprint_of_pairs,
+    footprint_similarity,
+    group_consensus,
+    parse_text,
+    self_consistency,
+)
+from tests.rewarders.powl.models import few_labels, models, small_models
+
+MODES = st.sampled_from(["block", "direct", "order"])
+AGGREGATES = st.sampled_from(["pooled", "macro"])
+mixed_models = models(st.sampled_from("abcdefxyz"), leaves=8)
+
+
+def likeness(one, other, *args, **options):
+    return footprint_similarity(parse_text(one), parse_text(other), *args, **options)
+
+
+@given(mixed_models, mixed_models, AGGREGATES, MODES)
+def test_likeness_is_symmetric_bounded_and_one_for_equal_models(one, other, aggregate, mode):
+    there = footprint_similarity(one, other, aggregate, mode=mode)
+    assert there == footprint_similarity(other, one, aggregate, mode=mode)
+    assert 0.0 <= there <= 1.0
+    assert footprint_similarity(one, one, aggregate, mode=mode) == 1.0
+
+
+@given(mixed_models, mixed_models)
+def test_counted_in_masks_or_in_sets_it_is_the_same(one, other):
+    a, b = footprint(one), footprint(other)
+    tagged = [
+        {(name, pair) for name in ("direct_succession", "concurrency", "exclusive") for pair in getattr(each, name)}
+        for each in (a, b)
+    ]
+    labels = [set(a.activities), set(b.activities)]
+    share = [len(x & y) / len(x | y) if x | y else 1.0 for x, y in (tagged, labels)]
+    assert footprint_similarity(a, b) == share[0] * share[1]
+    names = ("direct_succession", "concurrency", "exclusive")
+    sets = [(getattr(a, name), getattr(b, name)) for name in names]
+    macro = sum(len(x & y) / len(x | y) if x | y else 1.0 for x, y in sets) / 3
+    assert footprint_similarity(a, b, "macro") == macro
+
+
+@given(small_models)
+def test_an_unrelated_activity_gets_nothing_when_pooled(model):
+    assert footprint_similarity(Activity("unrelated"), model) == 0.0
+
+
+def test_macro_rewards_what_is_not_said_and_pooled_does_not():
+    assert likeness("ACTIVITY(x)", "SEQUENCE(a, b, c)", "macro") == 2 / 3
+    assert likeness("ACTIVITY(x)", "SEQUENCE(a, b, c)") == 0.0
+    assert likeness("SEQUENCE(a, b)", "SEQUENCE(b, a)", "macro") == 2 / 3
+    assert likeness("SEQUENCE(a, b)", "SEQUENCE(b, a)") == 0.0
+    assert likeness("XOR(a, b)", "PARALLEL(a, b)", "macro") == 1 / 3
+    assert likeness("XOR(a, b)", "PARALLEL(a, b)") == 0.0
+
+
+def test_activities_that_are_missing_cost():
+    assert likeness("SEQUENCE(a, b)", "SEQUENCE(a, b, c)") == 1 / 2 * 2 / 3
+    assert likeness("ACTIVITY(a)", "ACTIVITY(a)") == 1.0
+    assert likeness("SILENT()", "SILENT()") == 1.0
+
+
+def test_weights_say_what_a_relation_counts():
+    one, other = "SEQUENCE(a, XOR(b, c))", "SEQUENCE(a, PARALLEL(b, c))"
+    assert likeness(one, other) == 2 / 6
+    assert likeness(one, other, weights=RelationWeights(1, 0, 0)) == 1.0
+    assert likeness(one, other, weights=RelationWeights(2, 1, 1)) == 4 / 8
+    assert likeness(one, other, "macro", weights=RelationWeights(0.4, 0.3, 0.3)) == pytest.approx(0.4)
+    assert likeness("ACTIVITY(a)", "ACTIVITY(a)", weights=RelationWeights(0, 1, 0)) == 1.0
+
+
+@pytest.mark.parametrize("weights", [(0, 0, 0), (-1, 1, 1), (float("nan"), 1, 1), (float("inf"), 1, 1)])
+def test_weights_that_weigh_nothing_are_refused(weights):
+    with pytest.raises(ValueError, match="weights"):
+        likeness("ACTIVITY(a)", "ACTIVITY(a)", weights=RelationWeights(*weights))
+
+
+def test_what_cannot_be_compared_is_refused():
+    model = parse_text("SEQUENCE(a, b)")
+    with pytest.raises(ValueError, match="block and order"):
+        footprint_similarity(footprint(model), footprint(model, "order"))
+    with pytest.raises(ValueError, match="known: pooled, macro"):
+        footprint_similarity(model, model, "micro")
+    assert footprint_similarity(footprint(model, "order"), model, mode="order") == 1.0
+
+
+def test_a_model_contradicts_itself_where_a_pair_is_in_two_relations():
+    assert self_consistency(parse_text("SEQUENCE(a, XOR(b, c), PARALLEL(d, e))")) == 1.0
+    assert self_consistency(parse_text("SEQUENCE(a, XOR(b, c), PARALLEL(b, d))")) == 1 - 2 / 6
+    assert self_consistency(parse_text("SEQUENCE(XOR(a, b), PARALLEL(a, b))")) == 1 - 1 / 3
+    assert self_consistency(parse_text("SEQUENCE(XOR(a, b), a)")) == 1 - 1 / 2
+    assert self_consistency(Activity("a")) == 1.0
+    one_way = footprint_of_pairs("block", direct_succession=[("b", "a")], exclusive=[("a", "b"), ("b", "a")])
+    assert self_consistency(one_way) == 0.0
+
+
+@given(small_models, st.sampled_from(["direct", "order"]))
+def test_readings_of_the_language_never_contradict_themselves(model, mode):
+    assert self_consistency(footprint(model, mode)) == 1.0
+
+
+@given(st.lists(models(few_labels, leaves=4), min_size=2, max_size=5), AGGREGATES)
+def test_consensus_is_the_mean_likeness_to_the_others(group, aggregate):
+    found = group_consensus(group, aggregate)
+    for place, share in enumerate(found):
+        others = [footprint_similarity(group[place], other, aggregate) for other in group[:place] + group[place + 1 :]]
+        assert share == pytest.approx(sum(others) / len(others))
+
+
+def test_the_odd_one_out_has_the_least_consensus():
+    same = parse_text("SEQUENCE(a, b, c)")
+    odd = Operator("XOR", (Activity("x"), Activity("y")))
+    assert group_consensus([same, odd, footprint(same)]) == (0.5, 0.0, 0.5)
+
+
+@pytest.mark.parametrize("group", [[], [Activity("a")]])
+def test_one_alone_has_no_consensus(group):
+    with pytest.raises(ValueError, match="at least two"):
+        group_consensus(group)

@@ -1,0 +1,138 @@
+"""A model is well-formed or does not exist; trees compare by structure, and the deepest one is no danger."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+
+from rewarders.powl import (
+    Activity,
+    Operator,
+    PowlError,
+    Silent,
+    footprint,
+    footprint_similarity,
+    labels_of,
+    parse_json,
+    parse_text,
+    structural_key,
+    to_json,
+    to_mermaid,
+    to_text,
+    validate,
+)
+from rewarders.powl.model import MAX_DEPTH, MAX_NODES, depth_of, size_of, walk
+from rewarders.powl.partial_order import covering_pairs, predecessors, successors
+from tests.rewarders.powl.models import any_models
+
+A, B, C = Activity("a"), Activity("b"), Activity("c")
+
+
+def deepest(kind="SEQUENCE"):
+    model = A
+    for level in range(MAX_DEPTH - 1):
+        model = Operator(kind, (model, Activity(f"x{level}")))
+    return model
+
+
+def test_equality_is_of_structure_and_not_of_ids():
+    assert Activity("a", id="1") == Activity("a", id="2")
+    assert Operator("XOR", (Activity("a", id="1"), Silent(id="2")), id="3") == Operator("XOR", (A, Silent()))
+    assert hash(Operator("XOR", (A, B), id="1")) == hash(Operator("XOR", (A, B)))
+    assert Operator("XOR", (A, B)) != Operator("XOR", (B, A))
+    assert Operator("XOR", (A, B)) != Operator("SEQUENCE", (A, B))
+    assert Operator("XOR", (A, Operator("XOR", (B, C)))) != Operator("XOR", (A, B, C))
+    assert Operator("XOR", (A,)) != A
+    assert Operator("XOR", (A,)) != "XOR(a)"
+    assert Silent() != A
+
+
+def test_an_order_is_kept_without_what_follows_from_it():
+    chain = Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (0, 2)}))
+    assert chain.order == {(0, 1), (1, 2)}
+    assert chain == Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2)}))
+    assert chain != Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Activity(""), "not blank"),
+        (lambda: Activity(" \n"), "not blank"),
+        (lambda: Activity(None), "not blank"),
+        (lambda: Activity("\ud800"), "half a surrogate"),
+        (lambda: Activity("a", id=" "), "an id"),
+        (lambda: Silent(id=""), "an id"),
+        (lambda: Operator("AND", (A,)), "'AND' is no operator"),
+        (lambda: Operator("XOR", ()), "no children"),
+        (lambda: Operator("XOR", (A,), id=""), "an id"),
+        (lambda: Operator("LOOP", (A,)), "exactly two"),
+        (lambda: Operator("LOOP", (A, B, C)), "exactly two"),
+        (lambda: Operator("SEQUENCE", (A, B), frozenset({(0, 1)})), "only PARTIAL_ORDER"),
+        (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(0, 2)})), "names child 2"),
+        (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(-1, 0)})), "names child -1"),
+        (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(1, 1)})), "circle: 1 -> 1"),
+        (lambda: Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (2, 1)})), "circle: 1 -> 2 -> 1"),
+        (lambda: Operator("SEQUENCE", (A,) * MAX_NODES), "more than 2,000 nodes"),
+        (lambda: Operator("SEQUENCE", (deepest(),)), "more than 200 levels"),
+    ],
+)
+def test_what_breaks_a_rule_cannot_be_made(make, reason):
+    with pytest.raises(PowlError, match=reason) as caught:
+        make()
+    assert (caught.value.line, caught.value.pointer) == (None, None)
+
+
+def test_a_long_circle_is_shortened():
+    ring = frozenset((place, (place + 1) % 20) for place in range(20))
+    with pytest.raises(PowlError, match=r"circle: (\d+ -> ){8}…"):
+        Operator("PARTIAL_ORDER", (A,) * 20, ring)
+
+
+@given(any_models)
+def test_models_survive_pickling_and_copying_with_their_ids(model):
+    named = parse_json(to_json(model))
+    for other in (pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
+        assert other == named == model
+        assert [node.id for node in walk(other)] == [node.id for node in walk(named)]
+
+
+@pytest.mark.parametrize("kind", ["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"])
+def test_nothing_recurses_into_the_deepest_model(kind, request):
+    model = deepest(kind)
+    assert (depth_of(model), size_of(model)) == (MAX_DEPTH, 2 * MAX_DEPTH - 1)
+
+    def everything():
+        assert model == pickle.loads(pickle.dumps(model)) == copy.deepcopy(model)
+        assert parse_text(to_text(model)) == parse_json(to_json(model)) == model
+        assert hash(model)
+        assert repr(model)
+        assert structural_key(model)
+        assert to_mermaid(model)
+        assert validate(model).valid
+        for mode in ("block", "direct", "order"):
+            assert footprint_similarity(footprint(model, mode), footprint(model, mode)) == 1.0
+
+    def at_depth(frames):
+        return everything() if frames == 0 else at_depth(frames - 1)
+
+    at_depth(400)
+
+
+def test_nodes_are_walked_from_the_root_and_from_left_to_right():
+    model = Operator("SEQUENCE", (Operator("XOR", (A, Silent())), B, A))
+    assert "".join(type(node).__name__[0] for node in walk(model)) == "OOASAA"
+    assert labels_of(model) == ("a", "b", "a")
+    assert (depth_of(A), size_of(A)) == (1, 1)
+    assert repr(model) == "Operator(SEQUENCE, 6 nodes, labels ('a', 'b', 'a'))"
+
+
+def test_an_order_has_a_closure_a_shortest_form_and_an_inverse():
+    after = successors(4, [(0, 1), (1, 2), (0, 2)])
+    assert after == (0b0110, 0b0100, 0, 0)
+    assert covering_pairs(after) == {(0, 1), (1, 2)}
+    assert predecessors(after) == (0, 0b0001, 0b0011, 0)
+    assert predecessors(()) == ()

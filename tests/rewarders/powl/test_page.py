@@ -1,0 +1,76 @@
+"""What docs/process-models.md shows is what the program does."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from flows import cli
+from flows.commands.powl import table_of
+from rewarders.powl import Operator, PowlError, footprint, parse_text, to_mermaid
+from rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS
+from tests.docs.pages import ROOT, blocks, commands, page, table
+
+PAGE = "docs/process-models.md"
+
+
+def only(language, holding=""):
+    (block,) = [block for block in blocks(PAGE, language) if holding in block.text]
+    return block
+
+
+def test_the_picture_is_drawn_from_the_model_below_it():
+    assert to_mermaid(parse_text(only("powl").text)) == only("mermaid").text.rstrip("\n")
+    raw = (ROOT / "docs" / "process-model.png").read_bytes()
+    assert raw.startswith(b"\x89PNG\r\n")
+    assert len(raw) < 100_000
+    width, height = struct.unpack(">II", raw[16:24])
+    assert width > height > 100
+
+
+def test_the_python_on_the_page_runs():
+    for block in blocks(PAGE, "python"):
+        exec(compile(block.text, PAGE, "exec"), {})
+
+
+def test_the_three_footprints_are_those_of_the_program():
+    heading, *rows = only("text", "block").text.splitlines()
+    starts = [heading.index(mode) for mode in ("block", "direct", "order")]
+    model = parse_text("SEQUENCE(a, PARALLEL(b, c), d)")
+    for mode, begin, end in zip(("block", "direct", "order"), starts, [*starts[1:], None], strict=True):
+        assert [row[begin:end].rstrip() for row in rows] == table_of(footprint(model, mode)).splitlines()
+
+
+def test_the_error_on_the_page_is_the_one_that_is_raised():
+    with pytest.raises(PowlError) as caught:
+        parse_text("SEQUENCE(a,\n  XOR(b, (c)))")
+    assert str(caught.value) == only("text", "parenthesis").text.rstrip("\n")
+
+
+def test_every_operator_and_limit_is_on_the_page():
+    rows = table(page(PAGE), "operator")
+    assert [row[0].strip("`").partition("(")[0] for row in rows] == list(OPERATORS)
+    assert isinstance(parse_text(rows[-1][0].strip("`")), Operator)
+    assert f"more than {MAX_DEPTH} levels or {MAX_NODES:,} nodes" in page(PAGE)
+
+
+def test_ways_of_writing_a_label_are_as_the_page_says():
+    labels = [parse_text(f"XOR({row[0].strip('`')})").children[0].label for row in table(page(PAGE), "written")]
+    assert labels == ["check_credit", "check credit, then ship", "a (b\nc"]
+
+
+def test_every_command_on_the_page_does_its_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "answer.txt").write_text("XOR(a, b)")
+    (tmp_path / "answers.txt").write_text("XOR(a, b)\nXOR(b, a)\n")
+    (tmp_path / "model.txt").write_text("XOR(a, b)")
+    lines = [line for line in commands(only("bash", "powl")) if line.startswith("tfgrpo")]
+    assert len(lines) == 6
+    for line in lines:
+        before, _, behind = line.partition("<")
+        name, *after = behind.split()
+        with (tmp_path / name).open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert cli.main([*before.split()[1:], *after]) == 0
+        assert capsys.readouterr().out

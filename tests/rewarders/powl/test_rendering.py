@@ -1,0 +1,208 @@
+"""A model is written so that it reads back, drawn so that no label can break the picture, and keyed by what it means."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewarders.powl import (
+    Activity,
+    Operator,
+    Silent,
+    footprint,
+    label_fingerprint,
+    parse_json,
+    parse_text,
+    structural_key,
+    to_json,
+    to_mermaid,
+    to_text,
+)
+from rewarders.powl.model import walk
+from tests.rewarders.powl.models import any_label, any_models, small_models
+
+
+@given(any_models)
+def test_text_and_json_and_model_are_the_same_thing(model):
+    assert parse_text(to_text(model)) == model
+    assert parse_text(to_text(model), aliases=True) == model
+    assert parse_json(to_json(parse_text(to_text(model)))) == model
+    assert "\n" not in to_text(model) + to_json(model)
+
+
+@given(any_models, st.sampled_from(["Here it is:\n\n{}\n\nI hope it helps.", "```\n{}\n```", "<think>Hm.</think>\n{}"]))
+def test_a_model_is_found_in_the_middle_of_an_answer(model, answer):
+    if isinstance(model, Operator) and "<" not in to_text(model) and "`" not in to_text(model):
+        assert parse_text(answer.format(to_text(model))) == model
+
+
+@pytest.mark.parametrize(
+    ("label", "written"),
+    [
+        ("check credit, then ship", "ACTIVITY(check credit, then ship)"),
+        ('say "hi"', 'ACTIVITY(say "hi")'),
+        ("prüfen ☕", "ACTIVITY(prüfen ☕)"),
+        ("a (b)", 'ACTIVITY["a (b)"]'),
+        (")", 'ACTIVITY[")"]'),
+        (" a", 'ACTIVITY[" a"]'),
+        ('"\n', r'ACTIVITY["\"\n"]'),
+        ("a\u2028b", r'ACTIVITY["a\u2028b"]'),
+        ("\x00", r'ACTIVITY["\u0000"]'),
+    ],
+)
+def test_labels_are_written_plainly_where_that_reads_back(label, written):
+    assert to_text(Activity(label)) == written
+    assert parse_text(written) == Activity(label)
+
+
+def test_json_carries_ids_and_orders():
+    model = Operator("PARTIAL_ORDER", (Activity("a", id="x"), Silent(), Activity("b")), frozenset({(0, 2)}), id="top")
+    assert to_json(model) == (
+        '{"type": "PARTIAL_ORDER", "id": "top", "children": [{"type": "ACTIVITY", "id": "x", "label": "a"}, '
+        '{"type": "SILENT", "id": "n.1"}, {"type": "ACTIVITY", "id": "n.2", "label": "b"}], "order": [[0, 2]]}'
+    )
+
+
+# --- the picture
+
+
+def parts(picture):
+    """Shapes by name, and arrows."""
+    shapes = dict(re.findall(r"^  (n\d+)([\[({].*)$", picture, re.MULTILINE))
+    return shapes, re.findall(r"^  (n\d+) --> (n\d+)$", picture, re.MULTILINE)
+
+
+@given(any_models)
+def test_a_picture_leads_from_the_start_through_every_node_to_the_end(model):
+    picture = to_mermaid(model)
+    shapes, arrows = parts(picture)
+    assert len(picture.splitlines()) == 1 + len(shapes) + len(arrows)
+    start, end = next(iter(shapes)), list(shapes)[-1]
+    for begin, pairs in ((start, arrows), (end, [(b, a) for a, b in arrows])):
+        reached, waiting = {begin}, [begin]
+        while waiting:
+            here = waiting.pop()
+            new = {b for a, b in pairs if a == here} - reached
+            reached |= new
+            waiting.extend(new)
+        assert reached == set(shapes)
+    boxes = [shape for shape in shapes.values() if shape.startswith("[")]
+    assert len(boxes) == sum(isinstance(node, Activity) for node in walk(model))
+
+
+@given(any_label)
+def test_no_label_can_leave_its_quotes(label):
+    shapes, _ = parts(to_mermaid(Activity(label)))
+    assert len(shapes) == 3
+    assert re.fullmatch(r'\["[^"`<>\\|{}\[\]()*~$%&@;]*(?:(?:#\d+;|<br/>)[^"`<>\\|{}\[\]()*~$%&@;]*)*"\]', shapes["n1"])
+
+
+def test_a_picture_looks_like_this():
+    assert to_mermaid(
+        parse_text("SEQUENCE(ACTIVITY(check credit), XOR(b, SILENT()))"), direction="TB"
+    ).splitlines() == [
+        "flowchart TB",
+        '  n0(("start"))',
+        '  n1["check credit"]',
+        '  n2["b"]',
+        '  n3((" "))',
+        '  n4{"×"}',
+        '  n5{"×"}',
+        "  n4 --> n2",
+        "  n2 --> n5",
+        "  n4 --> n3",
+        "  n3 --> n5",
+        "  n1 --> n4",
+        "  n0 --> n1",
+        '  n6((("end")))',
+        "  n5 --> n6",
+    ]
+
+
+def test_loops_turn_back_and_orders_wait():
+    _, arrows = parts(to_mermaid(parse_text("LOOP(a, b)")))
+    assert {("n3", "n1"), ("n1", "n4"), ("n4", "n2"), ("n2", "n3")} <= set(arrows)
+    _, arrows = parts(to_mermaid(parse_text("PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))")))
+    assert {("n1", "n3"), ("n2", "n3")} <= set(arrows)
+    assert len([end for _, end in arrows if end == "n3"]) == 2
+    shapes, _ = parts(to_mermaid(parse_text("XOR(PARALLEL(SEQUENCE(a)))")))
+    assert len(shapes) == 3
+
+
+# --- keys
+
+
+SAME = [
+    ("XOR(a, b)", "XOR(b, a)"),
+    ("PARALLEL(a, b, XOR(c, d))", "PARALLEL(XOR(d, c), b, a)"),
+    ("SEQUENCE(a, SEQUENCE(b, c), d)", "SEQUENCE(a, b, c, d)"),
+    ("XOR(a, XOR(b, c))", "XOR(XOR(c, a), b)"),
+    ("XOR(SEQUENCE(PARALLEL(a)))", "ACTIVITY(a)"),
+    ("SEQUENCE(a, SILENT(), b)", "SEQUENCE(a, b)"),
+    ("PARALLEL(SILENT(), SEQUENCE(SILENT()))", "SILENT()"),
+    ("PARTIAL_ORDER(a, b, c, ORDER(2->1->0))", "SEQUENCE(c, b, a)"),
+    ("PARTIAL_ORDER(a, b)", "PARALLEL(b, a)"),
+    ("PARTIAL_ORDER(a, SILENT(), b, ORDER(0->1->2))", "SEQUENCE(a, b)"),
+    ("PARTIAL_ORDER(a, SILENT(), b, ORDER(0->1))", "PARALLEL(a, b)"),
+    ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", "PARTIAL_ORDER(c, a, b, ORDER(1->0))"),
+    ("PARTIAL_ORDER(a, a, c, d, ORDER(0->2, 1->3))", "PARTIAL_ORDER(d, c, a, a, ORDER(2->0, 3->1))"),
+    ("PARTIAL_ORDER(SEQUENCE(a, b), b, c, ORDER(0->2))", "PARTIAL_ORDER(b, c, SEQUENCE(a, b), ORDER(2->1))"),
+]
+DIFFERENT = [
+    ("XOR(a, b)", "PARALLEL(a, b)"),
+    ("SEQUENCE(a, b)", "SEQUENCE(b, a)"),
+    ("LOOP(a, b)", "LOOP(b, a)"),
+    ("XOR(a, SILENT())", "ACTIVITY(a)"),
+    ("SEQUENCE(a, XOR(b, c))", "XOR(SEQUENCE(a, b), c)"),
+    ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", "PARTIAL_ORDER(a, b, c, ORDER(0->1))"),
+    ("PARTIAL_ORDER(a, b, c, d, ORDER(0->1, 2->3))", "PARTIAL_ORDER(a, b, c, d, ORDER(0->3, 2->1))"),
+    ("PARTIAL_ORDER(a, b, c, ORDER(0->1))", "PARTIAL_ORDER(a, b, c, ORDER(1->0))"),
+    ("PARTIAL_ORDER(a, b, c, d, ORDER(0->1->2, 0->3))", "PARTIAL_ORDER(a, b, c, d, ORDER(0->1->2))"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_what_makes_no_difference_makes_no_other_key(one, other):
+    assert structural_key(parse_text(one)) == structural_key(parse_text(other))
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_what_makes_a_difference_makes_another_key(one, other):
+    assert structural_key(parse_text(one)) != structural_key(parse_text(other))
+
+
+@given(small_models, st.randoms(use_true_random=False))
+def test_shuffling_unordered_children_keeps_the_key_and_the_language(model, rng):
+    def shuffled(node):
+        if not isinstance(node, Operator):
+            return node
+        children = [shuffled(child) for child in node.children]
+        if node.kind in ("SEQUENCE", "LOOP"):
+            return Operator(node.kind, tuple(children))
+        places = list(range(len(children)))
+        rng.shuffle(places)
+        order = frozenset((places.index(one), places.index(other)) for one, other in node.order)
+        return Operator(node.kind, tuple(children[place] for place in places), order)
+
+    other = shuffled(model)
+    assert structural_key(other) == structural_key(model)
+    assert footprint(other, "direct") == footprint(model, "direct")
+
+
+@given(small_models, small_models)
+def test_equal_keys_are_equal_behaviour(one, other):
+    if structural_key(one) == structural_key(other):
+        for mode in ("direct", "order"):
+            assert footprint(one, mode) == footprint(other, mode)
+
+
+def test_keys_are_digests_and_ids_are_not_in_them():
+    assert re.fullmatch("[0-9a-f]{64}", structural_key(Activity("a")))
+    assert structural_key(Activity("a", id="x")) == structural_key(Activity("a", id="y"))
+
+
+def test_the_label_fingerprint_sorts_by_code_units():
+    assert label_fingerprint(parse_text("SEQUENCE(ﬀ, 🚀, B, a, B)")) == "B → B → a → 🚀 → ﬀ"

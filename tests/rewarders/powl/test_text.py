@@ -1,0 +1,291 @@
+"""A model's answer is read for the model it means; prose and broken answers are refused, with the place."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
+from rewarders.powl.errors import MAX_CHARS
+from rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
+from tests.rewarders.powl.models import attempt
+
+AB = "SEQUENCE(a, b)"
+
+
+def brief(text, **options):
+    return to_text(parse_text(text, **options), brief=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        AB,
+        "  SEQUENCE ( a , b )  \n",
+        "\ufeffSEQUENCE(a, b)",
+        "SEQUENCE(a b)",
+        "SEQUENCE(,a, b,)",
+        "SEQUENCE(a,b))",
+        "SEQUENCE(ACTIVITY( a ), ACTIVITY (b))",
+        'SEQUENCE(ACTIVITY["a"], ACTIVITY [ "b" ])',
+        "```\nSEQUENCE(a, b)\n```",
+        "```powl\nSEQUENCE(a, b)\n```\nDone.",
+        "~~~\nSEQUENCE(a, b)\n~~~",
+        "`SEQUENCE(a, b)`",
+        "**SEQUENCE(a, b)**",
+        "Model:SEQUENCE(a, b).",
+        "The model is (SEQUENCE(a, b)), I hope (really) :)",
+        "Here it is:\n\nSEQUENCE (a, b)\n1) a\n 2) b ;-)\n\nIt says: a), and b)",
+        "<think>XOR(a, b)?</think>SEQUENCE(a, b)",
+        "XOR(a, b)? Hm.\n</think>\nSEQUENCE(a, b)",
+        "<Thinking effort='high'>\nXOR(a, b)\n</thinking>\n\nSEQUENCE(a, b)",
+        "First XOR(b, c), then better SEQUENCE(a, b)",
+        "I used XOR(…) once, and LOOP(...) never.\nSEQUENCE(a, b)",
+        "SEQUENCE(a, b)\nI did not use XOR(…).",
+        "ACTIVITY(a) is done first.\nSEQUENCE(a, b)",
+        "A function f(x) and a note(1): SEQUENCE(a, b)",
+        "Never a SEQUENCE (in my eyes): SEQUENCE(a, b)",
+        "f( SEQUENCE(a, b)",
+        "XOR(a, b), or (if you like) SEQUENCE(a, b)",
+        "(XOR(a, b), or SEQUENCE(a, b))",
+    ],
+)
+def test_the_expression_that_is_meant_is_found(text):
+    assert brief(text) == AB
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("ACTIVITY(a, b and c)", "a, b and c"),
+        ('ACTIVITY(say "hi")', 'say "hi"'),
+        ('ACTIVITY("a")', '"a"'),
+        ("ACTIVITY( two\n lines )", "two\n lines"),
+        ("ACTIVITY(prüfen ☕)", "prüfen ☕"),
+        ("ACTIVITY(check (credit) twice)", "check (credit) twice"),
+        ("ACTIVITY(f(x))", "f(x)"),
+        ("ACTIVITY([x])", "[x]"),
+        (r"ACTIVITY(a\b)", r"a\b"),
+        (r'ACTIVITY["a (b\nc"]', "a (b\nc"),
+        ('ACTIVITY[" a "]', " a "),
+        ('ACTIVITY["<think>x</think> XOR(a, b)"]', "<think>x</think> XOR(a, b)"),
+        ("The model is just ACTIVITY(a).", "a"),
+        ("ACTIVITY(XOR)", "XOR"),
+    ],
+)
+def test_labels_are_kept_as_they_are_written(text, label):
+    assert parse_text(text) == Activity(label)
+
+
+def test_a_bare_word_is_one_activity_and_white_space_ends_it():
+    assert brief("SEQUENCE(check credit, x-y z_1 3.5 ☕)") == "SEQUENCE(check, credit, x-y, z_1, 3.5, ☕)"
+
+
+def test_silent_steps_and_orders_are_read():
+    found = parse_text("PARTIAL_ORDER(a, XOR(b, SILENT()), c, d, ORDER(0->1->3, 2 -> 3))")
+    assert found == Operator(
+        "PARTIAL_ORDER",
+        (Activity("a"), Operator("XOR", (Activity("b"), Silent())), Activity("c"), Activity("d")),
+        frozenset({(0, 1), (1, 3), (2, 3)}),
+    )
+    assert parse_text("PARTIAL_ORDER(a, b)") == Operator("PARTIAL_ORDER", (Activity("a"), Activity("b")))
+    assert parse_text("SILENT( )") == Silent()
+
+
+def test_every_node_gets_its_path_as_id():
+    found = parse_text("SEQUENCE(a, XOR(SILENT(), ACTIVITY(c)), b)")
+    assert [node.id for node in walk(found)] == ["n", "n.0", "n.1", "n.1.0", "n.1.1", "n.2"]
+    assert parse_text("ACTIVITY(a)").id == "n"
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("seq(a, and(b, c), Xor(d, tau()))", "SEQUENCE(a, PARALLEL(b, c), XOR(d, SILENT()))"),
+        ("→(a, ×(b, c), ∧(d, e), ↺(f, g))", "SEQUENCE(a, XOR(b, c), PARALLEL(d, e), LOOP(f, g))"),
+        ("po(a, activity(b), order(0->1))", "PARTIAL_ORDER(a, b, ORDER(0->1))"),
+        ('activity["x"]', "x"),
+        ("So: Seq(a, b)", AB),
+    ],
+)
+def test_other_names_of_operators_are_taken_only_on_request(text, means):
+    assert brief(text, aliases=True) == means
+    with pytest.raises(PowlError):
+        parse_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("SEQUENCE(a,,b)", (1, 12), "two commas"),
+        ("SEQUENCE()", (1, 1), "no children"),
+        ("XOR(…)", (1, 5), "no label"),
+        ("SEQUENCE(a, ...)", (1, 13), "no label"),
+        ("SEQUENCE(a -> b)", (1, 12), "'->' is no label"),
+        ("XOR(a, b) SEQUENCE(a ⇒ b)", (1, 22), "'⇒' is no label"),
+        ("SEQUENCE(a, XOR(b, c)), PARALLEL(d, e))", (1, 39), "closes nothing"),
+        ("SEQUENCE(a, b)), PARALLEL(d, e)", (1, 15), "closes nothing"),
+        ("SEQUENCE(a,\n  XOR(b, c)", (1, 1), "never closed"),
+        ("SEQUENCE(a,\n  XOR(b,\n    LOOP(c)))", (3, 5), "exactly two"),
+        ("SEQUENCE(a, (b))", (1, 13), "without the name"),
+        ("SEQUENCE(a, b(c))", (1, 13), "'b' is no operator"),
+        ("SEQUENCE(a, xor(b, c))", (1, 13), "write XOR"),
+        ("SEQUENCE(a, XOR)", (1, 13), "stands alone"),
+        ("MYSEQUENCE(XOR(a, b))", (1, 1), "'MYSEQUENCE' is no operator"),
+        ("AND(ACTIVITY(a), ACTIVITY(b))", (1, 1), "write PARALLEL"),
+        ("ACTIVITY(a), ACTIVITY(b)", (1, 14), "several activities"),
+        ("ACTIVITY()", (1, 1), "no label"),
+        ('ACTIVITY[" "]', (1, 1), "no label"),
+        ("ACTIVITY(a", (1, 1), "never closed"),
+        ('ACTIVITY["a"', (1, 13), "expected ]"),
+        ('SEQUENCE(ACTIVITY["a\nb"])', (1, 21), "no JSON string"),
+        ('ACTIVITY["\\ud800"]', (1, 1), "half a surrogate"),
+        ("SEQUENCE(ACTIVITY(a, XOR(b, c)), d)", (1, 22), r"XOR\( inside"),
+        ("SEQUENCE(a, SILENT(b))", (1, 20), "takes nothing"),
+        ("SEQUENCE(a, b, ORDER(0->1))", (1, 16), "takes no ORDER"),
+        ("PARTIAL_ORDER(a, b, ORDER(0->1), ORDER(0->1))", (1, 34), "is enough"),
+        ("PARTIAL_ORDER(a, ORDER(0->1), b)", (1, 31), "comes last"),
+        ("PARTIAL_ORDER(a, b, ORDER())", (1, 27), "leave it out"),
+        ("PARTIAL_ORDER(a, b, ORDER(0))", (1, 28), "expected ->"),
+        ("PARTIAL_ORDER(a, b, ORDER(0->1,))", (1, 32), "number of a child"),
+        ("PARTIAL_ORDER(a, b, ORDER(0->1 1))", (1, 32), "expected ->"),
+        ("PARTIAL_ORDER(a, b, ORDER(a->b))", (1, 27), "number of a child"),
+        ("PARTIAL_ORDER(a, b, ORDER(0->1->0))", (1, 1), "circle"),
+        ("PARTIAL_ORDER(a, b, ORDER(0->7))", (1, 1), "names child 7"),
+        ("Well: SEQUENCE(a, XOR(b, c)), d)", (1, 32), "closes nothing"),
+        ("SEQUENCE(a, XOR(b, c)),\n  d)\n\nDone.", (2, 4), "closes nothing"),
+        ("Draft SEQUENCE(a, b), final SEQUENCE(a,, b)", (1, 40), "two commas"),
+        ('{"type": "ACTIVITY", "label": "a"}', (1, 1), "read it with parse_json"),
+        ("[1]", (1, 1), "read it with parse_json"),
+        ("{SEQUENCE a}", (1, 1), "no process model found"),
+        ("<think>SEQUENCE(a, b)</think>", (1, 30), "no process model found"),
+        ("<think>SEQUENCE(a, b)", (1, 22), "no process model found"),
+        ("sequence of a and b", (1, 1), "no process model found"),
+    ],
+)
+def test_a_broken_text_is_refused_with_its_place(text, place, reason):
+    with pytest.raises(PowlError, match=reason) as caught:
+        parse_text(text)
+    error = caught.value
+    assert (error.line, error.column) == place
+    assert error.pointer is None
+    line, caret = str(error).splitlines()[1:]
+    assert caret.strip() == "^"
+    assert len(caret) - 1 <= len(line) + 1
+
+
+@pytest.mark.parametrize("text", [None, "", " \n\t"])
+def test_no_text_is_refused(text):
+    with pytest.raises(PowlError, match="there is no text"):
+        parse_text(text)
+
+
+@pytest.mark.parametrize("value", [5, b"XOR(a, b)", ["XOR(a, b)"], {"type": "XOR"}])
+def test_what_is_no_text_is_the_same_error(value):
+    with pytest.raises(PowlError, match=f"expected a text, received {type(value).__name__}"):
+        parse_text(value)
+
+
+def test_the_caret_stands_below_the_mistake_in_a_long_line():
+    text = f"SEQUENCE({'step, ' * 40},, {'more, ' * 40})"
+    with pytest.raises(PowlError) as caught:
+        parse_text(text)
+    line, caret = str(caught.value).splitlines()[1:]
+    assert line.startswith("…")
+    assert line.endswith("…")
+    assert line[caret.index("^")] == ","
+    assert len(line) <= 122
+
+
+def test_an_error_survives_pickling_with_its_place():
+    with pytest.raises(PowlError) as caught:
+        parse_text("SEQUENCE(a,,b)")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert (again.line, again.column, again.reason) == (1, 12, caught.value.reason)
+
+
+REFUSALS = [
+    "I'm sorry, I cannot help with that.",
+    "As an AI language model (yes, really) I do not draw processes.",
+    "First a, then b; or c?",
+    "A then B -> C (in parallel with D)",
+    "check credit",
+    "ok",
+    "The operators are SEQUENCE, XOR, PARALLEL and LOOP.",
+    "Use a SEQUENCE (first a, then b).",
+    "def f(x): return SEQUENCE",
+    "1) a\n2) b",
+    "SEQUENCE: a, b",
+    "n/a (see above)",
+]
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+@pytest.mark.parametrize("aliases", [False, True])
+def test_prose_is_no_model(text, aliases):
+    with pytest.raises(PowlError):
+        parse_text(text, aliases=aliases)
+
+
+@given(st.text())
+def test_text_without_a_call_of_an_operator_is_never_a_model(text):
+    if not re.search(rf"({'|'.join((*OPERATORS, 'ACTIVITY', 'SILENT'))})\s*[\[(]", text):
+        with pytest.raises(PowlError):
+            parse_text(text)
+
+
+PIECES = [
+    *OPERATORS,
+    "ACTIVITY",
+    "SILENT",
+    "ORDER",
+    "SEQ",
+    "(",
+    ")",
+    ",",
+    " ",
+    "\n",
+    "[",
+    "]",
+    '"',
+    "->",
+    "0",
+    "1",
+    "a",
+]
+PIECES += ["b c", "<think>", "</think>", "```", "{", "}", "\\", "…", "→", "\x00", "é", ":"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.booleans())
+def test_whatever_is_read_can_be_written_and_read_again_and_all_else_is_one_error(text, aliases):
+    found = attempt(parse_text, text, aliases=aliases)
+    if isinstance(found, PowlError):
+        assert found.reason
+        assert found.line is not None or not text.strip()
+    else:
+        assert parse_text(to_text(found)) == found
+
+
+@pytest.mark.parametrize("kind", ["XOR(", "SEQUENCE(a, ", "f(", "ACTIVITY(", "(", "<think>", "PARTIAL_ORDER(a,"])
+def test_endless_nesting_is_refused_and_takes_no_time(kind):
+    began = time.process_time()
+    for text in (kind * 40_000, kind * 40_000 + ")" * 40_000):
+        with pytest.raises(PowlError):
+            parse_text(text)
+    assert time.process_time() - began < 3.0
+
+
+def test_limits_of_depth_and_size_are_named():
+    with pytest.raises(PowlError, match="more than 200 levels"):
+        parse_text("XOR(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH)
+    assert parse_text("XOR(" * (MAX_DEPTH - 1) + "a" + ")" * (MAX_DEPTH - 1)).depth == MAX_DEPTH
+    with pytest.raises(PowlError, match="more than 2,000 nodes"):
+        parse_text(f"XOR({'a ' * 2_000})")
+    with pytest.raises(PowlError, match="1,000,001 characters"):
+        parse_text("x" * (MAX_CHARS + 1))

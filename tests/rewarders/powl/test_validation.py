@@ -1,0 +1,97 @@
+"""Everything wrong with a model is told at once, with its place and how bad it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from rewarders.powl import Activity, Operator, Silent, parse_json, parse_text, to_value, validate
+from rewarders.powl.validation import SEVERITIES
+from tests.rewarders.powl.models import any_models
+
+A = {"type": "ACTIVITY", "label": "a"}
+
+
+def found(model, **options):
+    return [(finding.code, finding.pointer) for finding in validate(model, **options).findings]
+
+
+def test_a_good_model_has_no_findings():
+    result = validate(parse_text("SEQUENCE(a, XOR(b, SILENT()), PARTIAL_ORDER(c, d, e, ORDER(0->1)))"))
+    assert (result.valid, result.findings) == (True, ())
+
+
+def test_an_id_of_a_node_above_is_an_error_and_of_a_sibling_a_warning():
+    value = {"type": "XOR", "id": "r", "children": [{**A, "id": "x"}, {**A, "label": "b", "id": "x"}]}
+    assert found(parse_json(value)) == [("repeated-id", "/children/0"), ("repeated-id", "/children/1")]
+    assert validate(parse_json(value)).valid
+    below = {
+        "type": "LOOP",
+        "id": "r",
+        "children": [A, {"type": "SEQUENCE", "children": [{"type": "SILENT", "id": "r"}]}],
+    }
+    result = validate(parse_json(below))
+    assert [(error.code, error.pointer, error.node_id) for error in result.errors] == [
+        ("ancestor-id", "/children/1/children/0", "r")
+    ]
+    assert not result.valid
+
+
+def test_ids_that_are_missing_are_paths_and_can_clash_with_given_ones():
+    assert found(Operator("XOR", (Activity("a", id="n"), Activity("b")))) == [
+        ("repeated-id", ""),
+        ("ancestor-id", "/children/0"),
+    ]
+    assert found(Operator("XOR", (Activity("a"), Activity("b", id="n.0")))) == [
+        ("repeated-id", "/children/0"),
+        ("repeated-id", "/children/1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SEQUENCE(a, XOR(b, a))", [("repeated-label", "/children/0"), ("repeated-label", "/children/1/children/1")]),
+        ("SEQUENCE(Ship, ship)", [("similar-label", "/children/0"), ("similar-label", "/children/1")]),
+        ("SEQUENCE(XOR(a), b)", [("single-child", "/children/0")]),
+        ("PARTIAL_ORDER(a, b)", [("nothing-ordered", "")]),
+        ("PARTIAL_ORDER(a)", [("single-child", "")]),
+        ("LOOP(SILENT(), SILENT())", [("no-activity", "")]),
+        ("SILENT()", [("no-activity", "")]),
+    ],
+)
+def test_what_is_suspicious_is_found_where_it_stands(text, expected):
+    assert found(parse_text(text)) == expected
+
+
+def test_labels_outside_an_allowed_set_are_errors():
+    result = validate(parse_text("SEQUENCE(a, b, c)"), allowed_labels=["a", "c", "d"])
+    assert [str(finding) for finding in result.errors] == ["error at /children/1: 'b' is none of the 3 allowed labels"]
+    assert validate(parse_text("SEQUENCE(a)"), allowed_labels=["a"]).valid
+    assert found(Activity("a"), allowed_labels=[]) == [("label-not-allowed", "")]
+
+
+def test_tighter_limits_of_depth_and_size_are_errors():
+    model = parse_text("SEQUENCE(a, XOR(b, c))")
+    assert found(model, max_depth=2, max_nodes=4) == [("too-deep", ""), ("too-large", "")]
+    assert found(model, max_depth=3, max_nodes=5) == []
+    assert str(validate(model, max_depth=2).errors[0]) == "error at the root: 3 levels, at most 2"
+
+
+def test_errors_make_invalid_and_warnings_do_not():
+    assert set(SEVERITIES.values()) == {"error", "warning"}
+    result = validate(Operator("XOR", (Silent(),)))
+    assert [finding.code for finding in result.errors] == ["no-activity"]
+    assert [finding.code for finding in result.warnings] == ["single-child"]
+
+
+@given(any_models)
+def test_every_pointer_leads_to_the_node_it_names(model):
+    value = json.loads(json.dumps(to_value(model)))
+    for finding in validate(model, allowed_labels=[], max_depth=1, max_nodes=1).findings:
+        node = value
+        for step in finding.pointer.split("/")[1:]:
+            node = node[int(step)] if isinstance(node, list) else node[step]
+        assert node["id"] == finding.node_id

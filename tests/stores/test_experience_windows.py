@@ -1,0 +1,87 @@
+"""A window holds the latest groups, whatever else comes; the file holds them all."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stores import ExperienceWindow, ShapeError, append_groups, batches, latest_groups, read_groups
+from tests.stores.groups import group, rollout
+
+
+def names(groups):
+    return [made.id for made in groups]
+
+
+def test_a_window_forgets_the_oldest_groups():
+    window = ExperienceWindow(3)
+    for index in range(5):
+        window.append(group(f"q{index}"))
+    assert names(window) == ["q2", "q3", "q4"]
+    assert names(window.window(2)) == ["q3", "q4"]
+    assert names(window.window()) == names(window.window(9)) == ["q2", "q3", "q4"]
+    window.clear()
+    assert len(window) == 0
+    assert len(window.window()) == 0
+
+
+def test_a_group_that_comes_again_takes_the_place_of_the_older_one():
+    window = ExperienceWindow(3)
+    window.extend([group("a", (1.0, 0.0)), group("b")])
+    window.append(group("a", (0.5, 0.5)))
+    assert names(window) == ["b", "a"]
+    assert next(made.rewards for made in window if made.id == "a") == (0.5, 0.5)
+
+
+def test_groups_are_added_all_or_none():
+    window = ExperienceWindow(3)
+    with pytest.raises(ShapeError):
+        window.extend([group("a"), group("b", rollouts=(rollout("other"),))])
+    assert len(window) == 0
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1.5])
+def test_a_size_that_is_none_is_refused(size):
+    for ask in (
+        lambda: ExperienceWindow(size),
+        lambda: ExperienceWindow(3).window(size),
+        lambda: list(batches([group()], size)),
+    ):
+        with pytest.raises(ShapeError, match="a whole number of at least 1"):
+            ask()
+
+
+def test_what_the_window_forgets_is_still_in_its_file(tmp_path):
+    path = tmp_path / "groups.jsonl"
+    window = ExperienceWindow(2, path=path)
+    for index in range(4):
+        window.append(group(f"q{index}"))
+    assert names(read_groups(path)) == ["q0", "q1", "q2", "q3"]
+    assert names(latest_groups(path, 2)) == names(window)
+    append_groups(path, [group("q2", (0.5, 0.25))])
+    assert latest_groups(path, 2).groups[1].rewards == (0.5, 0.25)
+
+
+def test_threads_may_add_while_others_look():
+    window = ExperienceWindow(50)
+
+    def add(name):
+        for index in range(40):
+            window.append(group(f"{name}{index}"))
+            window.window(5)
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(window) == 50
+
+
+def test_a_stream_comes_in_batches():
+    assert [names(part) for part in batches((group(f"q{index}") for index in range(5)), 2)] == [
+        ["q0", "q1"],
+        ["q2", "q3"],
+        ["q4"],
+    ]

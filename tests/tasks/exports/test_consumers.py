@@ -1,0 +1,184 @@
+"""What is exported is what the consumers take: their own readers and checks are run on it, as far as they need no GPU.
+
+``datasets`` is in the test extra. TRL itself asks for torch; its checks of datasets do not, so they are installed beside,
+without what the package depends on besides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tasks.exports.choosing import ExportOptions
+from tasks.exports.exporting import ExportReport, export_groups
+from tests.tasks.exports.kit import export, group, rollout
+
+datasets = pytest.importorskip("datasets")
+pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]
+
+TRL = ("trl", "transformers", "tokenizers", "safetensors", "regex")
+SETS = ("trl-grpo", "trl-dpo", "trl-kto", "trl-sft")
+
+
+def turns(name: str, arguments: str, answer: str):
+    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "name": name, "content": "7"},
+        {"role": "assistant", "content": answer},
+    ]
+
+
+def plain_groups():
+    return [group(1.0, 0.0, 0.5, name=f"g{number}", metadata={"answer": str(number)}) for number in range(12)]
+
+
+def tool_groups():
+    tools = [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}}}]
+    attempts = (
+        rollout(0, 1.0, group="t", text=turns("add", '{"left":3}', "7")),
+        rollout(1, 0.0, group="t", text=turns("look_up", '{"day":"today"}', "8")),
+    )
+    return [group(name="t", rollouts=attempts, metadata={"tools": tools})]
+
+
+def loaded(path: Path, cache: Path):
+    return datasets.load_dataset("json", data_files=str(path), cache_dir=str(cache), split="train")
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+
+
+@pytest.mark.parametrize("target", [*SETS, "verl", "openrlhf"])
+def test_the_datasets_library_loads_every_set_as_it_was_written(target, tmp_path):
+    rows, _ = export(plain_groups(), target, tmp_path / "x.jsonl")
+    assert loaded(tmp_path / "x.jsonl", tmp_path / "cache").to_list() == rows
+
+
+@pytest.mark.parametrize("target", SETS)
+def test_conversations_with_tools_survive_the_datasets_library(target, tmp_path):
+    rows, _ = export([*plain_groups(), *tool_groups()], target, tmp_path / "x.jsonl")
+    back = loaded(tmp_path / "x.jsonl", tmp_path / "cache").to_list()
+    assert [{key: value for key, value in row.items() if value is not None} for row in back] == rows
+
+
+def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path):
+    report = ExportReport("test", ExportOptions(target="verl"))
+    export_groups(plain_groups(), report.options, tmp_path / "x.parquet", report)
+    path = str(tmp_path / "x.parquet")
+    back = datasets.load_dataset("parquet", data_files=path, cache_dir=str(tmp_path / "cache"), split="train")
+    # What its loader of prompts and its reward manager look up.
+    for row in back:
+        assert row["prompt"][-1]["role"] == "user"
+        assert set(row["reward_model"]) == {"style", "ground_truth"}
+        assert isinstance(row["data_source"], str)
+        assert isinstance(row["extra_info"]["index"], int)
+
+
+def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path):
+    rows, _ = export(plain_groups(), "openrlhf", tmp_path / "x.jsonl")
+    for row in loaded(tmp_path / "x.jsonl", tmp_path / "cache"):
+        chat = row["input"]
+        assert isinstance(chat, list)
+        assert all(isinstance(turn["content"], str) for turn in chat)
+        assert isinstance(row["label"], str)
+        assert isinstance(row["datasource"], str)
+    assert rows
+
+
+# --- TRL's own checks
+
+
+@pytest.fixture(scope="module")
+def trl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with TRL and what its module of dataset checks imports: no torch."""
+    home = tmp_path_factory.mktemp("trl")
+    line = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "-q",
+        "--no-deps",
+        "--target",
+        home,
+        *TRL,
+    ]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Location")]
+        pytest.fail("pip cannot install TRL; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
+    return home
+
+
+CHECKS = """
+import json, sys
+from pathlib import Path
+import datasets
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+from trl.data_utils import (
+    apply_chat_template, is_conversational, maybe_extract_prompt, maybe_unpair_preference_dataset, unpair_preference_dataset
+)
+
+assert "torch" not in sys.modules
+datasets.disable_progress_bars()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
+tokenizer.chat_template = (
+    "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}"
+    "{% for message in messages %}<{{ message.role }}>{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}<call>{{ call.function.name }} {{ call.function.arguments | tojson }}</call>"
+    "{% endfor %}</{{ message.role }}>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+def load(name):
+    path = Path(sys.argv[1])
+    return datasets.load_dataset("json", data_files=str(path / f"{name}.jsonl"), cache_dir=str(path / "c"), split="train")
+
+def templated(row):
+    tools = json.loads(row["tools"]) if row.get("tools") else None
+    return apply_chat_template({k: v for k, v in row.items() if k not in ("tools", "provenance")}, tokenizer, tools=tools)
+
+out = {}
+for name in ("trl-grpo", "trl-dpo", "trl-kto", "trl-sft"):
+    rows = load(name)
+    assert all(is_conversational(row) for row in rows), name
+    out[name] = [templated(row) for row in rows]
+dpo = load("trl-dpo")
+assert [maybe_extract_prompt(row) for row in dpo] == [row for row in dpo]
+unpaired = unpair_preference_dataset(dpo.select_columns(["prompt", "chosen", "rejected"]))
+assert set(unpaired.column_names) == {"prompt", "completion", "label"}
+assert len(unpaired) == 2 * len(dpo)
+kto = load("trl-kto")
+assert maybe_unpair_preference_dataset(kto).column_names == kto.column_names
+assert kto.features["label"].dtype == "bool"
+print(json.dumps(out))
+"""
+
+
+def test_trl_s_own_checks_pass_and_its_chat_templates_apply(trl, tmp_path):
+    for target in SETS:
+        export([*plain_groups(), *tool_groups()], target, tmp_path / f"{target}.jsonl")
+    environment = {**os.environ, "PYTHONPATH": str(trl), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    script = [sys.executable, "-c", textwrap.dedent(CHECKS), str(tmp_path)]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    out = json.loads(done.stdout)
+    prompt = "<system>Be careful.</system><user>3 + 4?</user><assistant>"
+    assert out["trl-grpo"][0] == {"prompt": prompt}
+    assert out["trl-dpo"][0]["chosen"].startswith("answer 0</assistant>")
+    assert out["trl-dpo"][0]["rejected"].startswith("answer 1</assistant>")
+    assert out["trl-kto"][0]["label"] is True
+    last = out["trl-sft"][-1]
+    assert last["prompt"].startswith("<tools>[{")
+    assert '<call>add {"left": 3}</call>' in last["completion"]

@@ -1,0 +1,319 @@
+"""A run's own files give back its groups: prompts as they were sent, answers in full, and never a made-up number."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
+from tasks.actors.callable import CallableActor
+from tasks.actors.tools import ToolActor
+from tasks.exports.attempts import attempt_of_key
+from tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+from tasks.models.base import ToolCall
+from tasks.models.wire import encode_tool
+from tasks.tools.schema import tool_from_function
+from tests.tasks.exports.kit import read, recorded_run, stream
+from tests.tasks.kit import item, reply, spec
+
+LONG = "step\n" * 1_000 + "Answer: 7"
+
+
+def edit(path: Path, change: Callable[[dict], dict | None]) -> None:
+    rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows if row is not None))
+
+
+def answers(request, key):
+    return f"{LONG}{key.rollout}" if key.rollout else "Answer: 7"
+
+
+async def test_prompts_are_those_that_were_sent_and_answers_are_whole(tmp_path):
+    asked = item(system_prompt="Add.", domain="sums")
+    run = await recorded_run(tmp_path, answers, [spec(2, of=asked)])
+    (group,) = read(run)
+    assert group.state == (
+        {"role": "system", "content": "Be careful."},
+        {"role": "user", "content": "Add.\n\n3 + 4?"},
+    )
+    assert group.bare_state == ({"role": "system", "content": "Add."}, {"role": "user", "content": "3 + 4?"})
+    assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
+    assert [rollout.reward for rollout in group.rollouts] == [1.0, 0.0]
+    assert group.rollouts[0].reward_parts == {"gt": 1.0}
+    sampling = group.rollouts[0].sampling
+    assert (sampling.model, sampling.temperature, sampling.finish_reason) == ("m", 0.7, "stop")
+    assert (group.policy_version, group.experience_version.split("+")[0]) == ("m", f"arithmetic@{'ab' * 8}")
+    assert group.metadata["answer"] == "7"
+    assert group.metadata["item_id"] == "q1"
+
+
+async def test_a_conversation_with_tools_comes_back_turn_by_turn(tmp_path):
+    def add(left: int, right: int) -> int:
+        """Add."""
+        return left + right
+
+    tool = tool_from_function(add)
+
+    def script(request, key):
+        if key.turn == 0:
+            calls = (
+                ("c1", "add", '{"left":3,"right":4}'),
+                ("c2", "guess", "{}"),
+                ("c3", "add", '{"left":3,"right":4}'),
+            )
+            return reply("Adding.", finish="tool_calls", calls=tuple(ToolCall(*call) for call in calls))
+        return "Answer: 7"
+
+    run = await recorded_run(tmp_path, script, [spec(2)], actor=ToolActor([tool], max_turns=3))
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "tools": [encode_tool(tool.spec)]}))
+    (group,) = read(run)
+    turns = group.rollouts[0].completion
+    assert [turn["role"] for turn in turns] == ["assistant", "tool", "tool", "tool", "assistant"]
+    assert [turn.get("content") for turn in turns] == [
+        "Adding.",
+        "7",
+        "error: no tool named 'guess'; there are: add",
+        "7",
+        "Answer: 7",
+    ]
+    assert [turn["tool_call_id"] for turn in turns[1:4]] == ["c1", "c2", "c3"]
+    assert turns[0]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"left":3,"right":4}'}
+    assert group.metadata["tools"][0]["function"]["name"] == "add"
+
+
+async def test_the_answer_of_an_agent_is_what_it_returned_and_has_no_log_probabilities(tmp_path):
+    async def agent(prompt, chat):
+        return f"Answer: 7, after {await chat(prompt)}"
+
+    def script(request, key):
+        return dataclasses.replace(reply("thinking"), token_logprobs=(-0.1, -0.2, -0.3, -0.4, -0.5))
+
+    run = await recorded_run(tmp_path, script, [spec(2)], actor=CallableActor(agent))
+    (group,) = read(run)
+    assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7, after thinking"] * 2
+    assert group.rollouts[0].logprob is None
+    assert group.rollouts[0].sampling.model == "m"
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens", "complete"),
+    [((10, 3), (-0.5, -0.25, -0.25), True), ((10, 4), (-0.5, -0.25, -0.25), False), (None, (-1.0,), False)],
+)
+async def test_log_probabilities_are_complete_only_with_one_for_every_counted_token(tmp_path, usage, tokens, complete):
+    def script(request, key):
+        counted = dataclasses.replace(reply("x").usage, prompt=usage[0], completion=usage[1]) if usage else None
+        return dataclasses.replace(reply("Answer: 7"), token_logprobs=tokens, usage=counted)
+
+    (group,) = read(await recorded_run(tmp_path, script, [spec(2)]))
+    logprob = group.rollouts[0].logprob
+    assert (logprob.tokens, logprob.total, logprob.count) == (tokens, pytest.approx(-1.0), len(tokens))
+    assert (logprob.complete, logprob.kind) == (complete, "unknown")
+    assert group.rollouts[0].usage.completion_tokens == (usage[1] if usage else None)
+
+
+async def test_of_several_turns_only_the_sum_of_log_probabilities_is_known(tmp_path):
+    async def one() -> str:
+        """One."""
+        return "1"
+
+    def script(request, key):
+        calls = (ToolCall("c", "one", "{}"),) if key.turn == 0 else ()
+        told = reply("Answer: 7", finish="tool_calls" if calls else "stop", calls=calls, tokens=1)
+        return dataclasses.replace(told, token_logprobs=(-0.5,) if key.turn == 0 or key.rollout == 0 else None)
+
+    actor = ToolActor([tool_from_function(one)], max_turns=3)
+    (group,) = read(await recorded_run(tmp_path, script, [spec(2)], actor=actor))
+    whole, part = (rollout.logprob for rollout in group.rollouts)
+    assert (whole.tokens, whole.total, whole.count, whole.complete) == (None, -1.0, 2, True)
+    assert (part.total, part.complete) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ModelTimeout("late"), "timeout"),
+        (ModelServerFault("500"), "transport_error"),
+        (ActorError("broke"), "error"),
+        (reply("", finish="stop"), "parse_error"),
+        (reply("half", finish="content_filter"), "filtered"),
+        (reply("half", finish="length"), "ok"),
+        (BudgetRefused("spent"), "refused"),
+    ],
+)
+async def test_what_ended_without_a_reward_says_how_and_has_no_number(tmp_path, error, status):
+    run = await recorded_run(tmp_path, lambda request, key: error if key.rollout else "Answer: 7", [spec(2)])
+    (group,) = read(run)
+    lost = group.rollouts[1]
+    assert (lost.status, lost.reward) == (status, None)
+    assert lost.error
+    assert group.rollouts[0].reward == 1.0
+
+
+async def test_a_second_draw_of_an_item_has_answers_of_its_own(tmp_path):
+    first = spec(2)
+    again = dataclasses.replace(first, group_id="run/again", draw=1)
+    run = await recorded_run(tmp_path, lambda request, key: f"{LONG} {key.item_id}", [first, again])
+    one, two = read(run)
+    assert one.rollouts[0].completion == f"{LONG} q1"
+    assert two.rollouts[0].completion == f"{LONG} q1~1"
+
+
+async def test_without_its_journal_only_short_answers_are_known(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    run.journal.unlink()
+    (group,) = read(run)
+    assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7", None]
+    assert group.rollouts[0].sampling.model == "m"
+
+
+async def test_an_answer_that_was_not_the_graded_one_is_not_taken(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+
+    def swap(row):
+        if row["payload"]["content"] == "Answer: 7":
+            row["payload"]["content"] = "Answer: 8"
+        return row
+
+    edit(run.journal, swap)
+    (group,) = read(run)
+    assert [rollout.completion for rollout in group.rollouts] == [None, f"{LONG}1"]
+
+
+async def test_of_a_call_that_was_recorded_twice_the_later_entry_counts(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    lines = run.journal.read_text().splitlines()
+    stale = lines[0].replace("Answer: 7", "Answer: 9")
+    run.journal.write_text("\n".join([stale, *lines]) + "\n")
+    assert read(run)[0].rollouts[0].completion == "Answer: 7"
+
+
+async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_passed_over(tmp_path):
+    specs = [spec(2), spec(2, of=item("q2"))]
+    run = await recorded_run(tmp_path, answers, specs)
+    edit(run.groups, lambda row: None if row["item_id"] == "q1" else row)
+    unfinished = Unfinished()
+    groups = list(groups_of_run(run, facts_of_run(run), unfinished))
+    assert [group.metadata["item_id"] for group in groups] == ["q2"]
+    assert (unfinished.groups, unfinished.rollouts) == (1, 2)
+
+
+async def test_groups_in_another_order_than_their_attempts_are_still_found(tmp_path):
+    specs = [spec(2), spec(2, of=item("q2")), spec(2, of=item("q3"))]
+    run = await recorded_run(tmp_path, answers, specs)
+    run.groups.write_text("\n".join(reversed(run.groups.read_text().splitlines())) + "\n")
+    assert [group.metadata["item_id"] for group in read(run)] == ["q1", "q2", "q3"]
+
+
+async def test_the_endpoint_s_own_temperature_is_unknown(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)], model={"send_temperature": False})
+    assert read(run)[0].rollouts[0].sampling.temperature is None
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("items", "items.jsonl"), ("groups", "no batch"), ("rollouts", "no batch"), ("manifest", "no manifest")],
+)
+async def test_a_run_without_one_of_its_files_is_refused(tmp_path, name, says):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    getattr(run, name).unlink()
+    with pytest.raises(SettingsError, match=says):
+        facts_of_run(run)
+
+
+async def test_a_manifest_that_lacks_its_settings_is_refused(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({key: value for key, value in manifest.items() if key != "settings"}))
+    with pytest.raises(SettingsError, match="lacks settings"):
+        facts_of_run(run)
+    run.manifest.write_text(json.dumps({**manifest, "settings": {}}))
+    with pytest.raises(CorruptFile, match="model"):
+        facts_of_run(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "says"),
+    [
+        ("rollouts", "{", "line 1 is no JSON"),
+        ("rollouts", "[]", "names no group"),
+        ("rollouts", '{"group_id":"g"}', "lacks"),
+        ("groups", "{", "line 1 is no JSON"),
+        ("items", '{"item_id":"another"}', "no line about 'q1'"),
+        ("items", "no json", "no line about 'q1'"),
+        ("prompts", '{"digest":3}', "no line about"),
+        ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
+    ],
+)
+async def test_files_that_do_not_fit_together_are_named(tmp_path, name, line, says):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    path = getattr(run, name)
+    path.write_text(line + "\n")
+    if line == '{"group_id":"g"}':
+        edit(run.groups, lambda row: {**row, "group_id": "g"})
+    with pytest.raises(CorruptFile, match=says):
+        read(run)
+
+
+async def test_an_entry_of_the_journal_that_is_none_is_named(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    edit(run.journal, lambda row: {**row, "payload": None})
+    with pytest.raises(CorruptFile, match="entry of the journal about attempt 1/train/0/q1/0"):
+        read(run)
+
+
+def test_only_replies_of_attempts_belong_to_one():
+    def line(key, kind="reply", **more):
+        return json.dumps(
+            {"schema": 1, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
+        )
+
+    assert attempt_of_key(line("1/train/0/a/b/c/3/0/rollout/0#00").encode()) == "1/train/0/a/b/c/3"
+    assert attempt_of_key(line('1/train/0/"q"/3/0/tool/4#00').encode()) == '1/train/0/"q"/3'
+    long = "q" * 2_000
+    assert attempt_of_key(line(f"1/train/0/{long}/3/0/agent/0#00").encode()) == f"1/train/0/{long}/3"
+    for other in (
+        line("1/train/0/q/3/0/reflect/0#00"),
+        line("1/train/0/q/3/0/rollout/0#00", kind="failure"),
+        line("nothing"),
+        "no json",
+        "[]",
+        json.dumps({"kind": "reply", "key": 3}),
+    ):
+        assert attempt_of_key(other.encode()) is None
+
+
+async def test_two_keys_of_one_digest_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.exports.line_index._digest", lambda key: 7)
+    run = await recorded_run(
+        tmp_path, lambda request, key: f"{LONG}{key.item_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
+    )
+    one, two = read(run)
+    assert [known.rollouts[0].completion for known in (one, two)] == [f"{LONG}q10", f"{LONG}q20"]
+    assert [known.metadata["item_id"] for known in (one, two)] == ["q1", "q2"]
+
+
+async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):
+    specs = [spec(2), spec(2, of=item("q2"))]
+    run = await recorded_run(tmp_path, answers, specs)
+    groups = stream(run)
+    next(groups)
+    whole = run.rollouts.read_text()
+    run.rollouts.write_text(whole + whole.replace('"run/1/train/', '"later/1/train/'))
+    assert [known.metadata["item_id"] for known in groups] == ["q2"]
+
+
+@pytest.mark.parametrize("text", ["Answer: 7", None])
+async def test_an_agent_that_asked_nobody_has_an_answer_and_no_known_usage(tmp_path, text):
+    async def agent(prompt):
+        if text is None:
+            raise ActorError("lost")
+        return text
+
+    (group,) = read(await recorded_run(tmp_path, answers, [spec(2)], actor=CallableActor(agent)))
+    assert [rollout.completion for rollout in group.rollouts] == [text] * 2
+    assert group.rollouts[0].usage.completion_tokens is None

@@ -1,0 +1,164 @@
+"""Files are there whole or not at all, verl's Parquet has its types, and memory does not grow with the run."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import tracemalloc
+
+import pytest
+
+from benchmarks.bench_export import write_run
+from stores.errors import CorruptFile, SettingsError, StoreError
+from tasks.exports.choosing import ExportOptions
+from tasks.exports.exporting import ExportReport, export_groups
+from tasks.exports.line_index import LineIndex
+from tasks.exports.writing import encode_row, write_lines
+from tests.tasks.exports.kit import export, group, logprobs, rollout, stream
+
+
+def test_half_a_surrogate_pair_is_written_as_it_went_over_the_wire(tmp_path):
+    assert write_lines(tmp_path / "x", [encode_row({"a": "\ud800b"})]) == 1
+    assert json.loads((tmp_path / "x").read_text(encoding="utf-8")) == {"a": "?b"}
+
+
+def test_no_row_holds_a_nan():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        encode_row({"a": float("nan")})
+
+
+def test_what_breaks_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    def broken():
+        yield "one"
+        raise CorruptFile("two")
+
+    (tmp_path / "x").write_text("before")
+    with pytest.raises(CorruptFile):
+        write_lines(tmp_path / "x", broken())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "before")]
+
+
+def test_a_disk_that_refuses_is_a_store_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_lines(tmp_path / "file" / "x", ["one"])
+
+
+def test_files_are_made_for_their_owner_alone(tmp_path):
+    export([group(1.0, 0.0)], "trl-sft", tmp_path / "deep" / "x.jsonl")
+    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
+
+
+# --- Parquet
+
+
+def parquet(groups, path):
+    parquet_file = pytest.importorskip("pyarrow.parquet")
+    report = ExportReport("test", ExportOptions(target="verl"))
+    export_groups(groups, report.options, path, report)
+    return parquet_file.read_table(path).to_pylist()
+
+
+def test_verl_takes_parquet_with_a_type_for_every_column(tmp_path):
+    plain = [group(1.0, 0.0, name=f"g{number}") for number in range(1_001)]
+    rollouts = tuple(rollout(index, float(index), logprob=logprobs(-0.5, token_ids=(7,))) for index in range(2))
+    rows = parquet([*plain, group(rollouts=rollouts)], tmp_path / "x.parquet")
+    assert len(rows) == 1_002
+    assert rows[0]["prompt"][-1] == {"role": "user", "content": "3 + 4?"}
+    info = rows[0]["extra_info"]
+    assert (info["recorded_rewards"], info["recorded_logprobs"]) == ([1.0, 0.0], [])
+    assert json.loads(info["recorded_completions"][0]) == [{"role": "assistant", "content": "answer 0"}]
+    assert rows[-1]["extra_info"]["recorded_logprobs"] == [[-0.5], [-0.5]]
+    assert rows[-1]["extra_info"]["index"] == 1_001
+
+
+def test_prompts_with_tools_do_not_go_into_parquet_columns(tmp_path):
+    turns = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "tool", "tool_call_id": "c", "content": "7"},
+    ]
+    with pytest.raises(StoreError, match=r"'g' has turns with tools; write a \.jsonl file"):
+        parquet([group(1.0, 0.0, state=turns)], tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SettingsError, match=r"tfgrpo\[parquet\]"):
+        export([group(1.0, 0.0)], "verl", tmp_path / "x.parquet")
+
+
+# --- the index of a large file
+
+
+def key(line: bytes) -> str | None:
+    return line.decode().partition(" ")[0] or None
+
+
+def test_lines_are_found_by_their_key_in_file_order(tmp_path):
+    path = tmp_path / "lines"
+    long = "b " + "x" * 50_000
+    path.write_text(f"a 1\n{long}\na 2\n unkeyed\nlast without newline")
+    with LineIndex(path, key) as index:
+        assert index.lines(["a", "b", "c"]) == {"a": [b"a 1", b"a 2"], "b": [long.encode()]}
+        assert index.lines(["last"]) == {}
+        assert index.lines([]) == {}
+
+
+def test_no_file_is_a_file_without_lines(tmp_path):
+    with LineIndex(tmp_path / "none", key) as index:
+        assert index.lines(["a"]) == {}
+    index.close()
+    with pytest.raises(StoreError, match="cannot be read"):
+        index.lines(["a"])
+
+
+def test_a_file_that_was_cut_while_it_was_read_is_an_error(tmp_path):
+    path = tmp_path / "lines"
+    path.write_text("a 1\nb 2\n")
+    with LineIndex(path, key) as index:
+        path.write_text("a 1\n")
+        with pytest.raises(CorruptFile, match="cut off"):
+            index.lines(["b"])
+
+
+def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path, monkeypatch):
+    def refused(_name: str) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk full")
+
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    with pytest.raises(StoreError, match="cannot be indexed: disk full"):
+        LineIndex(tmp_path / "lines", key)
+
+
+def test_a_key_function_that_breaks_leaves_nothing_open(tmp_path):
+    path = tmp_path / "lines"
+    path.write_text("a 1\n")
+
+    def broken(_line: bytes) -> str | None:
+        raise CorruptFile("no key")
+
+    with pytest.raises(CorruptFile, match="no key"):
+        LineIndex(path, broken)
+
+
+# --- memory
+
+
+def test_memory_does_not_grow_with_the_number_of_attempts(tmp_path):
+    run = write_run(tmp_path, 8_000)
+    read = sum(path.stat().st_size for path in run.root.iterdir())
+    report = ExportReport("test", ExportOptions(target="trl-grpo"))
+    export_groups(stream(write_run(tmp_path, 80, run_id="warm")), report.options, tmp_path / "warm.jsonl", report)
+    tracemalloc.start()
+    try:
+        export_groups(stream(run), report.options, tmp_path / "x.jsonl", report)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert report.rows == 1_010
+    # The chunks of a few files, and their lines; as objects, what was read would take several times its size on disk.
+    assert read > 14_000_000
+    assert peak < 10_000_000, f"{peak:,} bytes for {read:,} bytes of files"

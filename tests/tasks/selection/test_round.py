@@ -1,0 +1,457 @@
+"""A selection asks K times at once, repairs what is flawed, grades what is usable and hands out the best, as a value."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rewarders import Abstained, RewardScore, WeightedRewarder, build_rewarder
+from stores.errors import (
+    ActorError,
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelRateLimited,
+    ModelServerFault,
+    ModelTimeout,
+    SelectionFailed,
+)
+from stores.pattern_averages import LabelAverages
+from tasks.models.journaled import JournaledModel
+from tasks.selection import (
+    Chosen,
+    Flawed,
+    LostCandidate,
+    NotChosen,
+    PowlFormat,
+    SelectionSpec,
+    Sound,
+    TextFormat,
+    select_best,
+)
+from tasks.shapes import PackText
+from tests.tasks.kit import ScriptedModel, item, reply, runtime
+
+PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
+GT = (WeightedRewarder(build_rewarder("gt")),)
+LIKENESS = (WeightedRewarder(build_rewarder("powl_footprint")),)
+GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
+VECTORS = Path(__file__).parents[2] / "flows" / "vectors"
+
+
+def spec(**more):
+    values = {"selection_id": "s", "item": item(), "pack": PACK, "k": 4}
+    return SelectionSpec(**{**values, **more})
+
+
+def by_index(*answers):
+    """A model that answers each candidate by its index; what is no text is raised."""
+    return ScriptedModel(lambda request, key: answers[key.rollout])
+
+
+def run(tmp_path, model, asked=None, *, journaled=True, **more):
+    """One selection; the runtime is closed behind it."""
+
+    async def main():
+        built = runtime(model, tmp_path, **{"rewarders": GT, **more})
+        if not journaled:
+            built = replace(built, journal=None, model=JournaledModel(model, None))
+        try:
+            return await select_best(asked or spec(), built)
+        finally:
+            built.threads.shutdown()
+
+    return asyncio.run(main())
+
+
+# Choosing.
+
+
+def test_the_highest_reward_is_chosen_and_the_value_says_why(tmp_path):
+    selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 9", "Answer: 1"))
+    assert selection.choice == Chosen(1, "highest reward of 4 graded candidates, 1")
+    assert selection.best.text == "Answer: 7"
+    assert [selection.grades[index].reward for index in range(4)] == [0.0, 1.0, 0.0, 0.0]
+    assert selection.grades[1].advantage == pytest.approx(1.7320508, rel=1e-6)
+    assert (selection.mean_reward, selection.spread) == (0.25, pytest.approx(0.4330127))
+    assert selection.outcomes == {"ok": 4}
+    assert selection.losses == ""
+
+
+def test_ties_go_to_the_first(tmp_path):
+    selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 7", "Answer: 7"))
+    assert selection.choice == Chosen(1, "highest reward of 4 graded candidates, 1, the first of 3 that have it")
+
+
+def test_the_value_can_be_kept_and_sent(tmp_path):
+    selection = run(tmp_path, by_index(GOOD, GOOD), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)))
+    assert pickle.loads(pickle.dumps(selection)) == selection
+
+
+def test_one_candidate_needs_no_comparison(tmp_path):
+    selection = run(tmp_path, by_index("Answer: 7"), spec(k=1))
+    assert (selection.choice.index, selection.grades[0].advantage) == (0, 0.0)
+
+
+# Temperatures, seeds and what is said.
+
+
+def test_temperatures_go_round_and_seeds_differ(tmp_path):
+    model = ScriptedModel(lambda request, key: "Answer: 7")
+    selection = run(tmp_path, model, spec(k=10))
+    asked = {key.rollout: request.temperature for request, key in model.requests}
+    assert [asked[index] for index in range(10)] == [0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75, 0.5, 0.7]
+    assert [candidate.temperature for candidate in selection.candidates] == [asked[index] for index in range(10)]
+    assert len({request.seed for request, _ in model.requests}) == 10
+
+
+def test_the_same_request_with_the_same_seed_is_the_same_selection(tmp_path):
+    seeds = []
+    for name in ("one", "two"):
+        model = ScriptedModel(lambda request, key: "Answer: 7")
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, model, spec(selection_id=name))
+        seeds.append([request.seed for request, _ in model.requests])
+    assert seeds[0] == seeds[1]
+
+
+def test_form_and_hint_stand_behind_the_pack_and_the_answer_is_never_shown(tmp_path):
+    model = ScriptedModel(lambda request, key: GOOD)
+    asked = spec(k=1, format=PowlFormat(), hint="Tried: XOR(a, b)", item=item(answer="SEQUENCE(secret, b)"))
+    run(tmp_path, model, asked, rewarders=LIKENESS)
+    system, user = (message.content for message in model.requests[0][0].messages)
+    assert system == f"Be careful.\n\n{PowlFormat().instructions}\n\nTried: XOR(a, b)"
+    assert user == "3 + 4?"
+    assert "secret" not in system + user
+
+
+def test_candidates_run_at_once_within_the_slots(tmp_path):
+    inside = most = 0
+
+    async def answer(request, key):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.02)
+        inside -= 1
+        return reply("Answer: 7")
+
+    run(tmp_path, ScriptedModel(answer), spec(k=16))
+    assert most == 8  # the slots of the runtime
+
+
+# Repair.
+
+
+def test_a_flawed_answer_goes_back_with_the_reason_and_comes_back_right(tmp_path):
+    def answer(request, key):
+        return "SEQUENCE(a,," if "earlier_answer" not in request.messages[-1].content else GOOD
+
+    model = ScriptedModel(answer)
+    asked = spec(k=2, format=PowlFormat(), item=item(answer=GOOD))
+    selection = run(tmp_path, model, asked, rewarders=LIKENESS)
+    assert [candidate.valid for candidate in selection.candidates] == [True, True]
+    ((text, reason),) = selection.candidates[0].refused
+    assert (text, "two commas" in reason) == ("SEQUENCE(a,,", True)
+    again = [request for request, _ in model.requests if "earlier_answer" in request.messages[-1].content]
+    quoted = json.loads(again[0].messages[-1].content.splitlines()[-1])
+    assert quoted["earlier_answer"] == "SEQUENCE(a,,"
+    assert "two commas" in quoted["reason"]
+    assert again[0].messages[-1].content.startswith("3 + 4?\n\n")
+    assert {request.temperature for request in again} == {0.5, 0.7}
+    assert len({request.seed for request, _ in model.requests}) == 4
+    assert (selection.candidates[0].calls, selection.candidates[0].prompt_tokens) == (2, 20)
+
+
+def test_findings_of_the_validator_are_repaired_too(tmp_path):
+    def answer(request, key):
+        return "XOR(SILENT(), SILENT())" if "earlier_answer" not in request.messages[-1].content else GOOD
+
+    selection = run(
+        tmp_path, ScriptedModel(answer), spec(k=1, format=PowlFormat(), item=item(answer=GOOD)), rewarders=LIKENESS
+    )
+    assert selection.best.text == GOOD
+    assert "no activity" in selection.best.refused[0][1]
+
+
+def test_a_cut_off_answer_is_asked_for_again_also_as_text(tmp_path):
+    def answer(request, key):
+        again = "earlier_answer" in request.messages[-1].content
+        return reply("Answer: 7") if again else reply("Step 1", finish="length")
+
+    selection = run(tmp_path, ScriptedModel(answer), spec(k=1))
+    assert selection.best.refused == (("Step 1", "the answer was cut off at the token limit: give a shorter one"),)
+
+
+def test_repairs_end_and_the_last_flaw_is_told(tmp_path):
+    model = ScriptedModel(lambda request, key: "SEQUENCE()")
+    selection = run(tmp_path, model, spec(k=2, max_repairs=2, format=PowlFormat()), rewarders=LIKENESS)
+    assert len(model.requests) == 6
+    outcome = selection.candidates[0].outcome
+    assert isinstance(outcome, Flawed)
+    assert (outcome.name, "has no children" in outcome.reason) == ("parse_error", True)
+    assert len(selection.candidates[0].refused) == 2
+    with pytest.raises(SelectionFailed, match="none of 2 candidates valid: 2 parse_error"):
+        _ = selection.best
+
+
+def test_a_call_that_breaks_in_a_repair_leaves_the_earlier_answer(tmp_path):
+    def answer(request, key):
+        return ModelServerFault("503") if "earlier_answer" in request.messages[-1].content else "SEQUENCE("
+
+    asked = spec(k=1, format=PowlFormat(), none_valid="best_effort", item=item(answer=GOOD))
+    selection = run(tmp_path, ScriptedModel(answer), asked, rewarders=LIKENESS)
+    assert selection.candidates[0].outcome == LostCandidate("transport_error", "ModelServerFault", "503")
+    assert selection.best.text == "SEQUENCE("
+    assert len(selection.best.refused) == 1
+
+
+def test_any_actor_is_repaired(tmp_path):
+    class Counting:
+        async def attempt(self, attempt):
+            from tasks.shapes import Trajectory  # noqa: PLC0415
+
+            return Trajectory(GOOD if "earlier_answer" in attempt.user_text else "no", ())
+
+    selection = run(
+        tmp_path,
+        ScriptedModel(lambda *_: ""),
+        spec(k=2, format=PowlFormat(), item=item(answer=GOOD)),
+        actor=Counting(),
+        rewarders=LIKENESS,
+    )
+    assert (selection.best.text, selection.best.calls) == (GOOD, 0)
+
+
+# Failures.
+
+
+@pytest.mark.parametrize(
+    ("raised", "name"),
+    [
+        (ModelServerFault("503 from x"), "transport_error"),
+        (ModelRateLimited("429"), "transport_error"),
+        (ModelTimeout("late"), "timeout"),
+        (ActorError("broke"), "actor_error"),
+        (RuntimeError("odd"), "actor_error"),
+        (BudgetRefused("no"), "refused"),
+    ],
+)
+def test_a_lost_candidate_costs_no_other(tmp_path, raised, name):
+    selection = run(tmp_path, by_index(raised, "Answer: 8", "Answer: 7", raised))
+    assert selection.choice.index == 2
+    assert selection.outcomes == {name: 2, "ok": 2}
+    assert selection.losses.startswith(f"2 {name} (")
+    assert set(selection.grades) == {1, 2}
+
+
+def test_a_slow_candidate_times_out_and_the_others_do_not_wait_for_ever(tmp_path):
+    async def answer(request, key):
+        if key.rollout == 0:
+            await asyncio.sleep(5)
+        return reply("Answer: 7")
+
+    selection = run(tmp_path, ScriptedModel(answer), limits={"timeout_s": 0.05})
+    assert selection.candidates[0].outcome.name == "timeout"
+    assert selection.choice.index == 1
+    assert selection.duration_s < 3
+
+
+def test_enough_have_to_succeed(tmp_path):
+    model = by_index("Answer: 7", ModelServerFault("503"), ModelTimeout("late"), "Answer: 7")
+    assert run(tmp_path, model, spec(min_success=2)).choice.index == 0
+    few = run(tmp_path, model, spec(min_success=3))
+    assert few.choice == NotChosen("2 of 4 candidates valid, 3 needed: 1 transport_error (503); 1 timeout (late)")
+    best = run(tmp_path, model, spec(min_success=3, none_valid="best_effort"))
+    assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
+
+
+def test_nothing_at_all_can_be_chosen_from_nothing(tmp_path):
+    for policy in ("raise", "best_effort"):
+        selection = run(tmp_path, by_index(*[ModelServerFault("503")] * 4), spec(none_valid=policy))
+        assert selection.choice == NotChosen("none of 4 candidates valid: 4 transport_error (503)")
+
+
+def test_what_only_the_budget_prevents_is_told_apart(tmp_path):
+    selection = run(tmp_path, by_index(*[BudgetRefused("max_calls is 0")] * 4))
+    assert selection.choice.over_budget
+    assert not run(tmp_path, by_index(*[ModelAuthRefused("401")] * 4)).choice.over_budget
+
+
+def test_best_effort_hands_out_the_best_of_the_flawed(tmp_path):
+    asked = spec(
+        k=3, max_repairs=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
+    )
+    model = by_index("prose", "SEQUENCE(SILENT(), SILENT())", ModelTimeout("late"))
+    selection = run(tmp_path, model, asked, rewarders=(WeightedRewarder(build_rewarder("operator:gt")),))
+    assert selection.choice.why.startswith("best effort, 0 of 3 candidates valid")
+    assert set(selection.grades) == {0, 1}
+
+
+class Mute:
+    rewarder_id = "mute"
+
+    def score(self, context):
+        return [Abstained("mute", "cannot tell") for _ in context.outputs]
+
+
+class Broken:
+    rewarder_id = "broken"
+
+    def score(self, context):
+        raise RuntimeError("sk-key-123456 leaked")
+
+
+def test_candidates_that_nobody_can_grade_are_not_handed_out_by_default(tmp_path):
+    mute = (WeightedRewarder(Mute()),)
+    selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
+    assert selection.choice == NotChosen("none of the 4 usable candidates could be graded: mute: cannot tell")
+    best = run(tmp_path, by_index(*["x"] * 4), spec(none_valid="best_effort"), rewarders=mute)
+    assert (best.choice.index, best.choice.why.startswith("best effort, the first that can be used")) == (0, True)
+    assert (best.mean_reward, best.grades[0].advantage) == (None, None)
+
+
+def test_a_rewarder_that_breaks_is_told_and_loses_only_its_own_verdicts(tmp_path):
+    parts = (*GT, WeightedRewarder(Broken(), 0.0))
+    selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=parts)
+    assert selection.choice.index == 0
+    assert "RuntimeError" in selection.faults["broken"]
+
+
+def test_reward_parts_are_kept(tmp_path):
+    parts = (
+        WeightedRewarder(build_rewarder("powl_footprint"), 0.7),
+        WeightedRewarder(build_rewarder("powl_valid"), 0.3),
+    )
+    asked = spec(k=1, format=PowlFormat(), item=item(answer="SEQUENCE(x, y)"))
+    selection = run(tmp_path, by_index(GOOD), asked, rewarders=parts)
+    assert selection.grades[0].reward == pytest.approx(0.3)
+    assert {score.rewarder_id: score.score for score in selection.grades[0].scores} == {
+        "powl_footprint": 0.0,
+        "powl_valid": 1.0,
+    }
+
+
+class Judging:
+    rewarder_id = "judging"
+    asks_model = True
+
+    async def score(self, context):
+        from rewarders import JudgeQuestion  # noqa: PLC0415
+
+        question = JudgeQuestion((("user", "?"),), "j", {"type": "number"}, rollout=0, turn=0)
+        reply_ = await context.judge.ask(question)
+        return [RewardScore("judging", float(reply_.text), "said so") for _ in context.outputs]
+
+
+def test_what_judges_cost_is_counted_and_their_refused_budget_told(tmp_path):
+    def answer(request, key):
+        return BudgetRefused("max_calls") if key.role == "judge" else "0.5"
+
+    refused = run(tmp_path, ScriptedModel(answer), rewarders=(WeightedRewarder(Judging()),))
+    assert refused.choice.over_budget
+    answered = run(tmp_path, ScriptedModel(lambda *_: "0.5"), rewarders=(WeightedRewarder(Judging()),))
+    assert answered.choice.index == 0
+
+
+def test_keys_that_an_actor_says_are_taken_out(tmp_path):
+    async def main():
+        built = runtime(by_index("Answer: sk-1", "Answer: 7"), tmp_path, rewarders=GT)
+        try:
+            return await select_best(spec(k=2), replace(built, scrub=lambda text: text.replace("sk-1", "***")))
+        finally:
+            built.threads.shutdown()
+
+    assert asyncio.run(main()).candidates[0].text == "Answer: ***"
+
+
+def test_a_selection_can_do_without_a_journal(tmp_path):
+    selection = run(tmp_path, by_index(*["Answer: 7"] * 4), journaled=False)
+    assert selection.choice.index == 0
+
+
+# The policy of earlier systems.
+
+
+def lines(name):
+    return [json.loads(line) for line in (VECTORS / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in lines("candidate_sampler.jsonl") if case["k"] > 0], ids=lambda c: c["name"]
+)
+def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_repaired(tmp_path, case):
+    seen = defaultdict(int)
+
+    def answer(request, key):
+        name = str(request.temperature)
+        replies = case["replies_by_temperature"].get(name, case["replies_by_temperature"]["*"])
+        seen[name] += 1
+        return replies[min(seen[name], len(replies)) - 1]
+
+    model = ScriptedModel(answer)
+    asked = spec(k=case["k"], format=PowlFormat("syntax"), item=item(answer=GOOD))
+    selection = run(tmp_path, model, asked, rewarders=LIKENESS)
+    assert Counter(str(request.temperature) for request, _ in model.requests) == case["calls_by_temperature"]
+    assert len(model.requests) == case["total_calls"]
+    valid = [candidate.index for candidate in selection.candidates if candidate.valid]
+    assert valid == case.get("returned_candidate_indices", [])
+    if "error_type" in case:
+        with pytest.raises(SelectionFailed, match="parse_error"):
+            _ = selection.best
+
+
+def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_candidate(tmp_path):
+    case = next(case for case in lines("candidate_sampler.jsonl") if case["name"] == "k2_loop_arity_not_retried")
+    table = case["replies_by_temperature"]
+    seen = defaultdict(int)
+
+    def answer(request, key):
+        replies = table.get(str(request.temperature), table["*"])
+        seen[request.temperature] += 1
+        return replies[seen[request.temperature] - 1]
+
+    selection = run(
+        tmp_path, ScriptedModel(answer), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)), rewarders=LIKENESS
+    )
+    assert [candidate.valid for candidate in selection.candidates] == [True, True]
+
+
+@pytest.mark.parametrize("case", lines("best_of_k.jsonl"), ids=lambda case: case["name"])
+def test_scored_candidates_choice_and_memory_are_those_of_earlier_systems(tmp_path, case):
+    texts = [json.dumps(each["model_json"]) for each in case["candidates"]]
+    rewards = dict(zip(texts, (each["reward"] for each in case["candidates"]), strict=True))
+
+    class Table:
+        rewarder_id = "table"
+
+        def score(self, context):
+            found = [rewards[attempt.output] for attempt in context.outputs]
+            assert "!raise" not in found
+            return [RewardScore("table", float(reward), "") for reward in found]
+
+    asked = spec(k=len(texts), format=PowlFormat("syntax"), none_valid="best_effort")
+    selection = run(tmp_path, by_index(*texts), asked, rewarders=(WeightedRewarder(Table()),))
+    assert sorted(selection.grades) == case["scored_indices"]
+    assert selection.choice.index == case["best_index"]
+    rows = [
+        (asked.format.pattern(selection.candidates[index].value).label, grade.reward)
+        for index, grade in selection.grades.items()
+        if grade.reward is not None
+    ]
+    table = LabelAverages().remember(rows)
+    assert (len(table), table.hint(3)) == (case["memory_size"], case["bias_hint"])
+
+
+def test_outcome_types_are_three():
+    assert {Sound().name, Flawed("parse_error", "").name, LostCandidate("timeout", "", "").name} == {
+        "ok",
+        "parse_error",
+        "timeout",
+    }
+    assert TextFormat().instructions == ""
