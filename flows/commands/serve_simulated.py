@@ -22,7 +22,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8001, metavar="N", help="port, 0 for any free one [8001]")
     parser.add_argument(
-        "--world", choices=WORLDS, default="arithmetic", metavar="W", help=f"which world: {', '.join(WORLDS)} [arithmetic]"
+        "--world",
+        choices=WORLDS,
+        default="arithmetic",
+        metavar="W",
+        help=f"which world: {', '.join(WORLDS)} [arithmetic]",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the world's replies [0]")
     parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="seconds every reply takes [0]")
