@@ -7,57 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rewarders.graders.base import GraderInput, ItemGrader
 from rewarders.graders.fenced import fenced_block, python_literal
-from rewarders.graders.options import flag, number, refuse
-from rewarders.graders.records import answer_or_completion, metadata
+from rewarders.graders.schema_grader import SchemaGrader
 from stores.errors import RewardError
 
 
 @dataclass(frozen=True, slots=True)
-class JsonSchema(ItemGrader):
+class JsonSchema(SchemaGrader):
     """1.0 for a JSON object with all required keys and no key that is forbidden; 0.9 of it when it had to be dug out.
 
-    ``metadata.schema`` is a JSON object written as a string; ``required`` and ``allow_additional_properties`` (default
-    true) are all that is read of it. A key is additional when it is not required. Missing keys 0.8, additional keys 0.9,
-    both 0.7; any other JSON value 0.5; null, or nothing that can be read, 0.0. Text that is no JSON is tried again as
-    its first fenced block, as JSON and as a Python literal, times 0.9.
+    ``required`` and ``allow_additional_properties`` (default true) are all that is read of the schema. A key is
+    additional when it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null,
+    or nothing that can be read, 0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a
+    Python literal, times 0.9.
 
     JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) is worth 0.0, whatever
     stands in a fence. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key: a record
     with such a schema says nothing about a completion.
     """
 
-    reward_if_no_schema: float = 0.0
-    """Reward when the record has no usable schema."""
-    require_answer: bool = False
-    """Whether a completion without a final answer gets 0.0, instead of being read as a whole."""
-
-    def __post_init__(self) -> None:
-        refuse(number("reward_if_no_schema", self.reward_if_no_schema), flag("require_answer", self.require_answer))
-
-    def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
-        schema = stated_schema(item)
-        if schema is None:
-            return float(self.reward_if_no_schema)
-        text = answer_or_completion(item, require_answer=self.require_answer)
-        if text is None:
-            return 0.0
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Reward of a text."""
         value, share = _read(text)
         return 0.0 if value is None else _fit(value, schema) * share
-
-
-def stated_schema(item: GraderInput) -> Mapping[str, Any] | None:
-    """The object that ``metadata.schema`` holds as a string of JSON; None for anything else."""
-    text = metadata(item, "schema")
-    if not isinstance(text, str):
-        return None
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return schema if isinstance(schema, dict) else None
 
 
 def _read(text: str) -> tuple[Any, float]:

@@ -8,45 +8,29 @@ from __future__ import annotations
 
 import pyexpat
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from xml.etree.ElementTree import ParseError, XMLParser
 
-from rewarders.graders.base import GraderInput, ItemGrader
 from rewarders.graders.fenced import fenced_block
-from rewarders.graders.json_schema import stated_schema
-from rewarders.graders.options import flag, number, refuse
-from rewarders.graders.records import answer_or_completion
+from rewarders.graders.schema_grader import SchemaGrader
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class XmlSchema(ItemGrader):
+class XmlSchema(SchemaGrader):
     """1.0 for well-formed XML whose root has the tag asked for; 0.9 of it when it had to be dug out of a fenced block.
 
-    ``metadata.schema`` is a JSON object written as a string, with the tag as ``root_tag``. Another root 0.8; no string
-    ``root_tag`` in the schema 0.5; not well-formed 0.0. Case counts, and a namespace is part of the tag.
+    The tag is the schema's ``root_tag``. Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed
+    0.0. Case counts, and a namespace is part of the tag.
     A lone surrogate is no character of XML: text that holds one is worth 0.0, whatever stands in a fence.
     """
 
-    reward_if_no_schema: float = 0.0
-    """Reward when the record has no usable schema."""
-    require_answer: bool = False
-    """Whether a completion without a final answer gets 0.0, instead of being read as a whole."""
-
-    def __post_init__(self) -> None:
-        refuse(number("reward_if_no_schema", self.reward_if_no_schema), flag("require_answer", self.require_answer))
-
-    def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
-        schema = stated_schema(item)
-        if schema is None:
-            return float(self.reward_if_no_schema)
-        text = answer_or_completion(item, require_answer=self.require_answer)
-        if text is None:
-            return 0.0
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Reward of a text."""
         share, root = 1.0, _root_tag(text)
         if root is None and not _SURROGATE.search(text):
             share, root = 0.9, _root_tag(fenced_block(text) or "")
