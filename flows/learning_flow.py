@@ -7,6 +7,7 @@ import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,6 +15,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
@@ -34,6 +36,9 @@ from tasks.context import RunContext
 from tasks.group import run_group
 from tasks.host import run_on_runtime
 from tasks.shapes import GroupResult, GroupSpec
+
+_AHEAD = 2
+"""Groups handed to the task runner before any is back, per place for a rollout: enough that no place waits for one."""
 
 
 class Parcel:
@@ -101,17 +106,22 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     with task_runner_for(plan.settings.task_runner, plan.settings.tfgrpo.concurrency) as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
-            parcels = [Parcel(spec, context) for spec in specs]
-            # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-            futures = runner.map(group_task, {"parcel": parcels})  # type: ignore[misc]
+            parcels = (Parcel(spec, context) for spec in specs)
             # Not ``as_completed``, which holds every future, and with it what Prefect knows of the task run, to the end.
             back: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-            for future in futures:
-                future.add_done_callback(back.put)
-            del futures, future
+
+            def hand_out(count: int) -> None:
+                if some := list(islice(parcels, count)):
+                    # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
+                    for future in runner.map(group_task, {"parcel": some}):  # type: ignore[misc]
+                        future.add_done_callback(back.put)
+
+            hand_out(_AHEAD * plan.settings.tfgrpo.concurrency)
             try:
-                for _ in parcels:
-                    yield _result_of(back.get())
+                for _ in specs:
+                    result = _result_of(back.get())
+                    hand_out(1)
+                    yield result
             finally:
                 # Nothing is left to cancel, unless the run ends here.
                 if isinstance(runner, EventLoopTaskRunner):
@@ -128,6 +138,10 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         raise
     except Exception as error:
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
+    flow_run = FlowRunContext.get()
+    if flow_run is not None:
+        # Prefect keeps the state of every task run in case its result goes into another task; ours never does.
+        flow_run.run_results.pop(id(sealed), None)
     return sealed.take()
 
 
