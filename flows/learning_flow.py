@@ -56,23 +56,15 @@ class Parcel:
 
 
 class Sealed:
-    """What came of one group, on its way back from the mapped task; to be taken out once.
+    """What came of one group, on its way back from the mapped task.
 
-    Prefect remembers what a task returned to the end of the flow. Once the result is taken, that is an empty envelope.
-    No dataclass either: Prefect would remember the fields one by one.
+    No dataclass either: Prefect would remember its fields one by one.
     """
 
-    __slots__ = ("_result",)
+    __slots__ = ("__weakref__", "result")
 
     def __init__(self, result: GroupResult) -> None:
-        self._result: GroupResult | None = result
-
-    def take(self) -> GroupResult:
-        """The result, which is gone afterwards. Raises ``RunAborted`` the second time."""
-        result, self._result = self._result, None
-        if result is None:
-            raise RunAborted("the result of a group was asked for twice")
-        return result
+        self.result = result
 
 
 def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
@@ -142,7 +134,7 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
     if flow_run is not None:
         # Prefect keeps the state of every task run in case its result goes into another task; ours never does.
         flow_run.run_results.pop(id(sealed), None)
-    return sealed.take()
+    return sealed.result
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)

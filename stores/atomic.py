@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stores.canonical import canonical_json
+from stores.canonical import canonical_json, key_digest
 from stores.errors import CorruptFile, RecordRejected, StoreError
 from stores.line_file import LineFile, exclusively, read_whole_lines
 
@@ -78,13 +78,13 @@ def _swap(path: Path, data: bytes) -> None:
 class KeyedJsonl:
     """A file of JSON objects in which every key occurs once: a row whose key is there already is not written again.
 
-    Memory holds the keys. Only what was appended since the last call is read, whoever appended it.
+    Memory holds a digest per key. Only what was appended since the last call is read, whoever appended it.
     """
 
     def __init__(self, path: Path, key: Callable[[dict[str, Any]], str]) -> None:
         self.path = path
         self._key = key
-        self._known: set[str] = set()
+        self._known: set[int] = set()
         self._read_until = 0
         self._turn = threading.Lock()
 
@@ -105,14 +105,17 @@ class KeyedJsonl:
                 self._read_until = file.size
         return len(fresh)
 
-    def _by_key(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        offered: dict[str, str] = {}
+    def _by_key(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+        offered: dict[int, str] = {}
         for row in rows:
             try:
-                offered.setdefault(self._key(dict(row)), canonical_json(row))
+                offered.setdefault(self._digest(dict(row)), canonical_json(row))
             except (TypeError, ValueError) as error:
                 raise RecordRejected(f"{self.path}: {error}") from error
         return offered
+
+    def _digest(self, row: dict[str, Any]) -> int:
+        return key_digest(str(self._key(row)).encode("utf-8", "surrogatepass"))
 
     def _catch_up(self, file: LineFile) -> None:
         if file.size < self._read_until:  # somebody shortened the file by hand
@@ -121,5 +124,5 @@ class KeyedJsonl:
         for line in file.lines(self._read_until):
             # A line damaged by hand has no key, so its row may be written again.
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                self._known.add(self._key(json.loads(line.data)))
+                self._known.add(self._digest(json.loads(line.data)))
         self._read_until = file.size

@@ -22,3 +22,8 @@ def canonical_text(data: bytes) -> str:
 def sha256_hex(data: str | bytes) -> str:
     """SHA-256 in lower-case hex; text is encoded as UTF-8."""
     return hashlib.sha256(data.encode("utf-8") if isinstance(data, str) else data).hexdigest()
+
+
+def key_digest(key: bytes) -> int:
+    """A key in 128 bits, for an index in memory: a third of the text's size, and no two keys of a file will ever share one."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big")

@@ -12,11 +12,11 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
 from stores.errors import CorruptFile, RecordRejected
 from stores.locked_file import LockedFile
@@ -83,7 +83,7 @@ class Journal:
 
     def get(self, key_text: str) -> dict[str, Any] | None:
         """The latest whole entry of this key, or None. Entries of other processes are seen. Raises ``CorruptFile``."""
-        digest = _digest(_encode_key(key_text))
+        digest = key_digest(_encode_key(key_text))
         if digest not in self._offsets:
             self._catch_up()
         offset = self._offsets.get(digest)
@@ -136,7 +136,7 @@ class Journal:
             if self._file.size() != self._end:
                 self._catch_up_and_repair()
             start = self._file.append(line)
-            self._offsets[_digest(key)] = start
+            self._offsets[key_digest(key)] = start
             self._end = start + len(line)
 
     def _catch_up_and_repair(self) -> None:
@@ -161,7 +161,7 @@ class Journal:
         if head is None:
             self.skipped += 1
             return
-        digest = _digest(head.group(1))
+        digest = key_digest(head.group(1))
         self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
 
     def _lines(self, offset: int) -> Iterator[bytes]:
@@ -198,7 +198,3 @@ def _is_entry(line: bytes) -> re.Match[bytes] | None:
 
 def _encode_key(key_text: str) -> bytes:
     return json.dumps(key_text).encode()
-
-
-def _digest(encoded_key: bytes) -> int:
-    return int.from_bytes(blake2b(encoded_key, digest_size=16).digest(), "big")
