@@ -8,7 +8,7 @@ named: ``tasks.loop_watch``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from stores.errors import ActorError
@@ -63,12 +63,19 @@ def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
     return checked
 
 
-async def give_up_on(running: Iterable[asyncio.Future[Any]], patience_s: float = PATIENCE_S) -> bool:
-    """Cancel work and wait until it has ended, but no longer than ``patience_s``. Whether all of it has."""
+def give_up_on(running: Iterable[asyncio.Future[Any]], patience_s: float = PATIENCE_S) -> Coroutine[Any, Any, bool]:
+    """Cancel work, at once; what is returned waits until it has ended, but no longer than ``patience_s``.
+
+    That comes to whether all of it has.
+    """
     left = [work for work in running if not work.done()]
     for work in left:
         work.add_done_callback(_forget)
         work.cancel()
+    return _ended(left, patience_s)
+
+
+async def _ended(left: list[asyncio.Future[Any]], patience_s: float) -> bool:
     if not left:
         return True
     _, pending = await asyncio.wait(left, timeout=patience_s)

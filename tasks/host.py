@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
@@ -64,18 +65,19 @@ class RuntimeHost:
         """Cancel what still runs, close the runtime, end the thread. A loop that is blocked is left behind."""
         self._watch.stop()
         try:
-            ended = self._within_reason(self._shut_down())
+            ended = self._within_reason(self._cancel_all()) and self._within_reason(self._shut_down())
         finally:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(None if ended else 0.0)
 
     def _within_reason(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether the loop got round to it. What the work raises is raised."""
+        """Whether the loop got round to it. What the work raises is raised, unless an agent had it cancelled."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         done = concurrent.futures.wait([future], self._closing_s).done
         if done:
-            future.result()
+            with contextlib.suppress(concurrent.futures.CancelledError):
+                future.result()
         else:
             _LOG.warning("the event loop did not answer within %g s; it is left behind", self._closing_s)
         return bool(done)
@@ -88,9 +90,13 @@ class RuntimeHost:
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
                 _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
-        self._loop.run_until_complete(give_up_on(asyncio.all_tasks(self._loop), self._patience_s))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._finish(give_up_on(asyncio.all_tasks(self._loop), self._patience_s))
+        self._finish(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+    def _finish(self, work: Coroutine[Any, Any, object]) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # an agent that is left behind may cancel whatever it finds
+            self._loop.run_until_complete(work)
 
     async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
         if self._opening is None:
@@ -104,7 +110,6 @@ class RuntimeHost:
             _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._patience_s)
 
     async def _shut_down(self) -> None:
-        await self._cancel_all()
         if self._opening is None:
             return
         opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]

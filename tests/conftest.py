@@ -40,7 +40,7 @@ os.environ |= {
 from tests.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
 
 # Examples are not timed: on a busy machine any of them may take a second.
-hypothesis.settings.register_profile("tfgrpo", deadline=None)
+hypothesis.settings.register_profile("tfgrpo", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tfgrpo")
 
 

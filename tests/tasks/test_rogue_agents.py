@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,17 +104,51 @@ def test_closing_a_run_does_not_wait_for_work_that_ignores_its_cancellation(tmp_
     rogues.RELEASED.set()
 
 
-def test_closing_a_run_whose_loop_is_blocked_leaves_the_loop_behind(tmp_path: Any) -> None:
-    released = threading.Event()
+@pytest.mark.parametrize("at_once", [True, False], ids=["before it began", "at work"])
+def test_closing_a_run_whose_loop_is_blocked_leaves_the_loop_behind(tmp_path: Any, at_once: bool) -> None:
+    blocked, released = threading.Event(), threading.Event()
 
-    async def blocks() -> None:
+    def block() -> None:
+        blocked.set()
         released.wait(20)
 
+    async def blocks() -> None:
+        block()
+
     host = RuntimeHost(kit.runtime(lambda request, key: "7", tmp_path).context, closing_s=0.1)
+    if at_once:
+        host._loop.call_soon_threadsafe(block)
     host.submit(lambda it: blocks())
-    host._loop.call_soon_threadsafe(released.wait, 20)
+    assert blocked.wait(10)
     host.halt()
     host.close()
     released.set()
     host._thread.join(10)
     assert not host._thread.is_alive()
+    assert host._loop.is_closed()
+
+
+def test_an_agent_that_cancels_all_it_finds_does_not_keep_a_run_from_closing(tmp_path: Any) -> None:
+    begun, closed = threading.Event(), threading.Event()
+    runtime = kit.runtime(lambda request, key: "7", tmp_path)
+
+    async def revenge() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            for task in asyncio.all_tasks():
+                task.cancel()
+
+    async def close() -> None:
+        closed.set()
+
+    async def opened(context: RunContext) -> Any:
+        return replace(runtime, closers=(close,))
+
+    host = RuntimeHost(runtime.context, opened)
+    host.submit(lambda it: revenge())
+    assert begun.wait(10)
+    host.close()
+    assert host._loop.is_closed()
+    assert closed.is_set()
