@@ -107,7 +107,7 @@ def asks_model(rewarder: Rewarder) -> bool:
     return bool(getattr(rewarder, "asks_model", False))
 
 
-async def _in_time(work: Coroutine[Any, Any, Said], limit_s: float | None) -> Said | None:
+async def _in_time(work: Coroutine[Any, Any, Said], limit_s: float) -> Said | None:
     """What the work came to; None when it was late. Work that ignores its cancellation is left behind."""
     task = asyncio.ensure_future(work)
     try:

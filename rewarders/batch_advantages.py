@@ -92,16 +92,14 @@ def multi_reward_advantages(
     shapes = {name: score.shape for name, score in scores.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"parts: expected one shape, received {shapes}")
-    stacked = np.stack([scores[name] * weights[name] for name in scores])
+    # What overflows here is refused below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        stacked = np.stack([scores[name] * weights[name] for name in scores])
+        sums = np.nansum(stacked, axis=0)
     there = ~np.isnan(stacked).all(axis=0)
-    sums = np.nansum(stacked, axis=0)
-    present = sums[there]
-    if not present.size:
-        return np.full(sums.shape, fill)
-    std = float(present.std(ddof=1)) if present.size > 1 else 0.0
-    scale = std + epsilon
-    whitened = (sums - present.mean()) / scale if scale else np.zeros_like(sums)
-    return np.where(there, whitened, fill)
+    # Every z has a mean of zero in its group already, so centring by group changes nothing.
+    whitened = Estimator("sum", "batch_whiten", "(z - M(z)) / (S1(z) + epsilon)", 1, epsilon)
+    return batch_advantages(sums, there, whitened, fill=fill)
 
 
 def _check_needs(estimator: Estimator, *, token_lengths: object, greedy: object) -> None:

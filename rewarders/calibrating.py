@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rewarders.asking import asks_model
 from rewarders.base import Rewarder
@@ -15,8 +15,6 @@ from stores.outcomes import RewardScore
 
 Scores = Mapping[str, RewardScore]
 """Every score of one attempt, by its path: a part of a composite is ``composite/part``."""
-
-_NOTHING: Final = RankCalibration()
 
 
 def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
@@ -70,8 +68,6 @@ def _comparisons(judged: Scores) -> RankCalibration:
             swaps += usable
             if usable:
                 margins[name, comparison["with"]] = float(sum(_margin(*pair) for pair in usable))
-    if not swaps:
-        return _NOTHING
     return swap_agreement(swaps) + transitivity(margins)
 
 

@@ -172,10 +172,10 @@ class PairwiseRewarder:
         rivals = tuple(firsts.values())
         verdicts: list[Verdict] = []
         for attempt, strength in zip(outputs, ranked, strict=True):
-            if strength is None:
-                verdicts.append(Abstained(self.rewarder_id, _why(pairs)))
-                continue
             place = places[attempt.output]
+            if strength is None:
+                verdicts.append(Abstained(self.rewarder_id, _why(place, pairs)))
+                continue
             repeated = attempt is not firsts[attempt.output]
             details = {
                 "by": "comparison",
@@ -226,10 +226,11 @@ def _turned(vote: Vote[ReadPreference]) -> Vote[ReadPreference]:
     return Vote(ReadPreference(_SWAPPED[vote.read.better], vote.read.reason), vote.reason, vote.replies)
 
 
-def _why(pairs: Sequence[_Pair]) -> str:
+def _why(place: int, pairs: Sequence[_Pair]) -> str:
     lost = [
         vote.reason
         for pair in pairs
+        if place in (pair.one, pair.other)
         for meeting in pair.meetings
         for vote in (meeting.forward, meeting.backward)
         if vote.read is None

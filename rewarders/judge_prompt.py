@@ -32,12 +32,12 @@ _DATA: Final = (
 
 
 def score_schema() -> dict[str, Any]:
-    """Shape of the answer to ``score_messages``."""
+    """Shape of the answer that ``score_instructions`` ask for."""
     return _object({"reason": {"type": "string"}, "score": {"type": "number"}})
 
 
 def pair_schema() -> dict[str, Any]:
-    """Shape of the answer to ``pair_messages``."""
+    """Shape of the answer that ``pair_instructions`` ask for."""
     better = {"type": "string", "enum": ["first", "second", "tie"]}
     return _object({"reason": {"type": "string"}, "better": better})
 

@@ -133,7 +133,10 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
 
 def _table(arrow: Any, groups: Sequence[RolloutGroup], first: int) -> Any:
     rows = [row for place, group in enumerate(groups, start=first) for row in _rows(group, place)]
-    return arrow.Table.from_pylist(rows, schema=_schema(arrow))
+    try:
+        return arrow.Table.from_pylist(rows, schema=_schema(arrow))
+    except (arrow.ArrowException, OverflowError) as error:
+        raise RecordRejected(f"a value that its column cannot hold: {error}") from error
 
 
 def _schema(arrow: Any) -> Any:

@@ -7,7 +7,7 @@ of groups as it comes (``stores.experience_batch_lines``).
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,8 @@ class ExperienceWindow:
         self._texts = texts
         # Guards the groups: a writer adds while readers copy.
         self._lock = threading.Lock()
-        self._groups: deque[RolloutGroup] = deque(maxlen=size)
+        self._size = size
+        self._groups: OrderedDict[str, RolloutGroup] = OrderedDict()
 
     def append(self, group: RolloutGroup) -> None:
         """Add a group; a group of the same id that is in the window gives way. Raises ``ShapeError`` and ``StoreError``."""
@@ -45,10 +46,11 @@ class ExperienceWindow:
         with self._lock:
             if self._path is not None:
                 append_groups(self._path, fresh, texts=self._texts)
-            names = {group.id for group in fresh}
-            kept = [group for group in self._groups if group.id not in names]
-            self._groups.clear()
-            self._groups.extend([*kept, *fresh])
+            for group in fresh:
+                self._groups[group.id] = group
+                self._groups.move_to_end(group.id)
+            while len(self._groups) > self._size:
+                self._groups.popitem(last=False)
 
     def window(self, count: int | None = None) -> ExperienceBatch:
         """The latest ``count`` groups as a batch, or all there are. Raises ``ShapeError`` for a count below 1."""
@@ -67,7 +69,7 @@ class ExperienceWindow:
 
     def __iter__(self) -> Iterator[RolloutGroup]:
         with self._lock:
-            return iter(tuple(self._groups))
+            return iter(tuple(self._groups.values()))
 
 
 def latest_groups(path: Path, count: int, *, texts: TextFolder | None = None) -> ExperienceBatch:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeAlias
 
+from stores.plain import plain
+
 Json: TypeAlias = Any
 """A JSON value: text, number, truth value, None, or sequences and mappings of them."""
 
@@ -60,11 +62,7 @@ def frozen(value: Json, depth: int = 0) -> Json:
 
 def thawed(value: Json) -> Json:
     """A plain copy of a frozen value, with lists and dicts that may be changed."""
-    if isinstance(value, Mapping):
-        return {key: thawed(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [thawed(inner) for inner in value]
-    return value
+    return plain(value)
 
 
 def _key(key: object) -> str:

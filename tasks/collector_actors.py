@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -72,7 +72,7 @@ class ActorCollector:
         Raises ``RunAborted`` when no further call can succeed (the endpoint refuses the key), and ``ShapeError`` for
         specs that share a group id, before anything is asked, and for short groups under ``strict``.
         """
-        doubled = sorted({spec.group_id for spec in specs if [s.group_id for s in specs].count(spec.group_id) > 1})
+        doubled = sorted(name for name, count in Counter(spec.group_id for spec in specs).items() if count > 1)
         if doubled or not specs:
             raise ShapeError.one("specs", "at least one, each with a group id of its own", ", ".join(doubled) or "none")
         work = [asyncio.ensure_future(self._group(spec)) for spec in specs]

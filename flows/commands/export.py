@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if path.suffix == _PARQUET and wanted.target != "verl":
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     report = ExportReport(source.name, wanted, notes=list(source.notes))
-    export_groups(_counted(source, report), wanted, path, report)
+    export_groups(_counted(source, report), path, report)
     _tell(report, path, console)
     return 0 if report.file else 1
 

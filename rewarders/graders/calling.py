@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
-from rewarders.graders.grades import Grade, finite_number, matched, not_graded
+from rewarders.graders.grades import Grade, finite_number, matched, not_graded, unless_it_raises
 from stores.errors import GraderUnavailable, RewarderTimeout
 
 Kept: TypeAlias = list[Grade | None]
@@ -30,15 +31,18 @@ def is_async(grader: Grader) -> bool:
 
 
 def of_its_own(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInput]:
-    """The batch as a grader may do with it what it likes: a user's grader gets copies of the records."""
+    """The batch as a grader may do with it what it likes: a user's grader gets copies of the records.
+
+    A record that cannot be copied, nested too deep or with what is of no JSON, is shared.
+    """
     ours = type(grader).__module__.startswith("rewarders.")
     if ours and not isinstance(grader, FunctionGrader | AsyncFunctionGrader):
         return list(inputs)
-    return [replace(item, record=_copied(item.record)) for item in inputs]
+    return [replace(item, record=unless_it_raises(item.record, deepcopy, item.record)) for item in inputs]
 
 
 def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> Awaitable[object] | None:
-    """Have a batch graded in this thread, as long as it takes. Nothing a grader does raises here.
+    """Have a batch graded in this thread, as long as it takes. Nothing a grader does raises here; Ctrl-C does.
 
     An item by item grader loses the items that it fails on. A batch that fails is graded again item by item, unless the
     failure says that this is no use. What is returned, if anything, is the answer of a grader that wants to be awaited.
@@ -53,7 +57,9 @@ def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) ->
         if inspect.isawaitable(said):
             return said
         kept[:] = matched(inputs, said)
-    except BaseException as error:  # noqa: BLE001  a user's code: its failure is data
+    except BaseException as error:  # a user's code: its failure is data
+        if _is_ctrl_c(error):
+            raise
         if _final(error, inputs):
             kept[:] = [not_graded(error)] * len(inputs)
         else:
@@ -118,12 +124,14 @@ def _item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
 def _graded_one(one: Callable[[GraderInput], object], item: GraderInput) -> Grade:
     try:
         return finite_number(one(item))
-    except BaseException as error:  # noqa: BLE001  as above
+    except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         return not_graded(error)
 
 
 async def _await_one(
-    one: Callable[[GraderInput], Awaitable[Any]], inputs: Sequence[GraderInput], position: int, kept: Kept
+    one: Callable[[GraderInput], Awaitable[object]], inputs: Sequence[GraderInput], position: int, kept: Kept
 ) -> None:
     try:
         kept[position] = finite_number(await one(inputs[position]))
@@ -137,16 +145,14 @@ def _final(error: BaseException, inputs: Sequence[GraderInput]) -> bool:
     return len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
 
 
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Whether the user wants the process to end, which only the main thread is told; elsewhere a grader raised it."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
 def _ends_the_call(error: BaseException) -> bool:
     """Whether somebody outside wants this coroutine to end; a grader may raise ``CancelledError`` by itself."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, GeneratorExit)
-
-
-def _copied(record: Any) -> Any:
-    try:
-        return deepcopy(record)
-    except Exception:  # noqa: BLE001  nested too deep, or of a class of the user's: then it is shared
-        return record

@@ -14,14 +14,13 @@ from typing import Final
 
 from rewarders.graders.base import Grader, GraderInput
 from rewarders.graders.calling import Kept, grade_blocking
-from rewarders.graders.grades import Grade, Graded, NotGraded
+from rewarders.graders.grades import SILENT, Grade, Graded
 from rewarders.graders.reasoning_format import ReasoningFormat
 from rewarders.graders.running import GraderRunner
 
 FORMAT: Final = "reasoning_format"
 """Name of the grader that is added to every set."""
 _FORMAT_GRADER: Final = ReasoningFormat()
-_SILENT: Final = NotGraded("the grader said nothing of it", "NoResult")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tu
     for part in grader_set.members:
         kept: Kept = [None] * len(inputs)
         grade_blocking(part.grader, inputs, kept)
-        said[part.name, id(part.grader)] = [grade or _SILENT for grade in kept]
+        said[part.name, id(part.grader)] = [grade or SILENT for grade in kept]
     return _combined(grader_set, said, len(inputs))
 
 
@@ -124,7 +123,8 @@ def _combined(
 ) -> tuple[ItemGrade, ...]:
     columns = [said[part.name, id(part.grader)] for part in grader_set.members]
     labels = labelled([part.name for part in grader_set.members])
-    return tuple(_put_together(labels, grader_set.shares, [column[at] for column in columns]) for at in range(count))
+    shares = grader_set.shares
+    return tuple(_put_together(labels, shares, [column[at] for column in columns]) for at in range(count))
 
 
 def labelled(names: Sequence[str]) -> tuple[str, ...]:

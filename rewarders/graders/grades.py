@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from rewarders.graders.base import GradeResult, GraderInput
 from stores.errors import RewardError
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 _SHOWN: Final = 60
 _LONGEST: Final = 300
@@ -40,6 +43,9 @@ class NotGraded:
 
 Grade: TypeAlias = Graded | NotGraded
 
+SILENT: Final = NotGraded("the grader said nothing of it", "NoResult")
+"""The grade of an item for which no call of the grader came to anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class FailedResult(GradeResult):
@@ -49,9 +55,17 @@ class FailedResult(GradeResult):
     error_type: str = "RewardError"
 
 
+def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> T | D:
+    """What a call into a class of a user's returns; ``default`` when that raises, whatever it raises."""
+    try:
+        return call(*arguments)
+    except Exception:  # noqa: BLE001  the class is a user's, and so is what it raises
+        return default
+
+
 def not_graded(error: BaseException) -> NotGraded:
     """What an exception means for an item: its text in one line."""
-    text = " ".join(str(error).split())[:_LONGEST]
+    text = " ".join(unless_it_raises("", str, error).split())[:_LONGEST]
     kind = type(error).__name__
     plain = isinstance(error, RewardError) and text
     return NotGraded(text if plain else f"{kind}: {text}" if text else kind, kind)
@@ -75,9 +89,8 @@ def matched(inputs: Sequence[GraderInput], said: object) -> tuple[Grade, ...]:
 
 def finite_number(value: object) -> Graded | NotGraded:
     """A reward as a float: numbers of any kind, true and false, and text that is one number."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  the value is of a user's class, and so is what it raises
+    number = unless_it_raises(None, float, value)
+    if number is None:
         return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
     if math.isfinite(number):
         return Graded(number)
@@ -147,15 +160,9 @@ def _hashable(value: Any) -> Hashable:
 def _field(holder: object, name: str) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(name, _ABSENT)
-    try:
-        return getattr(holder, name, _ABSENT)
-    except Exception:  # noqa: BLE001  a property of a user's class
-        return _ABSENT
+    return unless_it_raises(_ABSENT, getattr, holder, name, _ABSENT)
 
 
 def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001  a user's __repr__
-        return f"of type {type(value).__name__}"
+    text = unless_it_raises(f"of type {type(value).__name__}", repr, value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

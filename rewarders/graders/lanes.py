@@ -16,13 +16,12 @@ from typing import Any, Final
 
 from rewarders.graders.base import Grader, GraderInput
 from rewarders.graders.calling import Kept, grade_awaiting, grade_blocking, is_async, of_its_own
-from rewarders.graders.grades import Grade, NotGraded
+from rewarders.graders.grades import SILENT, Grade, NotGraded
 from rewarders.graders.loops import LoopThread
 from rewarders.threads import RewarderThreads
 
 _GRACE_S: Final = 1.0
 """What a loop gets on top of a time limit to answer, before it counts as blocked."""
-_SILENT: Final = NotGraded("the grader said nothing of it", "NoResult")
 
 
 class Lane:
@@ -101,7 +100,7 @@ class Lane:
             call.leave_behind()
             self._threads.abandon(future)
         if waiting is None:
-            return self._refusal() if call.refused else _SILENT
+            return self._refusal() if call.refused else SILENT
         return await self._on_loop(call.inputs, call.kept, limit_s - (time.monotonic() - start), waiting)
 
     async def _on_loop(
@@ -118,7 +117,7 @@ class Lane:
                 return late
             if future.cancelled():
                 return NotGraded(f"{self.name}: the event loop of the grader ended", "GraderUnavailable")
-            return _SILENT if future.result() else late
+            return SILENT if future.result() else late
         finally:
             future.cancel()
 

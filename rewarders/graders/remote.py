@@ -58,13 +58,13 @@ class RemoteGrader:
         reached, refuses, or answers something else than results.
         """
         samples = [_sample(item) for item in inputs]
-        sent = {at: sample for at, sample in enumerate(samples) if isinstance(sample, bytes)}
-        grades: list[Grade | None] = [not_graded(each) if isinstance(each, Exception) else None for each in samples]
-        if sent:
-            results = await self._asked(list(sent.values()))
-            for at, grade in zip(sent, matched([inputs[at] for at in sent], results), strict=True):
-                grades[at] = grade
-        return [_result(item, grade) for item, grade in zip(inputs, grades, strict=True)]
+        bodies = [sample for sample in samples if isinstance(sample, bytes)]
+        asked = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
+        said = iter(matched(asked, await self._asked(bodies)) if asked else ())
+        return [
+            _result(item, next(said) if isinstance(sample, bytes) else not_graded(sample))
+            for item, sample in zip(inputs, samples, strict=True)
+        ]
 
     async def aclose(self) -> None:
         """Close the connections that are open on the running event loop."""
@@ -154,11 +154,10 @@ def _results(reply: Reply) -> list[Any]:
     return [result if isinstance(result, dict) else None for result in results]
 
 
-def _result(item: GraderInput, grade: Grade | None) -> GradeResult:
+def _result(item: GraderInput, grade: Grade) -> GradeResult:
     if isinstance(grade, Graded):
         return GradeResult(item.sample_id, grade.reward, item.completion_index)
-    error, kind = (grade.reason, grade.error_type) if grade is not None else ("it was not sent", "RewardError")
-    return FailedResult(item.sample_id, float("nan"), item.completion_index, error, kind)
+    return FailedResult(item.sample_id, float("nan"), item.completion_index, grade.reason, grade.error_type)
 
 
 def _address(url: object) -> Iterator[Problem]:

@@ -69,10 +69,10 @@ class _Reader:
         return done
 
     def _begin(self, position: int) -> Parsed | int:
-        leaf = self._leaf(position, ROOT_ID)
+        word = word_at(self._text, position)
+        leaf = self._leaf(word, ROOT_ID)
         if leaf is not None:
             return leaf
-        word = word_at(self._text, position)
         if word.opens is None:
             raise error_at(self._text, position, "expected an operator with its children, or ACTIVITY(label)")
         return self._call(word, word.opens, ROOT_ID)
@@ -99,10 +99,10 @@ class _Reader:
     def _child(self, here: _Open, position: int) -> int:
         word = word_at(self._text, position)
         if word.opens is not None and self._vocabulary.meaning(word.text) == ORDER:
-            return self._order(here, word)
+            return self._order(here, word, word.opens)
         if here.order is not None:
             raise error_at(self._text, position, "ORDER(…) comes last; a child follows it")
-        leaf = self._leaf(position, here.next_id())
+        leaf = self._leaf(word, here.next_id())
         if leaf is not None:
             here.children.append(leaf.model)
             return leaf.end
@@ -112,9 +112,8 @@ class _Reader:
         here.children.append(self._made(word.begin, lambda: Activity(label, id=here.next_id())))
         return word.end
 
-    def _leaf(self, position: int, identity: str) -> Parsed | None:
-        label = quoted_label_at(self._text, position, self._vocabulary)
-        word = word_at(self._text, position)
+    def _leaf(self, word: Word, identity: str) -> Parsed | None:
+        label = quoted_label_at(self._text, word.begin, self._vocabulary)
         meaning = self._vocabulary.meaning(word.text) if word.opens is not None else None
         if word.opens is not None and meaning == "SILENT":
             end = skip_space(self._text, word.opens + 1)
@@ -122,11 +121,11 @@ class _Reader:
                 raise error_at(self._text, end, "SILENT() takes nothing; an activity is ACTIVITY(label)")
             return Parsed(Silent(id=identity), end + 1)
         if word.opens is not None and meaning == "ACTIVITY":
-            label = raw_label_at(self._text, position, word.opens, self._vocabulary)
+            label = raw_label_at(self._text, word.begin, word.opens, self._vocabulary)
         if label is None:
             return None
         text, end = label
-        return Parsed(self._made(position, lambda: Activity(text, id=identity)), end)
+        return Parsed(self._made(word.begin, lambda: Activity(text, id=identity)), end)
 
     def _call(self, word: Word, opens: int, identity: str) -> int:
         kind = self._vocabulary.meaning(word.text)
@@ -137,11 +136,11 @@ class _Reader:
         self._open.append(_Open(kind, word.begin, identity))
         return opens + 1
 
-    def _order(self, here: _Open, word: Word) -> int:
+    def _order(self, here: _Open, word: Word, opens: int) -> int:
         if here.kind != "PARTIAL_ORDER" or here.order is not None:
             reason = "one ORDER(…) is enough" if here.order is not None else f"{here.kind} takes no ORDER(…)"
             raise error_at(self._text, word.begin, reason)
-        here.order, end = steps_at(self._text, word.opens or word.end)
+        here.order, end = steps_at(self._text, opens)
         return end
 
     def _close(self, here: _Open, position: int) -> Parsed | int:

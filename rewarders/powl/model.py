@@ -11,6 +11,7 @@ a pair (i, j) of its order says that child i is finished before child j begins (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -28,6 +29,7 @@ MAX_NODES: Final = 2_000
 ROOT_ID: Final = "n"
 """Id of a root that has none of its own; child i of node p is ``p.i``."""
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
 
 
@@ -81,7 +83,8 @@ class Operator:
         if size > MAX_NODES:
             raise PowlError(f"the model has more than {MAX_NODES:,} nodes")
         object.__setattr__(self, "children", children)
-        object.__setattr__(self, "order", covering_pairs(successors(len(children), self.order)))
+        order = covering_pairs(successors(len(children), self.order)) if self.order else frozenset()
+        object.__setattr__(self, "order", order)
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "size", size)
 
@@ -197,5 +200,5 @@ def _check_id(given: str | None) -> None:
 def _check_text(given: object, what: str) -> None:
     if not isinstance(given, str) or not given.strip():
         raise PowlError(f"{what} is text that is not blank")
-    if any("\ud800" <= character <= "\udfff" for character in given):
+    if _SURROGATE.search(given):
         raise PowlError(f"{what} holds half a surrogate pair, which is no text")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -103,16 +104,16 @@ class ExportReport:
             self.libraries[version] += 1
 
 
-def export_groups(groups: Iterable[RolloutGroup], options: ExportOptions, path: Path, report: ExportReport) -> None:
-    """Write the groups for a trainer, and the report beside the file as ``<file>.report.json``.
+def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:
+    """Write the groups as ``report.options`` says, and the report beside the file as ``<file>.report.json``.
 
     Raises ``ShapeError`` for a group whose values do not fit together (NaN too), and what reading and writing raise;
     neither file is touched then. When nothing is left to write, only the report is.
     """
-    rows = _rows(_checked(groups, report), options, report)
+    rows = _rows(_checked(groups, report), report)
     first = next(rows, None)
     if first is not None:
-        stream = _again(first, rows)
+        stream = chain([first], rows)
         if path.suffix == ".parquet":
             write_verl_parquet(path, stream)
         else:
@@ -137,31 +138,34 @@ def _checked(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[R
             report.left.groups[OTHER_PHASE[report.options.phase]] += 1
 
 
-def _rows(groups: Iterable[RolloutGroup], options: ExportOptions, report: ExportReport) -> Iterator[Any]:
+def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]:
     """Rows as objects; for the canonical form, lines."""
+    options = report.options
     for group in groups:
         if options.target == "jsonl":
-            yield from _canonical(group, options, report)
+            yield from _canonical(group, report)
             continue
         chosen = choose(group, options, report.left)
         if chosen is None:
             continue
         count = 0
-        for row in _made(chosen, options, report):
+        for row in _made(chosen, report):
             count += 1
             yield row
         if count:
             report.written(group, count, degenerate=chosen.degenerate is not None)
 
 
-def _made(chosen: Chosen, options: ExportOptions, report: ExportReport) -> Iterator[Row]:
+def _made(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+    options = report.options
     if options.target == "verl":
         return verl_rows(chosen, options, report.left, report.rows)
     return _TRL[options.target](chosen, options, report.left)
 
 
-def _canonical(group: RolloutGroup, options: ExportOptions, report: ExportReport) -> Iterator[str]:
+def _canonical(group: RolloutGroup, report: ExportReport) -> Iterator[str]:
     """Everything that is known of a group, failed attempts too: they carry their status and no reward."""
+    options = report.options
     if options.prompt == "bare" and group.bare_state is None:
         report.left.groups[NO_BARE_PROMPT] += 1
         return
@@ -174,8 +178,3 @@ def _canonical(group: RolloutGroup, options: ExportOptions, report: ExportReport
     lines = lines_of_group(replace(group, state=state, metadata=known))
     yield from lines
     report.written(group, len(lines), degenerate=signal != "mixed")
-
-
-def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest

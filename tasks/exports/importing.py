@@ -104,8 +104,9 @@ def _of_lists(path: Path) -> ExperienceBatch:
 def _object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise DatasetError.one(str(path), "no such file", "a JSON file of four lists") from error
+    except OSError as error:
+        given = "no such file" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
+        raise DatasetError.one(str(path), given, "a JSON file of four lists") from error
     except (ValueError, RecursionError) as error:
         raise DatasetError.one(str(path), f"no JSON ({error})", "one JSON object") from error
     if not isinstance(value, dict):

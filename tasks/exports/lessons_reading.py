@@ -94,8 +94,9 @@ def _dspy(text: str, source: str, problems: list[Problem]) -> LessonSet:
         return LessonSet(())
     bullets = [line if line.lstrip().startswith(("-", "*")) else "" for line in instructions.splitlines()]
     found = _lines(bullets, 1, f"{source}: instructions", problems)
-    origin = (value.get("metadata") or {}).get("tfgrpo") or {}
-    return LessonSet(found, simulated=origin.get("simulated") is True)
+    metadata = value.get("metadata")
+    origin = metadata.get("tfgrpo") if isinstance(metadata, Mapping) else None
+    return LessonSet(found, simulated=isinstance(origin, Mapping) and origin.get("simulated") is True)
 
 
 def _playbook(text: str, source: str, problems: list[Problem]) -> LessonSet:

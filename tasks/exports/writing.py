@@ -43,7 +43,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Replace a file by rows of ``verl_rows`` as Parquet, with the recorded answers as JSON text; the number of rows.
 
-    Raises ``SettingsError`` without pyarrow, ``StoreError`` when the disk refuses or a prompt is more than roles and texts.
+    Raises ``SettingsError`` without pyarrow, ``StoreError`` when the disk refuses or a row does not fit the columns.
     """
     arrow, parquet = _pyarrow()
     schema = _verl_schema(arrow)
@@ -51,7 +51,11 @@ def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     stream = iter(rows)
     with _in_place(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
         while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
-            writer.write_table(arrow.Table.from_pylist(chunk, schema=schema))
+            try:
+                piece = arrow.Table.from_pylist(chunk, schema=schema)
+            except (arrow.ArrowException, OverflowError) as error:
+                raise StoreError(f"{path}: a value that its column cannot hold: {error}") from error
+            writer.write_table(piece)
             count += len(chunk)
     return count
 
@@ -107,7 +111,7 @@ def _in_place(path: Path) -> Iterator[Path]:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -67,10 +66,8 @@ async def test_one_that_hangs_is_given_up_on_and_others_do_not_wait_for_it(make_
             cancelled.append(1)
             raise
 
-    start = time.perf_counter()
     result = await scored(Async(act), make_context(["a"]), 0.03, [WeightedRewarder(build_rewarder("gt"), 0.0)])
     await asyncio.sleep(0)
-    assert time.perf_counter() - start < 5
     assert result.timed_out == "async: no verdict within 0.03 s"
     assert isinstance(result.verdicts[0][1], RewardScore)
     assert cancelled == [1]

@@ -27,7 +27,7 @@ from rewarders import (
     score_group,
 )
 from rewarders.judge_seam import judge_loads
-from stores.errors import PipelineError, RewardError
+from stores.errors import PipelineError
 from tests.rewarders.judges import FakeJudge, by_order, by_output, judged
 
 
@@ -285,4 +285,5 @@ def test_comparing_alone_is_refused_where_it_counts():
 async def test_a_judge_without_a_model_breaks_only_itself():
     _, given = await scored(CompositeRewarder((Part(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
     assert given.totals == {"r0": 0.5}
-    assert not isinstance(given.verdicts[0][0], RewardError)
+    lost, _ = given.verdicts[0][0].details["parts"]
+    assert (lost["name"], lost["score"], "no model" in lost["evidence"]) == ("judge", None, True)

@@ -533,6 +533,12 @@ def test_several_rewards_that_do_not_fit_together_are_refused(parts, weights, me
         multi_reward_advantages(parts, weights)
 
 
+@pytest.mark.parametrize("weight", [1e200, 1.7e308])
+def test_several_rewards_whose_sum_has_no_finite_spread_are_refused_and_get_no_zero(weight):
+    with pytest.raises(ValueError, match="finite"):
+        multi_reward_advantages({"a": [[0.0, 1.0, 5.0]], "b": [[0.0, 1.0, 5.0]]}, {"a": weight, "b": weight})
+
+
 def test_statistics_need_a_batch():
     with pytest.raises(ValueError, match="at least one group"):
         batch_statistics([])

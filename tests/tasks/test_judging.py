@@ -115,7 +115,7 @@ async def test_a_judge_that_hangs_loses_its_votes_and_a_replay_loses_the_same(tm
     def judging(request, key):
         return never() if key.turn == 1 else by_answer(request, key)
 
-    judge = weighted(options={"votes": 3}, timeout_s=0.05)
+    judge = weighted(options={"votes": 3}, timeout_s=0.5)
     _, used, result = await judged(tmp_path, judging, judge)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
     assert result.rewarder_fault is None

@@ -55,7 +55,7 @@ def export(
     """Rows and report."""
     wanted = ExportOptions(target=target, **options)
     report = ExportReport("test", wanted)
-    export_groups(groups, wanted, path, report)
+    export_groups(groups, path, report)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if report.file else []
     return rows, json.loads(path.with_name(f"{path.name}.report.json").read_text())
 

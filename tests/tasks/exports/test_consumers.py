@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,7 @@ def test_conversations_with_tools_survive_the_datasets_library(target, tmp_path)
 
 def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path):
     report = ExportReport("test", ExportOptions(target="verl"))
-    export_groups(plain_groups(), report.options, tmp_path / "x.parquet", report)
+    export_groups(plain_groups(), tmp_path / "x.parquet", report)
     path = str(tmp_path / "x.parquet")
     back = datasets.load_dataset("parquet", data_files=path, cache_dir=str(tmp_path / "cache"), split="train")
     # What its loader of prompts and its reward manager look up.
@@ -99,26 +101,17 @@ def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with TRL and what its module of dataset checks imports: no torch."""
-    home = tmp_path_factory.mktemp("trl")
-    line = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "-q",
-        "--no-deps",
-        "--target",
-        home,
-        *TRL,
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Location")]
-        pytest.fail("pip cannot install TRL; is a package index reachable?\n" + "\n".join(lines[-15:]), pytrace=False)
-    return home
+def trl() -> Iterator[Path]:
+    """A directory with TRL and what its module of dataset checks imports: no torch. It goes with the tests, being large."""
+    with tempfile.TemporaryDirectory() as home:
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q"]
+        line = [*pip, "--no-deps", "--target", home, *TRL]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Location")]
+            reason = "pip cannot install TRL; is a package index reachable?"
+            pytest.fail("\n".join([reason, *lines[-15:]]), pytrace=False)
+        yield Path(home)
 
 
 CHECKS = """

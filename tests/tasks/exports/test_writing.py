@@ -56,7 +56,7 @@ def test_files_are_made_for_their_owner_alone(tmp_path):
 def parquet(groups, path):
     parquet_file = pytest.importorskip("pyarrow.parquet")
     report = ExportReport("test", ExportOptions(target="verl"))
-    export_groups(groups, report.options, path, report)
+    export_groups(groups, path, report)
     return parquet_file.read_table(path).to_pylist()
 
 
@@ -151,10 +151,10 @@ def test_memory_does_not_grow_with_the_number_of_attempts(tmp_path):
     run = write_run(tmp_path, 8_000)
     read = sum(path.stat().st_size for path in run.root.iterdir())
     report = ExportReport("test", ExportOptions(target="trl-grpo"))
-    export_groups(stream(write_run(tmp_path, 80, run_id="warm")), report.options, tmp_path / "warm.jsonl", report)
+    export_groups(stream(write_run(tmp_path, 80, run_id="warm")), tmp_path / "warm.jsonl", report)
     tracemalloc.start()
     try:
-        export_groups(stream(run), report.options, tmp_path / "x.jsonl", report)
+        export_groups(stream(run), tmp_path / "x.jsonl", report)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
