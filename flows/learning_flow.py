@@ -18,7 +18,6 @@ from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.settings import get_current_settings
-from prefect.states import Completed, Failed
 from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
@@ -27,6 +26,7 @@ from flows.observer import Observers
 from flows.progress import Progress
 from flows.request import RunRequest
 from flows.session import RunGroups
+from flows.states import state_of
 from flows.stops import RunSummary
 from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from pipelines.plan import Plan
@@ -145,16 +145,7 @@ def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object
     """
     observers = Observers(Progress(RichConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
     summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
-    return _as_state(summary)
-
-
-def _as_state(summary: RunSummary) -> State[dict[str, object]]:
-    data = summary.as_json()
-    if summary.status == "finished":
-        return Completed(message=summary.message, data=data)
-    if summary.status == "stopped":
-        return Completed(name="StoppedEarly", message=summary.message, data=data)
-    return Failed(message=summary.message, data=data)
+    return state_of(summary)
 
 
 def _start_embedded_server() -> None:

@@ -6,10 +6,11 @@ import os
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Completed, Failed
+from prefect.states import Failed
 
-from flows.selection import Selected, select
+from flows.selection import select
 from flows.selection_request import SelectRequest
+from flows.states import state_of
 from flows.stops import RunSummary
 from stores.errors import ConfigError, TfgrpoError
 
@@ -22,18 +23,9 @@ def tfgrpo_select(request: SelectRequest) -> State[dict[str, object]]:
     or ``Failed`` with one clear message.
     """
     try:
-        return _as_state(select(request, os.environ))
+        return state_of(select(request, os.environ))
     except ConfigError as error:
         return Failed(message=str(error), data=RunSummary.refused(None, error).as_json())
     except TfgrpoError as error:
         message = f"{type(error).__name__}: {error}"
         return Failed(message=message, data={"status": "failed", "message": message})
-
-
-def _as_state(selected: Selected) -> State[dict[str, object]]:
-    data = selected.as_json()
-    if selected.status == "finished":
-        return Completed(message=selected.message, data=data)
-    if selected.status == "stopped":
-        return Completed(name="StoppedEarly", message=selected.message, data=data)
-    return Failed(message=selected.message, data=data)

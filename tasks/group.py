@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from rewarders.advantage import group_advantage, relative_ranks
-from rewarders.base import Abstained, Attempt, RewardContext
+from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
 from stores.outcomes import Outcome, RewardScore, Scored, Ungraded
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
@@ -69,7 +69,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
     judge = GroupJudge(spec, runtime)
-    scores = await score_group(runtime.rewarders, _reward_context(spec, rollouts, judge), runtime.threads)
+    scores = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
     outcomes = {
         rollout.rollout_id: _without_key(outcome_of(rollout, scores, position), runtime)
         for rollout, position in _placed(rollouts)
@@ -151,22 +151,12 @@ def _given(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]
     return tuple(verdict for verdict in scores.verdicts[position] if isinstance(verdict, RewardScore))
 
 
-def _reward_context(spec: GroupSpec, rollouts: Sequence[FinishedRollout], judge: GroupJudge) -> RewardContext:
-    item = spec.item
-    return RewardContext(
-        fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
-        item_id=item.id,
-        prompt=item.prompt,
-        answer=item.answer,
-        outputs=tuple(
-            Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.tally.completion_tokens)
-            for rollout in rollouts
-            if rollout.loss is None
-        ),
-        experiences=spec.pack.experiences,
-        metadata=item.metadata,
-        judge=judge,
-    )
+def _attempts(rollouts: Sequence[FinishedRollout]) -> list[Attempt]:
+    return [
+        Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.tally.completion_tokens)
+        for rollout in rollouts
+        if rollout.loss is None
+    ]
 
 
 async def _reflection(

@@ -6,7 +6,9 @@ It answers questions that rewarders put, and counts what that took. What a judge
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from rewarders.base import Attempt, RewardContext
 from rewarders.judge_seam import JudgeQuestion, JudgeReply
 from stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from stores.journal import CallKey
@@ -28,6 +30,20 @@ class GroupJudge:
         self._spec = spec
         self._runtime = runtime
         self.spend = Spend()
+
+    def context(self, outputs: Sequence[Attempt]) -> RewardContext:
+        """What rewarders get to see: the group's item and lessons, these attempts, and this way to the model."""
+        item = self._spec.item
+        return RewardContext(
+            fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
+            item_id=item.id,
+            prompt=item.prompt,
+            answer=item.answer,
+            outputs=tuple(outputs),
+            experiences=self._spec.pack.experiences,
+            metadata=item.metadata,
+            judge=self,
+        )
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
         """Answer, as ``JudgeModel`` says. A call that is given up on is kept by name, so that a replay loses it too."""

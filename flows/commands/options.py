@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelines.layers import LeafOption, leaf_options
@@ -27,16 +27,17 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())} [tfgrpo-learning]",
     )
+    add_setting_flags(parser, ((leaf.flag, leaf) for leaf in leaf_options() if leaf.flag is not None))
+
+
+def add_setting_flags(parser: argparse.ArgumentParser, flags: Iterable[tuple[str, LeafOption]]) -> None:
+    """Add a group of options, one for each setting, and ``--set`` for the others."""
     settings = parser.add_argument_group("settings")
-    for leaf in leaf_options():
-        if leaf.flag is None:
-            continue
+    for flag, leaf in flags:
         if leaf.type is bool:
-            settings.add_argument(
-                leaf.flag, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf)
-            )
+            settings.add_argument(flag, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf))
         else:
-            settings.add_argument(leaf.flag, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
+            settings.add_argument(flag, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
     settings.add_argument(
         "--set",
         dest="assignments",

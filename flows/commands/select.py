@@ -7,17 +7,16 @@ import os
 import sys
 from collections.abc import Iterator
 
-from flows.commands.options import asked_settings
+from flows.commands.options import add_setting_flags, asked_settings
 from flows.console import Console
 from flows.selection import Selected, select
 from flows.selection_request import FIELDS, SelectRequest
-from pipelines.leaves import LeafOption, leaves_by_key
+from pipelines.leaves import leaves_by_key
 from stores.errors import SettingsError
 from tasks.selection import NotChosen, Sound, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 _FLAGS = {f"--{name.replace('_', '-')}": key for name, key in FIELDS.items()}
-_NUMBERS = {int: "N", float: "X"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,21 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
     )
     parser.add_argument("--pipeline", metavar="P", help="a pipeline file, or a shipped one by name [the defaults]")
-    settings = parser.add_argument_group("settings")
-    for flag, key in _FLAGS.items():
-        leaf = leaves_by_key()[key]
-        if leaf.type is bool:
-            settings.add_argument(flag, dest=f"setting:{key}", action="store_const", const="true", help=_help(leaf))
-        else:
-            settings.add_argument(flag, dest=f"setting:{key}", metavar=_metavar(leaf), help=_help(leaf))
-    settings.add_argument(
-        "--set",
-        dest="assignments",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other setting by its dotted key; `tfgrpo config` lists them",
-    )
+    leaves = leaves_by_key()
+    add_setting_flags(parser, ((flag, leaves[key]) for flag, key in _FLAGS.items()))
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -132,13 +118,3 @@ def _prompt(options: argparse.Namespace) -> str | None:
     except UnicodeDecodeError as error:
         raise SettingsError.one("standard input", f"no UTF-8 at byte {error.start}", "a prompt in UTF-8") from None
     return text if text.strip() else None
-
-
-def _metavar(leaf: LeafOption) -> str:
-    return f"{{{','.join(leaf.choices)}}}" if leaf.choices else _NUMBERS.get(leaf.type, "TEXT")
-
-
-def _help(leaf: LeafOption) -> str:
-    says = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
-    default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
-    return f"{says.rstrip('.')}{default}".replace("%", "%%")

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from rewarders.advantage import group_advantage
-from rewarders.base import Abstained, Attempt, RewardContext
+from rewarders.base import Abstained, Attempt
 from rewarders.powl import Activity, Operator, Silent
 from rewarders.powl_rewarders import MODEL_KEY
 from rewarders.scoring import GroupScores, score_group
@@ -48,7 +48,9 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
-    scores = await score_group(runtime.rewarders, _context(spec, usable, judge), runtime.threads)
+    scores = await score_group(
+        runtime.rewarders, judge.context([_attempt(candidate) for candidate in usable]), runtime.threads
+    )
     grades = grades_of(usable, scores, runtime.scrub)
     rewards = [grade.reward for grade in grades.values() if grade.reward is not None]
     compared = group_advantage(rewards) if rewards else None
@@ -92,23 +94,8 @@ def _silence(verdicts: Sequence[object]) -> str:
     return "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent) or "no rewarder gave a score"
 
 
-def _context(spec: SelectionSpec, candidates: Sequence[Candidate], judge: GroupJudge) -> RewardContext:
-    item = spec.item
-    return RewardContext(
-        fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'selection'}#{item.id}",
-        item_id=item.id,
-        prompt=item.prompt,
-        answer=item.answer,
-        outputs=tuple(
-            Attempt(
-                str(candidate.index), candidate.index, candidate.text, candidate.completion_tokens, _read(candidate)
-            )
-            for candidate in candidates
-        ),
-        experiences=spec.pack.experiences,
-        metadata=item.metadata,
-        judge=judge,
-    )
+def _attempt(candidate: Candidate) -> Attempt:
+    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.completion_tokens, _read(candidate))
 
 
 def _read(candidate: Candidate) -> Mapping[str, Any]:
