@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import asdict
 from uuid import UUID
@@ -30,14 +30,18 @@ from tasks.gate import GateDecision
 from tasks.shapes import GroupResult
 
 _STEPS = 10
+_PATIENCE_S = 60.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
 class PrefectArtifacts:
     """An observer that writes artifacts of the current flow run."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        """``patience_s``: how long the end of a run waits for a slow server."""
+        self._patience_s = patience_s
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tfgrpo-artifacts")
+        self._last: Future[None] | None = None
         self._progress: UUID | None = None
         """Bar of the current epoch; known to the writer's thread only."""
         self._start: EpochStart | None = None
@@ -108,12 +112,14 @@ class PrefectArtifacts:
         self._write(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
 
     def closed(self) -> None:
-        """Wait for what is still to be written."""
-        self._writer.shutdown()
+        """Wait for what is still to be written, within reason; what is left then is not."""
+        if self._last is not None and not wait([self._last], timeout=self._patience_s).done:
+            _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
+        self._writer.shutdown(wait=False, cancel_futures=True)
 
     def _write(self, write: Callable[[], object]) -> None:
         """In the context of the flow run, which tells Prefect whose artifact it is."""
-        self._writer.submit(copy_context().run, _attempt, write)
+        self._last = self._writer.submit(copy_context().run, _attempt, write)
 
 
 def _attempt(write: Callable[[], object]) -> None:

@@ -107,7 +107,7 @@ class _Reading:
         names = self._checker.sequence(entry.get("graders"), f"{key}.graders")
         weights = self._checker.sequence(entry.get("grader_weights"), f"{key}.grader_weights")
         if len(names) != len(weights):
-            given = f"{len(weights)} weights for {len(names)} graders"
+            given = f"weights: {len(weights)}, graders: {len(names)}"
             self._checker.refuse(f"{key}.grader_weights", given, "a weight for every grader")
         for at, name in enumerate(names):
             self._graders.use(name, f"{key}.graders.{at}")

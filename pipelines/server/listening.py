@@ -6,6 +6,7 @@ Signals and the end are the caller's: it stops the server, and the server lets g
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import signal
 import socket
@@ -21,6 +22,7 @@ from stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
 _KEEP_ALIVE_S: Final = 30
+_PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ async def _started(
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the address, not listening yet. Raises ``SettingsError`` when it cannot be had; 0 takes a free port."""
+    """A socket that has the address, not listening yet. ``SettingsError`` when it cannot be had; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -134,9 +136,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no such address"
-        raise SettingsError.one(
-            "--port", f"{host}:{port} ({reason})", "an address this machine has and a free port"
-        ) from error
+        if getattr(error, "errno", None) in _PORT_REFUSED:
+            raise SettingsError.one("--port", f"{port} ({reason})", f"a free port of {host}") from error
+        raise SettingsError.one("--host", f"{host} ({reason})", "an address this machine has") from error
     return bound
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from uuid import uuid4
 
 import httpx
@@ -88,3 +89,24 @@ def test_a_lesson_cannot_hide_characters_in_the_table(monkeypatch, small_run):
     observer.epoch_ended(EpochEnd(1, "train", 0.5, 2, 0, 0, 1))
     observer.closed()
     assert "\x1b" not in calls.made[-1][1][0][0]["lesson"]
+
+
+def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending(monkeypatch, caplog):
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow():
+        asked.set()
+        answered.wait(60)
+        return uuid4()
+
+    calls = Calls(monkeypatch, answer=slow)
+    observer = PrefectArtifacts(patience_s=0.05)
+    for epoch in (1, 2):
+        observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
+    assert asked.wait(20)
+    observer.closed()
+    assert not answered.is_set()
+    assert "longer than 0.05 s" in caplog.text
+    answered.set()
+    observer._writer.shutdown()
+    assert len(calls.of("create_progress_artifact")) == 1

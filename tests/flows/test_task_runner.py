@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -155,7 +154,7 @@ def test_what_still_runs_is_cancelled(how):
     async def waits():
         begun.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             ended.append("cancelled")
 
@@ -169,9 +168,7 @@ def test_what_still_runs_is_cancelled(how):
             assert all(future.wrapped_future.done() for future in futures)
             runner.cancel_all()
 
-    started = time.monotonic()
     in_flow(body)
-    assert time.monotonic() - started < 30
     assert ended
     assert all(future.wrapped_future.done() for future in futures)
 

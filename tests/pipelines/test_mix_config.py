@@ -210,7 +210,7 @@ stages:
         ("datasets.nothing", "got nothing; accepted: a mapping"),
         ("datasets.pathless.sort", "got an unknown key"),
         ("datasets.pathless.path", "got nothing; accepted: text that is not empty"),
-        ("datasets.a.grader_weights", "got 4 weights for 5 graders; accepted: a weight for every grader"),
+        ("datasets.a.grader_weights", "got weights: 4, graders: 5; accepted: a weight for every grader"),
         ("datasets.a.grader_weights.1", "got nan; accepted: a finite number of at least 0"),
         ("datasets.a.grader_weights.2", "got -1; accepted: a finite number of at least 0"),
         ("datasets.a.grader_weights.3", "got 'x'; accepted: a finite number of at least 0"),

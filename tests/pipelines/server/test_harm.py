@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import httpx
 import pytest
@@ -60,7 +59,6 @@ async def test_a_batch_that_hangs_is_given_up_on_and_nobody_else_waits_for_it(tm
     """Which of its items it hangs on, nobody can tell: all items of that call are its own."""
     stuck, fine = item(f"{RIGHT} hang"), item(RIGHT, "plain:0")
     async with in_process(rogue(tmp_path, "Fine", name), timeout_s=1.5) as (client, _):
-        began = time.monotonic()
         waiting = [asyncio.create_task(graded(client, stuck, fine)) for _ in range(3)]
         await asyncio.sleep(0.05)
         assert (await graded(client, item()))[0]["reward"] == 1.0
@@ -68,7 +66,6 @@ async def test_a_batch_that_hangs_is_given_up_on_and_nobody_else_waits_for_it(tm
         for bad, good in await asyncio.gather(*waiting):
             assert (bad["reward"], good["reward"]) == (0.0, 1.0)
             assert name in bad["error"]
-        assert time.monotonic() - began < 10
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
@@ -102,9 +99,8 @@ async def test_requests_for_a_slow_grader_do_not_hold_up_those_for_another(tmp_p
     async with in_process(rogue(tmp_path, "Dozing")) as (client, _):
         waiting = [asyncio.create_task(graded(client, item(f"{RIGHT} hang"))) for _ in range(60)]
         await asyncio.sleep(0.05)
-        began = time.monotonic()
         assert (await graded(client, item(RIGHT, "plain:0")))[0]["reward"] == 1.0
-        assert time.monotonic() - began < 10
+        assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
