@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+
+_COUNTS_AT_ONCE: Final = 50_000
+"""Counts of draws that a bootstrap holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,13 @@ def bootstrap_interval(
     if not means.size or resamples < 1:
         raise ValueError("a bootstrap needs at least one item and one resample")
     generator = np.random.default_rng(seed)
-    # By counts of draws instead of draws: memory stays at resamples x items of small integers.
-    weights = generator.multinomial(means.size, np.full(means.size, 1 / means.size), size=resamples)
+    chances = np.full(means.size, 1 / means.size)
+    # A stretch at a time: all counts of all resamples would take megabytes. The generator's numbers are the same.
+    rows = max(1, _COUNTS_AT_ONCE // means.size)
+    stretches = (min(rows, resamples - done) for done in range(0, resamples, rows))
+    resampled = np.concatenate([generator.multinomial(means.size, chances, size=size) @ means for size in stretches])
     tail = (1 - confidence) / 2
-    low, high = np.quantile(weights @ means / means.size, [tail, 1 - tail])
+    low, high = np.quantile(resampled / means.size, [tail, 1 - tail])
     return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
 
 

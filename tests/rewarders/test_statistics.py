@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +94,18 @@ def test_the_bootstrap_is_seeded_and_close_to_the_normal_interval():
     assert interval.estimate == pytest.approx(0.5)
     assert (interval.low, interval.high) == pytest.approx((0.5 - half, 0.5 + half), abs=0.006)
     assert interval.n == 200
+
+
+def test_the_bootstrap_holds_a_stretch_of_its_draws_at_a_time():
+    groups = [[index % 7 / 7] for index in range(5_000)]
+    tracemalloc.start()
+    interval = bootstrap_interval(groups, seed=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000
+    generator, means = np.random.default_rng(3), np.array([value for (value,) in groups])
+    whole = generator.multinomial(5_000, np.full(5_000, 1 / 5_000), size=2_000) @ means / 5_000
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(whole, [0.025, 0.975])), rel=1e-12)
 
 
 def test_more_confidence_is_a_wider_bootstrap_interval():
