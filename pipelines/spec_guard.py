@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from stores.atomic import read_lines
+from stores.canonical import key_digest
 from stores.errors import StoreError
 from stores.layout import RunPaths, TaskPaths
 from stores.models import ExperienceRecord
@@ -154,8 +155,8 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
 def _journal_faults(run: RunPaths) -> Iterator[str]:
     if run.root.parent.parent.parent.name == "replays":
         return  # a replay reads the journal of the run it repeats
-    answered: Counter[tuple[str, str, str, str]] = Counter()
-    whole = set()
+    answered: Counter[int] = Counter()
+    whole: set[int] = set()
     for row in _rows(run.journal):
         place, role = _place_of(row["key"])
         if role == _WHOLE_ATTEMPT:
@@ -163,16 +164,21 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         elif role not in _NOT_OF_A_ROLLOUT:
             answered[place] += 1
     for row in _rows(run.rollouts):
-        place = (str(row["epoch"]), row["arm"], row["item_id"], str(row["index"]))
+        place = _place(str(row["epoch"]), row["arm"], str(row["index"]), row["item_id"])
         if row["outcome"]["name"] == "scored" and place not in whole and answered[place] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[place]}"
 
 
-def _place_of(key: str) -> tuple[tuple[str, str, str, str], str]:
-    """(epoch, arm, item, rollout) and role of a journal key. Item ids may hold slashes and hashes."""
+def _place_of(key: str) -> tuple[int, str]:
+    """Attempt and role of a journal key. Item ids may hold slashes and hashes."""
     left, rollout, _, role, _ = key.rpartition("#")[0].rsplit("/", 4)
     epoch, arm, _, item = left.split("/", 3)
-    return (epoch, arm, item, rollout), role
+    return _place(epoch, arm, rollout, item), role
+
+
+def _place(epoch: str, arm: str, rollout: str, item: str) -> int:
+    """One attempt of the run, in 16 bytes: there may be very many."""
+    return key_digest(f"{epoch}/{arm}/{rollout}/{item}".encode("utf-8", "surrogatepass"))
 
 
 def _budget_faults(manifest: Json) -> Iterator[str]:
