@@ -80,6 +80,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
                 busy.append(busy_share())
                 whole.append(figures(measured_run(environment, folder / f"whole{seed}", *common, "--seed", seed)))
                 less = _arguments(folder / "short", base_url, SHORT_SWEEP)
+                busy.append(busy_share())
                 short.append(figures(measured_run(environment, folder / f"short{seed}", *less, "--seed", seed)))
     return [*_rows(whole, short), machine_row("run", busy)]
 

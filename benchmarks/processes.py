@@ -32,6 +32,9 @@ from tasks.models.simulated.worlds import WorldName
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from flows.cli import main; sys.exit(main())"
 _PATIENCE_S = 120.0
+_REST_S = 30.0
+_AT_REST = 5.0
+"""Per cent."""
 _MIB = 2**20
 # Linux counts the largest resident set in kilobytes, macOS in bytes.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -88,8 +91,14 @@ def measured_run(environment: Mapping[str, str], out: Path, *arguments: str) -> 
 
 
 def busy_share() -> float:
-    """Per cent of the machine's processors that are at work now, with nothing of ours running. Takes half a second."""
-    return psutil.cpu_percent(interval=0.5)
+    """Per cent of the machine's processors that are at work before a run begins, once it has come to rest.
+
+    A Prefect server is busy for some seconds with what the run before told it; the next run is not to pay for that.
+    """
+    deadline = time.monotonic() + _REST_S
+    while (share := psutil.cpu_percent(interval=0.5)) > _AT_REST and time.monotonic() < deadline:
+        pass
+    return share
 
 
 def machine_row(name: str, shares: Sequence[float]) -> Row:

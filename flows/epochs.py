@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
@@ -47,9 +48,13 @@ def _learn_from(session: Session, cohort: Cohort, tally: EpochTally) -> None:
             specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
             drawn[item.id] += 1
             position += 1
-        results = accept_batch(session, specs)
+        results = run_batch(session, specs)
+        record = partial(record_batch, session, specs, results)
+        if _hanging(results):
+            record()  # ends the epoch: nothing is curated out of evidence that is void
+        # The batch is written while the model curates it: the one needs the disk, the other a reply.
+        session.curate(tally.epoch, batch, items, results, record)
         tally.add(results)
-        session.curate(tally.epoch, batch, items, results)
 
 
 def sweep(session: Session) -> PairedEvidence:
@@ -98,7 +103,9 @@ def measure(session: Session) -> None:
                 spec = _spec(session, _Leg(1, "eval", "champion", batch), first + offset, item, pack)
                 specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
                 drawn[item.id] += 1
-            tally.add(accept_batch(session, specs))
+            results = run_batch(session, specs)
+            record_batch(session, specs, results)
+            tally.add(results)
 
 
 @contextmanager
@@ -120,7 +127,7 @@ def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
 def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
     """Run batches that do not depend on each other, all at once; each is accepted when it is whole and those before it were.
 
-    Raises as ``accept_batch`` does, and then gives up on what is still running.
+    Raises as ``run_batch`` and ``record_batch`` do, and then gives up on what is still running.
     """
     place = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     back: list[list[GroupResult]] = [[] for _ in batches]
@@ -129,22 +136,37 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
         for result in arriving:
             back[place[result.group_id]].append(result)
             while turn < len(batches) and len(back[turn]) == len(batches[turn]):
-                yield _accepted(session, batches[turn], back[turn])
+                results = _whole(session, batches[turn], back[turn])
+                record_batch(session, batches[turn], results)
+                yield results
                 back[turn] = []
                 turn += 1
 
 
-def accept_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
-    """Run the groups of a batch and record them, in the order of the specs whatever order they came back in.
+def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
+    """Run the groups of a batch. They come in the order of the specs, whatever order they came back in.
 
     Raises ``BudgetRefused`` or ``RunAborted`` before anything of the batch is recorded, so that a resumed run tries
-    again what was refused or broken; ``RewarderTimeout`` after recording, because that evidence is final.
+    again what was refused or broken.
     """
     with closing(session.run_groups(specs)) as arriving:
-        return _accepted(session, specs, list(arriving))
+        return _whole(session, specs, list(arriving))
 
 
-def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
+def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+    """Write what a batch came to. Raises ``RewarderTimeout`` after that, because that evidence is final."""
+    session.files.items(spec.item for spec in specs)
+    session.record_groups(results)
+    late = _hanging(results)
+    if late:
+        raise RewarderTimeout(late)
+
+
+def _hanging(results: Sequence[GroupResult]) -> str | None:
+    return next((result.rewarder_fault for result in results if result.rewarder_fault), None)
+
+
+def _whole(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
     order = {spec.group_id: place for place, spec in enumerate(specs)}
     results = sorted(arrived, key=lambda result: order[result.group_id])
     fatal = next((result.fatal for result in results if result.fatal), None)
@@ -154,11 +176,6 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
     if refused:
         raise BudgetRefused(refused)
     _refuse_broken_batch(session, results)
-    session.files.items(spec.item for spec in specs)
-    session.record_groups(results)
-    hanging = next((result.rewarder_fault for result in results if result.rewarder_fault), None)
-    if hanging:
-        raise RewarderTimeout(hanging)
     return results
 
 

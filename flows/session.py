@@ -181,12 +181,21 @@ class Session:
             return
         journal.append_failure(failure.call_key, failure.error_type, failure.reason)
 
-    def curate(self, epoch: int, batch: int, items: Sequence[Item], results: Sequence[GroupResult]) -> Library:
+    def curate(
+        self,
+        epoch: int,
+        batch: int,
+        items: Sequence[Item],
+        results: Sequence[GroupResult],
+        meanwhile: Callable[[], object],
+    ) -> Library:
         """Fold what a batch proposed into the library and store it, whole or not at all.
 
-        Raises ``BudgetRefused`` or ``RunAborted`` when nothing could be decided; the batch is then curated on resume.
+        ``meanwhile`` is called while the model thinks, and before anything is stored. Raises ``BudgetRefused`` or
+        ``RunAborted`` when nothing could be decided; the batch is then curated on resume.
         """
         if not any(result.proposals for result in results):
+            meanwhile()
             return self.library
         given = CurationInput(
             epoch=epoch,
@@ -197,7 +206,7 @@ class Session:
             rejected_before=self.remembered,
         )
         with self.telemetry.span(SPAN_OPTIMIZE):
-            curation = call_blocking(self.context, partial(curate_batch, given))
+            curation = call_blocking(self.context, partial(curate_batch, given), meanwhile)
         if curation.fatal:
             raise RunAborted(curation.fatal)
         if curation.budget_refused:

@@ -171,10 +171,16 @@ async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Await
     return await asyncio.wrap_future(runtime_for(context).submit(factory))
 
 
-def call_blocking(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that."""
+def call_blocking(
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] = bool
+) -> T:
+    """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that.
+
+    ``meanwhile`` is called once that is on its way; what it raises cancels that too.
+    """
     future = runtime_for(context).submit(factory)
     try:
+        meanwhile()
         return future.result()
     except BaseException:
         future.cancel()

@@ -98,7 +98,7 @@ class ChatClient:
         self._clock = clock
         self._timer = timer
         self._url = endpoint.url("/chat/completions")
-        self._headers = endpoint.headers()
+        self._headers = httpx.Headers({**self._http.headers, **endpoint.headers()})
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -145,7 +145,8 @@ class ChatClient:
         started = self._timer()
         try:
             async with asyncio.timeout(limit):
-                request = self._http.build_request("POST", self._url, content=call.body, headers=self._headers)
+                # Not ``build_request``, which puts the same headers together for every call.
+                request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
                 received = await exchange(self._http, request)
         except TimeoutError:
             error = ModelTimeout(f"no complete reply within {limit:g} s from {self._endpoint.shown}")

@@ -53,6 +53,21 @@ class Received(NamedTuple):
         return url if url.scheme in {"http", "https"} and url.host else None
 
 
+class _CookiesElsewhere(httpx.Cookies):
+    """No cookies here: aiohttp's session has read them already, and httpx takes longer for it than for the reply."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Nothing."""
+
+
+class _Client(HttpxAiohttpClient):
+    """Leaves cookies to the session below."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._cookies = _CookiesElsewhere()
+
+
 async def exchange(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int = MAX_REPLY_BYTES) -> Received:
     """Send a request and read the reply, at most ``max_bytes`` of it.
 
@@ -83,7 +98,7 @@ def open_transport(
     if app is not None:
         # An application that breaks is a server that breaks: it answers 500, or half an answer.
         return over(httpx.ASGITransport(app=app, raise_app_exceptions=False))
-    return HttpxAiohttpClient(
+    return _Client(
         verify=httpx.create_ssl_context(trust_env=trust_env),  # built once: it costs 20 ms
         timeout=httpx.Timeout(None, connect=CONNECT_S),
         limits=httpx.Limits(

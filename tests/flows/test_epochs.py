@@ -76,7 +76,7 @@ def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monke
 def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_order(monkeypatch):
     batches = [[spec(epoch=number * 10 + place) for place in range(2)] for number in range(3)]
     batches = [[replace(one, group_id=f"g{one.epoch}") for one in batch] for batch in batches]
-    asked, accepted, closed = [], [], []
+    asked, recorded, closed = [], [], []
 
     class Session:
         def run_groups(self, specs):
@@ -87,18 +87,18 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
             finally:
                 closed.append(True)
 
-    def accept(_session, specs, arrived):
-        accepted.append(([one.group_id for one in specs], [result.group_id for result in arrived]))
-        return list(arrived)
+    def record_batch(_session, specs, results):
+        recorded.append(([one.group_id for one in specs], [result.group_id for result in results]))
 
-    monkeypatch.setattr(epochs, "_accepted", accept)
+    monkeypatch.setattr(epochs, "_refuse_broken_batch", lambda _session, results: None)
+    monkeypatch.setattr(epochs, "record_batch", record_batch)
     coming = epochs.accept_batches(Session(), batches)
     assert [result.group_id for result in next(coming)] == ["g0", "g1"]
     assert asked == [6]
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]
     coming.close()
     assert closed == [True]
-    assert len(accepted) == 2
+    assert recorded == [(["g0", "g1"],) * 2, (["g10", "g11"],) * 2]
 
 
 def test_a_tally_averages_scored_rollouts_only():

@@ -124,15 +124,14 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
 
 
 def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch):
-    accept = epochs.accept_batch
+    record = epochs.record_batch
 
-    def second_batch_hangs(session, specs):
-        results = accept(session, specs)
+    def second_batch_hangs(session, specs, results):
+        record(session, specs, results)
         if specs[0].epoch == 1 and specs[0].batch == 1:
             raise RewarderTimeout("rewarder slow ran over its limit")
-        return results
 
-    monkeypatch.setattr(epochs, "accept_batch", second_batch_hangs)
+    monkeypatch.setattr(epochs, "record_batch", second_batch_hangs)
     summary = run(tmp_path, run_id=RUN, **SMALL)
     assert summary.exit_code == 0
     first = {row["experience_id"] for row in store(tmp_path) if row["epoch"] == 1}

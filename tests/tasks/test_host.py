@@ -12,7 +12,7 @@ from pipelines.items import Item
 from prompt_packs.inject import merge_experiences
 from prompt_packs.loader import load_prompt_pack
 from stores.canonical import sha256_hex
-from stores.errors import PackError
+from stores.errors import PackError, StoreError
 from tasks.assembly import endpoint_for
 from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
@@ -81,6 +81,39 @@ def test_a_process_opens_one_runtime_per_run(run, tmp_path):
 
 async def _identity(made: Runtime):
     return id(made), threading.current_thread().name
+
+
+def test_what_is_to_be_done_meanwhile_is_done_while_the_call_runs(run):
+    asked, done = threading.Event(), threading.Event()
+
+    async def waits_for_it(_):
+        asked.set()
+        return await asyncio.to_thread(done.wait, 20)
+
+    def meanwhile():
+        assert asked.wait(20)
+        done.set()
+
+    assert call_blocking(run, waits_for_it, meanwhile) is True
+
+
+def test_a_call_is_given_up_when_what_is_done_meanwhile_breaks(run):
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def waits(_):
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def breaks():
+        assert asked.wait(20)
+        raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="full"):
+        call_blocking(run, waits, breaks)
+    assert cancelled.wait(20)
 
 
 async def test_groups_on_any_loop_share_the_runtime(run):

@@ -45,6 +45,16 @@ async def test_the_environment_s_proxy_is_heeded_unless_told_otherwise(
         assert client._mounts == {}
 
 
+async def test_a_balancer_s_cookie_goes_back_to_it_once(server: Any, act: Any) -> None:
+    server.otherwise = lambda seen: act(headers={"set-cookie": "route=a; Path=/"}, body=b"{}")
+    address = server.root.replace("127.0.0.1", "localhost")
+    async with open_transport(trust_env=False) as client:
+        for _ in range(2):
+            assert (await client.get(f"{address}/x")).status_code == 200
+        assert not client.cookies
+    assert [seen.headers.get("cookie") for seen in server.seen] == [None, "route=a"]
+
+
 @pytest.mark.parametrize(
     ("cause", "unsent"),
     [
