@@ -12,7 +12,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.processes import Measured, busy_share, clean_environment, machine_row, measured_run
+from benchmarks.machine import Machine
+from benchmarks.processes import Measured, clean_environment, measured_run
 from benchmarks.table import Row, table
 
 BAR_S = 25.0
@@ -23,19 +24,19 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     """First and later runs in turn."""
     first: list[Measured] = []
     later: list[Measured] = []
-    busy: list[float] = []
+    machine = Machine()
     with tempfile.TemporaryDirectory() as name:
         for number in range(repeats):
             home = Path(name) / f"home{number}"
             environment = clean_environment(home)
-            busy.append(busy_share())
+            machine.look()
             for place, runs in enumerate((first, later)):
                 out = Path(name) / f"out{number}-{place}"
                 runs.append(measured_run(environment, out, "--dry-run", "--sample-size", "100", "--seed", str(number)))
     return [
         _row("dry run: the first, on an empty PREFECT_HOME", first),
         _row("dry run: later ones", later),
-        machine_row("dry run", busy),
+        *machine.rows("dry run"),
     ]
 
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ideal import ideal_seconds, journal_keys
+from benchmarks.machine import Machine
 from benchmarks.processes import (
     Measured,
-    busy_share,
     clean_environment,
     datasets,
-    machine_row,
     measured_run,
     prefect_server,
     simulated_server,
@@ -68,7 +67,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     """Run it often enough, with the whole and with the short sweep in turn."""
     whole: list[RunFigures] = []
     short: list[RunFigures] = []
-    busy: list[float] = []
+    machine = Machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
@@ -77,12 +76,12 @@ def measure(repeats: int = REPEATS) -> list[Row]:
             common = _arguments(folder / "whole", base_url, ITEMS)
             measured_run(environment, folder / "warm", *common, "--sample-size", "5")
             for seed in map(str, range(repeats)):
-                busy.append(busy_share())
+                machine.look()
                 whole.append(figures(measured_run(environment, folder / f"whole{seed}", *common, "--seed", seed)))
                 less = _arguments(folder / "short", base_url, SHORT_SWEEP)
-                busy.append(busy_share())
+                machine.look()
                 short.append(figures(measured_run(environment, folder / f"short{seed}", *less, "--seed", seed)))
-    return [*_rows(whole, short), machine_row("run", busy)]
+    return [*_rows(whole, short), *machine.rows("run")]
 
 
 def _arguments(folder: Path, base_url: str, held_out: int) -> tuple[str, ...]:

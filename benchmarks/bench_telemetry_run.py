@@ -12,11 +12,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from benchmarks.machine import Machine
 from benchmarks.processes import (
-    busy_share,
     clean_environment,
     datasets,
-    machine_row,
     measured_run,
     otlp_receiver,
     prefect_server,
@@ -31,7 +30,7 @@ REPEATS = 5
 def measure(repeats: int = REPEATS) -> list[Row]:
     """The median ratio of the pairs, with what each run took."""
     pairs: list[tuple[float, float]] = []
-    busy: list[float] = []
+    machine = Machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plain = clean_environment(folder / "prefect", OPENAI_API_KEY="unused")
@@ -49,7 +48,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
             )
             measured_run(plain, folder / "warm", *arguments, "--epochs", "2")
             for seed in map(str, range(repeats)):
-                busy.append(busy_share())
+                machine.look()
                 without, having = (
                     measured_run(environment, folder / f"{label}{seed}", *arguments, "--seed", seed)
                     for label, environment in (("plain", plain), ("traced", traced))
@@ -58,7 +57,7 @@ def measure(repeats: int = REPEATS) -> list[Row]:
     ratio = statistics.median(having / without for without, having in pairs)
     seconds = statistics.median(without for without, _ in pairs)
     row = Row("telemetry: wall with it / without", ratio, "x", BAR, f"{seconds:.1f} s without; {CONCURRENCY} in flight")
-    return [row, machine_row("telemetry", busy)]
+    return [row, *machine.rows("telemetry")]
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from benchmarks.table import Row
 from flows.quiet import quiet_prefect
 from tasks.models.simulated import generate_items
 from tasks.models.simulated.worlds import WorldName
@@ -32,9 +28,6 @@ from tasks.models.simulated.worlds import WorldName
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from flows.cli import main; sys.exit(main())"
 _PATIENCE_S = 120.0
-_REST_S = 30.0
-_AT_REST = 5.0
-"""Per cent."""
 _MIB = 2**20
 # Linux counts the largest resident set in kilobytes, macOS in bytes.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -88,23 +81,6 @@ def measured_run(environment: Mapping[str, str], out: Path, *arguments: str) -> 
     run = ROOT / summary["run"]
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     return Measured(wall, cpu, usage.ru_maxrss * _RSS_UNIT / _MIB, run, manifest)
-
-
-def busy_share() -> float:
-    """Per cent of the machine's processors that are at work before a run begins, once it has come to rest.
-
-    A Prefect server is busy for some seconds with what the run before told it; the next run is not to pay for that.
-    """
-    deadline = time.monotonic() + _REST_S
-    while (share := psutil.cpu_percent(interval=0.5)) > _AT_REST and time.monotonic() < deadline:
-        pass
-    return share
-
-
-def machine_row(name: str, shares: Sequence[float]) -> Row:
-    """How far the rows about wall time can be trusted."""
-    note = "by others, before each run; wall figures mean something from a few per cent down"
-    return Row(f"{name}: machine busy", statistics.median(shares), "%", note=note)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,52 @@
+"""How far can figures of this machine be compared with others? How busy it was, and how fast, before each run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import Final
+
+import psutil
+
+from benchmarks.table import Row
+
+_REST_S: Final = 30.0
+_AT_REST: Final = 5.0
+"""Per cent."""
+_OBJECTS: Final = 50_000
+
+
+class Machine:
+    """Looked at before each run of a benchmark whose figures are seconds."""
+
+    def __init__(self) -> None:
+        self._busy: list[float] = []
+        self._work_ms: list[float] = []
+
+    def look(self) -> None:
+        """Wait until the machine has come to rest, and note what it is like then.
+
+        A Prefect server is busy for some seconds with what the run before told it; the next run is not to pay for that.
+        """
+        deadline = time.monotonic() + _REST_S
+        while (share := psutil.cpu_percent(interval=0.5)) > _AT_REST and time.monotonic() < deadline:
+            pass
+        self._busy.append(share)
+        self._work_ms.append(1e3 * min(_work_s() for _ in range(5)))
+
+    def rows(self, name: str) -> list[Row]:
+        """What was noted, as rows without a bar."""
+        work = f"before each run, {min(self._work_ms):.0f} to {max(self._work_ms):.0f}; what Python does scales with it"
+        return [
+            Row(f"{name}: machine busy", statistics.median(self._busy), "%", note="by others, before each run"),
+            Row(f"{name}: a fixed piece of work", statistics.median(self._work_ms), "ms", note=work),
+        ]
+
+
+def _work_s() -> float:
+    """Seconds for some megabytes of small objects: arithmetic alone does not notice a neighbour in the caches."""
+    started = time.perf_counter()
+    objects = [{"number": number, "text": str(number)} for number in range(_OBJECTS)]
+    json.loads(json.dumps(objects))
+    return time.perf_counter() - started
