@@ -149,6 +149,13 @@ class Server:
             assert time.monotonic() < deadline, f"{len(self.bodies)} of {calls} calls arrived"
             time.sleep(0.005)
 
+    def wait_until_quiet(self, quiet_s: float = 0.5) -> None:
+        """Until nothing more arrives: what a killed client had sent may still be in the sockets."""
+        seen = -1
+        while seen < len(self.bodies):
+            seen = len(self.bodies)
+            time.sleep(quiet_s)
+
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._until_stopped())
