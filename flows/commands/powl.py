@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, product
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -35,6 +36,10 @@ from rewarders.powl import (
 from stores.errors import PowlError, SettingsError
 
 _REFUSED = 2
+_SIGNS: Mapping[tuple[str, ...], str] = {
+    four: "".join(compress("→←∥#", map(int, four))) or "·" for four in product("01", repeat=4)
+}
+"""What stands in a cell, by the digits of its four relations."""
 _MANY_LINES = ("footprint", "draw")
 """What takes several lines for one model; with ``--lines`` an empty one ends each."""
 
@@ -61,11 +66,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lines", action="store_true", help="one model a line; with --json one object a line")
     parser.add_argument("--format", choices=get_args(Reading), default="auto", help="form of the input [auto]")
     parser.add_argument("--aliases", action="store_true", help="text: also take SEQ, AND, →, ×, ∧, ↺ and any case")
-    parser.add_argument("--mode", choices=get_args(Mode), default="block", help="reading of a footprint [block]")
+    parser.add_argument("--mode", choices=get_args(Mode), help="footprint, score: reading of a footprint [block]")
     parser.add_argument(
         "--reference", metavar="FILE", help="score: a model, a footprint, or an event log (.xes, .csv; needs pm4py)"
     )
-    parser.add_argument("--aggregate", choices=get_args(Aggregate), default="pooled", help="score: [pooled]")
+    parser.add_argument("--aggregate", choices=get_args(Aggregate), help="score: over all relations or each [pooled]")
     parser.add_argument("--consensus", action="store_true", help="score: compare the lines with each other")
     parser.add_argument("--allow", action="append", metavar="LABEL", help="validate: an allowed label; repeatable")
 
@@ -94,6 +99,15 @@ def _check(options: argparse.Namespace) -> None:
             raise SettingsError.one(f"--{name}", f"it with {options.action}", f"{wanted} only")
     if options.consensus and (options.reference is not None or not options.lines):
         raise SettingsError.one("--consensus", "it so", "it with --lines and without --reference")
+    compares = options.reference is not None or options.consensus
+    for name, heeded, where in (
+        ("mode", compares or options.action == "footprint", "footprint, and score with --reference or --consensus"),
+        ("aggregate", compares, "score with --reference or --consensus"),
+    ):
+        if getattr(options, name) is not None and not heeded:
+            raise SettingsError.one(f"--{name}", f"it with {options.action}", f"{where} only")
+    options.mode = options.mode or "block"
+    options.aggregate = options.aggregate or "pooled"
 
 
 def _read(options: argparse.Namespace) -> Iterator[tuple[int | None, Model | PowlError]]:
@@ -181,23 +195,22 @@ def _scored(measure: str, score: float, **how: str) -> _Answer:
 
 def table_of(found: Footprint) -> str:
     """The matrix that textbooks show; a pair in several relations shows all of them."""
-    signs = (
-        ("→", found.direct_succession),
-        ("←", frozenset((after, before) for before, after in found.direct_succession)),
-        ("∥", found.concurrency),
-        ("#", found.exclusive),
-    )
     names = [" ".join(label.split()) for label in found.activities]
-    cells = [
-        ["".join(sign for sign, pairs in signs if (left, right) in pairs) or "·" for right in found.activities]
-        for left in found.activities
-    ]
+    cells = list(_cells(found.rows, len(names)))
     widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]
     first = max(map(len, names), default=0)
     lines = [" " * first + "".join(f"  {name:<{width}}" for name, width in zip(names, widths, strict=True))]
     for name, row in zip(names, cells, strict=True):
         lines.append(f"{name:<{first}}" + "".join(f"  {cell:<{w}}" for cell, w in zip(row, widths, strict=True)))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _cells(rows: Sequence[Sequence[int]], count: int) -> Iterator[list[str]]:
+    """The signs of each row, read off its masks digit by digit: looking pairs up takes half a minute for 2,000 labels."""
+    follows, together, never = (["".join(reversed(f"{mask:0{count}b}")) for mask in relation] for relation in rows)
+    precedes = ("".join(column) for column in zip(*follows, strict=True))
+    for digits in zip(follows, precedes, together, never, strict=True):
+        yield [_SIGNS[four] for four in zip(*digits, strict=True)]
 
 
 def _tell(console: Console, line: int | None, answer: _Answer) -> None:

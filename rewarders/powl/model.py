@@ -60,8 +60,8 @@ class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
     ``order`` is for PARTIAL_ORDER alone and is kept without the pairs that follow from others.
-    Raises ``PowlError`` for no children, a LOOP without exactly two, an order that is cyclic or names no child, and
-    a tree that is too deep or too large.
+    Raises ``PowlError`` for no children, a child that is no model, a LOOP without exactly two, an order that is cyclic
+    or names no child, and a tree that is too deep or too large.
     """
 
     kind: OperatorKind
@@ -75,6 +75,8 @@ class Operator:
 
     def __post_init__(self) -> None:
         children = tuple(self.children)
+        for child in children:
+            check_model(child)
         _check_id(self.id)
         _check_shape(self.kind, len(children), bool(self.order))
         depth, size = 1 + max(map(depth_of, children)), 1 + sum(map(size_of, children))
@@ -106,6 +108,7 @@ Model: TypeAlias = Activity | Silent | Operator
 
 def walk(model: Model) -> Iterator[Model]:
     """Every node, a parent before its children, children in order."""
+    check_model(model)
     waiting: list[Model] = [model]
     while waiting:
         node = waiting.pop()
@@ -116,6 +119,7 @@ def walk(model: Model) -> Iterator[Model]:
 
 def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
     """Work a value out from the leaves up, left to right: ``combine`` gets each node with the values of its children."""
+    check_model(model)
     nodes: list[Model] = []
     waiting: list[Model] = [model]
     while waiting:
@@ -146,6 +150,12 @@ def depth_of(model: Model) -> int:
 def size_of(model: Model) -> int:
     """Nodes of a model."""
     return model.size if isinstance(model, Operator) else 1
+
+
+def check_model(given: object) -> None:
+    """Raise ``PowlError`` for what is no model, such as a text that nobody parsed: it would count as a silent step."""
+    if not isinstance(given, Activity | Silent | Operator):
+        raise PowlError(f"expected a process model, received {type(given).__name__}")
 
 
 class _Part(NamedTuple):

@@ -31,7 +31,8 @@ _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 class Footprint:
     """How the labels of a model relate to each other, in one of three readings; see ``footprint``.
 
-    Equal when mode, activities and all relations are. Pairs are made when they are asked for.
+    Equal when all that is known of them is: one that was read back knows nothing of begin and end. Pairs are made when
+    they are asked for.
     """
 
     mode: Mode
@@ -124,6 +125,7 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     ``mode`` is ``block`` when absent. What is known of begin and end of the traces is not compared and not read.
     Raises ``PowlError`` with a JSON pointer.
     """
+    _check_object(value)
     mode = value.get("mode", "block")
     if mode not in MODES:
         raise PowlError(f"expected one of {', '.join(MODES)}", pointer="/mode")
@@ -137,6 +139,11 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
 def count_of(rows: Sequence[int]) -> int:
     """Number of pairs in a relation."""
     return sum(mask.bit_count() for mask in rows)
+
+
+def _check_object(value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise PowlError(f"expected an object with a footprint, received {type(value).__name__}", pointer="")
 
 
 def _read_pairs(value: Any, pointer: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rewarders.powl.model import ROOT_ID, Activity, Model, Operator, fold
+from rewarders.powl.model import ROOT_ID, Activity, Model, Operator, check_model, fold
 
 
 def to_text(model: Model, *, brief: bool = False) -> str:
@@ -51,6 +51,7 @@ def to_value(model: Model) -> dict[str, Any]:
 
 def _identities(model: Model) -> list[str]:
     """Ids to be taken from the end, as ``fold`` comes to the nodes."""
+    check_model(model)
     waiting = [(model, ROOT_ID)]
     identities: list[str] = []
     while waiting:

@@ -11,7 +11,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from rewarders.powl.model import MAX_DEPTH, MAX_NODES, ROOT_ID, Activity, Model, Operator, depth_of, size_of
+from rewarders.powl.model import (
+    MAX_DEPTH,
+    MAX_NODES,
+    ROOT_ID,
+    Activity,
+    Model,
+    Operator,
+    check_model,
+    depth_of,
+    size_of,
+)
 
 Severity: TypeAlias = Literal["error", "warning"]
 Code: TypeAlias = Literal[
@@ -103,6 +113,7 @@ def validate(
     differs from another only in case and white space; an operator around a single child; a PARTIAL_ORDER of several
     children that orders nothing.
     """
+    check_model(model)
     sites = list(_sites(model))
     findings = [*_size(model, max_depth, max_nodes)]
     ids = Counter(site.id for site in sites)

@@ -6,6 +6,7 @@ import argparse
 import io
 import re
 import shlex
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -17,6 +18,8 @@ from pipelines.leaves import leaves_by_key
 from pipelines.selection_settings import FormatName, MemoryMode, SelectionSettings, Stage
 from rewarders.powl_rewarders import POWL_REWARDERS
 from rewarders.registry import known_rewarders
+from stores.errors import ModelCallError, ModelReplyMalformed
+from tasks.models.wire import decode_answer
 from tasks.selection import shapes
 from tests.docs.pages import ROOT, blocks, commands, page, table
 
@@ -73,7 +76,24 @@ def test_the_tables_name_everything_there_is():
     assert first("`--format` | an answer is") == set(get_args(FormatName))
     assert first("stage | rewards") == set(get_args(Stage))
     assert first("`--memory` | does") == set(get_args(MemoryMode))
-    assert first("name | says") == set(POWL_REWARDERS) <= set(known_rewarders())
+    assert first("name | says") == {name for name in known_rewarders() if name.startswith("powl_")}
+
+
+def test_the_options_of_process_rewarders_are_those_on_the_page():
+    takes = {name: {field.name for field in fields(make)} for name, make in POWL_REWARDERS.items()}
+    assert {name for name in takes if {"mode", "aggregate"} <= takes[name]} == {
+        "powl_footprint",
+        "powl_group_consensus",
+    }
+    assert {name for name in takes if "concurrency" in takes[name]} == {"powl_footprint"}
+    assert "`powl_footprint` and `powl_group_consensus` take `mode` and `aggregate`" in TEXT
+
+
+def test_an_empty_reply_of_an_endpoint_is_a_broken_call():
+    assert re.search(r"\| `transport_error` \|[^|]*reply was empty", TEXT)
+    with pytest.raises(ModelReplyMalformed, match="the reply is empty") as caught:
+        decode_answer({"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]})
+    assert isinstance(caught.value, ModelCallError)
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,10 @@ def test_without_a_reference_scores_are_of_consistency_or_of_consensus(ask):
         (["score", "--consensus", "--lines"], "--consensus"),
         (["score", "--reference", "nowhere.txt"], "--reference"),
         (["score", "--mode", "blocks"], "--mode"),
+        (["score", "--mode", "direct"], "--mode"),
+        (["parse", "--mode", "block"], "--mode"),
+        (["score", "--aggregate", "macro"], "--aggregate"),
+        (["footprint", "--aggregate", "pooled"], "--aggregate"),
         (["paint"], "ACTION"),
     ],
 )

@@ -155,6 +155,8 @@ def test_a_footprint_is_written_and_read_again(model, mode):
 @pytest.mark.parametrize(
     ("value", "pointer"),
     [
+        ([["a", "b"]], ""),
+        (None, ""),
         ({"mode": "x"}, "/mode"),
         ({"activities": "ab"}, "/activities"),
         ({"activities": [1]}, "/activities"),

@@ -15,9 +15,11 @@ from rewarders.powl import (
     Silent,
     footprint,
     footprint_similarity,
+    group_consensus,
     labels_of,
     parse_json,
     parse_text,
+    self_consistency,
     structural_key,
     to_json,
     to_mermaid,
@@ -69,6 +71,8 @@ def test_an_order_is_kept_without_what_follows_from_it():
         (lambda: Operator("AND", (A,)), "'AND' is no operator"),
         (lambda: Operator("XOR", ()), "no children"),
         (lambda: Operator("XOR", (A,), id=""), "an id"),
+        (lambda: Operator("XOR", (A, "b")), "expected a process model, received str"),
+        (lambda: Operator("XOR", "ab"), "expected a process model, received str"),
         (lambda: Operator("LOOP", (A,)), "exactly two"),
         (lambda: Operator("LOOP", (A, B, C)), "exactly two"),
         (lambda: Operator("SEQUENCE", (A, B), frozenset({(0, 1)})), "only PARTIAL_ORDER"),
@@ -84,6 +88,28 @@ def test_what_breaks_a_rule_cannot_be_made(make, reason):
     with pytest.raises(PowlError, match=reason) as caught:
         make()
     assert (caught.value.line, caught.value.pointer) == (None, None)
+
+
+@pytest.mark.parametrize("given", ["SEQUENCE(a, b)", None, 3], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [
+        to_text,
+        to_json,
+        to_mermaid,
+        validate,
+        footprint,
+        self_consistency,
+        structural_key,
+        labels_of,
+        lambda given: footprint_similarity(A, given),
+        lambda given: footprint_similarity(given, given),
+        lambda given: group_consensus([A, given]),
+    ],
+)
+def test_what_is_no_model_is_refused_and_not_taken_for_an_empty_one(use, given):
+    with pytest.raises(PowlError, match=f"expected a process model, received {type(given).__name__}"):
+        use(given)
 
 
 def test_a_long_circle_is_shortened():

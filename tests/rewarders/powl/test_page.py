@@ -29,6 +29,11 @@ def test_the_picture_is_drawn_from_the_model_below_it():
     assert width > height > 100
 
 
+def test_white_space_separates_children_too():
+    assert "separated by commas or white space" in page(PAGE)
+    assert parse_text("SEQUENCE(check credit, ship)") == parse_text("SEQUENCE(check, credit, ship)")
+
+
 def test_the_python_on_the_page_runs():
     for block in blocks(PAGE, "python"):
         exec(compile(block.text, PAGE, "exec"), {})
