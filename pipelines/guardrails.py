@@ -123,7 +123,7 @@ def _datasets(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]
 
 
 def _rewarders(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    names = [rewarder.name for rewarder in settings.rewarders]
+    names = [str(rewarder.options.get("rewarder_id", rewarder.name)) for rewarder in settings.rewarders]
     if not any(rewarder.weight > 0.0 for rewarder in settings.rewarders):
         yield Problem(where["rewarders"], "no rewarder that counts", "at least one rewarder with a weight above 0")
     for name in sorted({name for name in names if names.count(name) > 1}):

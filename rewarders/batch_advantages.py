@@ -115,7 +115,10 @@ def _check_needs(estimator: Estimator, *, token_lengths: object, greedy: object)
 def _greedy(given: npt.ArrayLike, groups: Groups) -> Floats:
     import numpy as np  # noqa: PLC0415
 
-    rewards = np.asarray(given, dtype=np.float64)
+    try:
+        rewards = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"greedy: expected a number for each group, received {given!r:.60}") from None
     if rewards.shape != groups.counts.shape:
         raise ValueError(f"greedy: expected shape {groups.counts.shape}, one for each group, received {rewards.shape}")
     wrong = np.flatnonzero(~np.isfinite(rewards) & (groups.counts > 0))

@@ -190,8 +190,10 @@ def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bo
     if bool(lost.any()):
         raise ValueError(f"mask: {_first(lost)} has a reward and no truth value")
     known = values if there is None else np.where(there, values, 0.0)
-    if not bool(((known == 0.0) | (known == 1.0)).all()):
-        raise ValueError("mask: expected truth values, or 0 and 1")
+    wrong = (known != 0.0) & (known != 1.0)
+    if bool(wrong.any()):
+        given = known[tuple(np.argwhere(wrong)[0])]
+        raise ValueError(f"mask: expected truth values, or 0 and 1, received {given:g} at {_first(wrong)}")
     return known.astype(np.bool_)
 
 

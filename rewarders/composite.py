@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from rewarders.asking import Asker, asks_model
 from rewarders.base import Abstained, Ask, RewardContext, Rewarder, Verdict
@@ -34,6 +34,13 @@ class Part:
     weight: float = 1.0
 
 
+class Fault(NamedTuple):
+    """What is wrong with a composite, and what would be right."""
+
+    given: str
+    accepted: str
+
+
 @dataclass(frozen=True, slots=True)
 class CompositeRewarder:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
@@ -50,9 +57,9 @@ class CompositeRewarder:
     rewarder_id: str = "composite"
 
     def __post_init__(self) -> None:
-        faults = list(self._faults())
+        faults = composite_faults(self.parts, self.gates, self.on_abstain)
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("; ".join(f"{fault.given}; accepted: {fault.accepted}" for fault in faults))
 
     @property
     def members(self) -> tuple[Rewarder, ...]:
@@ -100,27 +107,6 @@ class CompositeRewarder:
     @property
     def _counting(self) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.weight > 0)
-
-    def _faults(self) -> Sequence[str]:
-        weights = [part.weight for part in self.parts]
-        everybody = [*self.gates, *(part.rewarder for part in self.parts)]
-        names = [member.rewarder_id for member in everybody]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        ranking = [member.rewarder_id for member in everybody if getattr(member, "ranks", False)]
-        faults = []
-        if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-            faults.append(f"weights are {weights}; accepted: finite numbers of at least 0")
-        elif not any(weights):
-            faults.append("no part has a weight above 0; accepted: at least one that has")
-        if self.on_abstain not in get_args(OnAbstain):
-            faults.append(f"on_abstain is {self.on_abstain!r}; accepted: {', '.join(get_args(OnAbstain))}")
-        if doubled:
-            faults.append(f"{', '.join(doubled)} more than once; accepted: a rewarder_id of its own for each")
-        if ranking:
-            faults.append(
-                f"{', '.join(ranking)} ranks totals, which stand in the pipeline; accepted: what scores outputs"
-            )
-        return faults
 
     def _opening(self, gates: Sequence[Verdict]) -> float | Abstained:
         """How far the gates stand open for one attempt."""
@@ -171,6 +157,27 @@ class CompositeRewarder:
         peak = max(weight for weight, _ in weighted)
         whole = math.fsum(weight / peak for weight, _ in weighted)
         return math.fsum(weight / peak / whole * score for weight, score in weighted)
+
+
+def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[Fault]:
+    """Why these cannot make a composite; nothing when they can."""
+    weights = [part.weight for part in parts]
+    everybody = [*gates, *(part.rewarder for part in parts)]
+    names = [member.rewarder_id for member in everybody]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    ranking = [member.rewarder_id for member in everybody if getattr(member, "ranks", False)]
+    faults = []
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+        faults.append(Fault(f"weights are {weights}", "finite numbers of at least 0"))
+    elif not any(weights):
+        faults.append(Fault("no part has a weight above 0", "at least one that has"))
+    if on_abstain not in get_args(OnAbstain):
+        faults.append(Fault(f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
+    if doubled:
+        faults.append(Fault(f"{', '.join(doubled)} more than once", "a rewarder_id of its own for each"))
+    if ranking:
+        faults.append(Fault(f"{', '.join(ranking)} ranks totals, which stand in the pipeline", "what scores outputs"))
+    return faults
 
 
 async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) -> list[tuple[Verdict, ...]]:

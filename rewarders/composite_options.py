@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
 from rewarders.base import Rewarder
-from rewarders.composite import CompositeRewarder, OnAbstain, Part
+from rewarders.composite import CompositeRewarder, OnAbstain, Part, composite_faults
 from rewarders.options import taken_id
 from stores.errors import PipelineError, Problem
 
@@ -33,16 +33,16 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
     if on_abstain not in get_args(OnAbstain):
         problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
     if not problems:
-        try:
-            return CompositeRewarder(tuple(parts), tuple(part.rewarder for part in gates), on_abstain, name)
-        except ValueError as error:
-            problems.append(Problem(place, str(error), "members that fit together"))
+        closing = tuple(part.rewarder for part in gates)
+        problems = [Problem(place, *fault) for fault in composite_faults(parts, closing, on_abstain)]
+        if not problems:
+            return CompositeRewarder(tuple(parts), closing, on_abstain, name)
     raise PipelineError(problems)
 
 
 def _members(given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool) -> list[Part]:
     if not isinstance(given, list | tuple) or (weighted and not given):
-        accepted = f"a list of {', '.join(_MEMBER[weighted])}"
+        accepted = f"a list of {'at least one mapping' if weighted else 'mappings'} with {', '.join(_MEMBER[weighted])}"
         problems.append(Problem(place, "nothing" if given is None else repr(given), accepted))
         return []
     members = []
@@ -61,7 +61,7 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
     problems = [Problem(f"{place}.{key}", repr(entry[key]), ", ".join(keys)) for key in entry if key not in keys]
     name, options, weight = entry.get("name"), entry.get("options", {}), entry.get("weight", 1.0)
     if not isinstance(name, str) or not name:
-        problems.append(Problem(f"{place}.name", repr(name), "the name of a rewarder"))
+        problems.append(Problem(f"{place}.name", "nothing" if name is None else repr(name), "the name of a rewarder"))
     if not isinstance(options, Mapping):
         problems.append(Problem(f"{place}.options", repr(options), "options of the rewarder, by name"))
     if weighted and not _is_weight(weight):

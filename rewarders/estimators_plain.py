@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -90,9 +91,13 @@ def checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:
     if len(lengths) != expected:
         raise ValueError(f"{expected} rewards but {len(lengths)} token lengths")
     for index, length in enumerate(lengths):
-        if length is None or not (math.isfinite(length) and length >= 0):
-            raise ValueError(f"token length {index} is {length}; accepted: at least 0")
+        if not _is_length(length):
+            raise ValueError(f"token length {index} is {length!r}; accepted: at least 0")
     return [float(length) for length in lengths]
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, Real) and 0.0 <= float(value) < math.inf
 
 
 def advantages_of(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
@@ -185,7 +190,10 @@ def _length_baseline(estimator: Estimator, data: GroupData) -> tuple[float, ...]
 
 
 def _greedy_baseline(_: Estimator, data: GroupData) -> tuple[float, ...]:
-    (greedy,) = finite_rewards([data.greedy if data.greedy is not None else math.nan])
+    try:
+        (greedy,) = finite_rewards([data.greedy if data.greedy is not None else math.nan])
+    except ValueError:
+        raise ValueError(f"greedy is {data.greedy!r}; only finite rewards can be compared") from None
     return tuple(reward - greedy for reward in data.rewards)
 
 

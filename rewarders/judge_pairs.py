@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict
 from rewarders.judge_options import JudgeOptions, judge_options
@@ -210,13 +210,11 @@ def build_relative(options: Mapping[str, Any], where: str) -> Rewarder:
         problems.append(
             Problem(f"{where}: options.judge", repr(compared), "options of a judge, or {} for all defaults")
         )
-    try:
-        by_total = RelativeRewarder(variant, name)
-    except ValueError as error:
-        problems.append(Problem(f"{where}: options", str(error), "values the rewarder takes"))
+    if variant not in get_args(Variant):
+        problems.append(Problem(f"{where}: options.variant", repr(variant), ", ".join(get_args(Variant))))
     if problems:
         raise PipelineError(problems)
-    return by_total if chosen is None else PairwiseRewarder(chosen, variant, name)
+    return RelativeRewarder(variant, name) if chosen is None else PairwiseRewarder(chosen, variant, name)
 
 
 def _turned(vote: Vote[ReadPreference]) -> Vote[ReadPreference]:

@@ -108,7 +108,8 @@ def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where
     try:
         built: object = build(**options)
     except Exception as error:
-        problem = Problem(f"{where}: options", str(error) or type(error).__name__, "values the rewarder takes")
+        given, _, accepted = (str(error) or type(error).__name__).partition("; accepted: ")
+        problem = Problem(f"{where}: options", given, accepted or "values the rewarder takes")
         raise PipelineError([problem]) from error
     return built
 

@@ -70,8 +70,16 @@ def data_app(
     turns = GradeTurns(limits)
     refusals = {401: "The bearer token is missing or wrong."} if token else {}
     body = {408: "The body does not arrive in time.", 413: "The body is too large.", **refusals}
-    samples = {**body, 400: "There is nothing to draw from.", 503: "The data cannot be read."}
-    grades = {**body, 400: "No sample has such an id.", 503: "Too many requests wait already; come again."}
+    samples = {
+        **body,
+        400: "There is nothing to draw from.",
+        503: "The data cannot be read, or the server is being stopped.",
+    }
+    grades = {
+        **body,
+        400: "No sample has such an id.",
+        503: "Too many requests wait already, or the server is being stopped; come again.",
+    }
     small = bounded_route(_SAMPLE_BODY, limits.body_s)
     large = bounded_route(limits.max_body, limits.body_s, turns.turn)
     _add(app, "/healthz", handlers.health, Health, {}, "GET")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from fastapi import Request, Response
@@ -91,10 +91,12 @@ def bounded_route(
 
             async def bounded(request: Request) -> Response:
                 bound = BoundedRequest(request, max_body, within_s, pace)
-                if turn is None or bound.announced > max_body:
-                    return await handle(bound)
-                async with turn(bound.announced):
-                    return await handle(bound)
+                taken = nullcontext() if turn is None or bound.announced > max_body else turn(bound.announced)
+                try:
+                    async with taken:
+                        return await handle(bound)
+                except asyncio.CancelledError:  # by the end of the server; the client still waits for an answer
+                    raise HTTPException(503, "the server is being stopped; come again") from None
 
             return bounded
 

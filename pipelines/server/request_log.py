@@ -57,8 +57,7 @@ def _said(grade: ItemGrade) -> str:
 
 def reasons(grade: ItemGrade) -> str:
     """Why an item has no reward."""
-    named = (reason if reason.startswith(f"{name}: ") else f"{name}: {reason}" for name, reason in grade.errors.items())
-    return "; ".join(named) or "the reward is no finite number"
+    return grade.reasons or "the reward is no finite number"
 
 
 def _block(title: str, reward: float, item: GradeItem) -> Iterator[str]:

@@ -88,6 +88,12 @@ class ItemGrade:
     errors: Mapping[str, str]
     """Why parts are missing, by the same names."""
 
+    @property
+    def reasons(self) -> str:
+        """Why it has no reward, with the names of the graders."""
+        errors = self.errors.items()
+        return "; ".join(why if why.startswith(f"{name}: ") else f"{name}: {why}" for name, why in errors)
+
 
 async def grade_items(
     runner: GraderRunner, grader_set: GraderSet, inputs: Sequence[GraderInput], timeout_s: float | None = None

@@ -15,6 +15,7 @@ from rewarders.callable import adapt
 from rewarders.composite import OnAbstain
 from rewarders.registry import known_rewarders
 from rewarders.scoring import check_rewarders
+from tasks.models.simulated.strictness import strict_fault
 from tests.docs.pages import blocks, page, table
 from tests.rewarders.judges import FakeJudge, judged
 
@@ -62,7 +63,9 @@ async def test_the_code_on_the_page_scores():
     for block in blocks(PAGE, "python"):
         exec(compile(ast.parse(block.text), PAGE, "exec"), written)
     rewarders = [WeightedRewarder(adapt("brief", written["brief"])), WeightedRewarder(written["Polite"]())]
-    context = judged(["Please.", "x" * 300], FakeJudge(lambda question: "01"[question.rollout == 0]))
+    replies = ({"polite": True}, {"polite": False}, "Yes, it is.", {"polite": "yes"})
+    judge = FakeJudge(lambda question: replies[question.rollout])
     with RewarderThreads() as threads:
-        given = await score_group(rewarders, context, threads)
+        given = await score_group(rewarders, judged(["Please.", "x" * 300, "a", "b"], judge), threads)
     assert given.totals == {"r0": 1.0, "r1": 0.0}
+    assert [strict_fault(question.schema) for question in judge.asked] == [None] * 4

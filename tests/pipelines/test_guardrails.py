@@ -100,6 +100,10 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> No
         ({"rewarders": []}, "rewarders: got no rewarder that counts"),
         ({"rewarders": [{"name": "gt", "weight": 0.0}]}, "at least one rewarder with a weight above 0"),
         ({"rewarders": [{"name": "gt"}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
+        (
+            {"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]},
+            "rewarders: got 'gt' twice",
+        ),
         ({"stages": []}, "stages: got no stage"),
         (
             {"simulated": {"faults": {"hang": 0.7, "reset": 0.5}}},
@@ -248,3 +252,8 @@ def test_places_name_the_source_where_it_is_not_the_default() -> None:
     named = places({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
     assert named["tfgrpo.epochs"] == "tfgrpo.epochs (environment TFGRPO_EPOCHS)"
     assert named["tfgrpo.seed"] == "tfgrpo.seed"
+
+
+def test_two_judges_of_different_names_may_grade_together() -> None:
+    twice = [{"name": "judge", "options": {"rewarder_id": name}} for name in ("kind", "brief")]
+    validate_tfgrpo_config(settings(rewarders=twice))

@@ -90,7 +90,7 @@ def test_what_a_grader_cannot_grade_costs_that_attempt_alone(folder: Path) -> No
     changed["datasets"]["a"] |= {"graders": ["broken"], "grader_weights": [1]}
     scores = graded(write_mix(folder, changed), context("a:1", "good", "bad", "good"))
     assert dict(scores.totals) == {"r0": 0.25, "r2": 0.25}
-    assert "no idea" in scores.verdicts[1][0].reason  # type: ignore[union-attr]
+    assert scores.verdicts[1][0].reason == "broken: ValueError: no idea"  # type: ignore[union-attr]
 
 
 def test_a_grader_that_is_late_costs_the_attempt_that_it_is_late_for(folder: Path) -> None:

@@ -259,6 +259,25 @@ def test_a_composite_that_could_give_no_score_is_refused(options):
         built(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"parts": []}, ".parts: got []; accepted: a list of at least one mapping with name, options, weight"),
+        ({"parts": [{"name": "gt"}], "gates": {}}, ".gates: got {}; accepted: a list of mappings with name, options"),
+        ({"parts": [{"weight": 1}]}, ".parts.0.name: got nothing; accepted: the name of a rewarder"),
+        (
+            {"parts": [{"name": "gt", "weight": 0}]},
+            ": got no part has a weight above 0; accepted: at least one that has",
+        ),
+        ({"parts": [{"name": "gt"}] * 2}, ": got gt more than once; accepted: a rewarder_id of its own for each"),
+    ],
+)
+def test_what_is_wrong_in_a_composite_says_once_what_is_accepted(options, told):
+    with pytest.raises(PipelineError) as caught:
+        built(**options)
+    assert [str(problem) for problem in caught.value.problems] == [f"rewarders.1: composite: options{told}"]
+
+
 def test_composites_do_not_nest_without_end():
     options: dict[str, Any] = {"parts": [{"name": "gt"}]}
     for _ in range(12):

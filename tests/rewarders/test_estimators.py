@@ -358,7 +358,7 @@ def test_huge_finite_rewards_are_no_infinity():
         ([["a", "b"]], None, "expected numbers, received 'a'"),
         ([[[0.0], [1.0]]], None, "expected numbers"),
         (np.array([["a", "b"]]), None, "expected numbers, received <U1"),
-        ([[0.0, 1.0]], [[2, 0]], "mask: expected truth values, or 0 and 1"),
+        ([[0.0, 1.0]], [[2, 0]], "mask: expected truth values, or 0 and 1, received 2 at group 0, index 0"),
         ([[0.0, 1.0]], [["yes", "no"]], "mask: expected truth values"),
         ([[0.0, 1.0]], [True, False], "mask: expected truth values, one sequence for each group"),
         ([[0.0, 1.0], [0.0, 1.0]], [[True], [True, True]], "mask: group 0, index 1 has a reward and no truth value"),
@@ -369,6 +369,16 @@ def test_huge_finite_rewards_are_no_infinity():
 def test_shapes_and_types_that_do_not_fit_are_refused(rewards, mask, message):
     with pytest.raises(ValueError, match=message):
         batch_advantages(rewards, mask)
+
+
+def test_what_is_no_number_is_a_value_error_that_names_it():
+    with pytest.raises(ValueError, match="token length 0 is 'x'; accepted: at least 0"):
+        group_advantage([1.0, 2.0], "opo", token_lengths=["x", 2])
+    for greedy in ("x", math.nan):
+        with pytest.raises(ValueError, match=r"greedy is .*only finite rewards"):
+            group_advantage([1.0, 2.0], "remax", greedy=greedy)
+    with pytest.raises(ValueError, match=r"greedy: expected a number for each group, received \['x'\]"):
+        batch_advantages([[1.0, 2.0]], estimator="remax", greedy=["x"])
 
 
 def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too():

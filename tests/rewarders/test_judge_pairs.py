@@ -139,6 +139,7 @@ def test_relative_ranks_totals_unless_it_is_given_a_judge():
     with pytest.raises(PipelineError) as caught:
         build_rewarder("relative", {"judge": {"pairs": 3}, "variant": "x", "by": 1})
     assert len(caught.value.problems) == 3
+    assert "options.variant: got 'x'; accepted: rank, centered, zscore" in str(caught.value).splitlines()[-1]
     with pytest.raises(PipelineError, match="options of a judge"):
         build_rewarder("relative", {"judge": True})
 

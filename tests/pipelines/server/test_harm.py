@@ -7,7 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from tests.pipelines.server.kit import RIGHT, graded, in_process, item, on_a_port, rogue
+from pipelines.server import running
+from pipelines.server.listening import Manner
+from tests.pipelines.server.kit import RIGHT, Served, graded, in_process, item, on_a_port, rogue
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,19 @@ async def test_requests_for_a_slow_grader_do_not_hold_up_those_for_another(tmp_p
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("name", ["Hanging", "Dozing"])
+async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_traceback(tmp_path, name, caplog):
+    served = Served(rogue(tmp_path, name), timeout_s=20.0)
+    body = {"iteration": 0, "items": [item(f"{RIGHT} hang")]}
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            async with running(served.app, manner=Manner(shutdown_s=0)) as url:
+                asking = asyncio.create_task(client.post(f"{url}/grade", json=body))
+                await asyncio.sleep(0.3)
+            answer = await asking
+    finally:
+        served.close()
+    assert (answer.status_code, answer.json()) == (503, {"detail": "the server is being stopped; come again"})
+    assert "Exception in ASGI application" not in caplog.text
