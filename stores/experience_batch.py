@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stores.errors import ShapeError
-from stores.experience_batch_checks import check_groups
+from stores.experience_batch_checks import check_groups, is_number
 from stores.experience_batch_lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
 from stores.experience_batch_ragged import Dropped, RaggedPolicy, shape_groups
 from stores.experience_batch_shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
@@ -107,8 +107,10 @@ class ExperienceBatch:
         """Only the groups whose rewards differ by ``min_spread`` (population standard deviation), and that ``keep`` keeps.
 
         A group with fewer than two rewards has no spread and is left out whenever ``min_spread`` is given; so is, even
-        for a ``min_spread`` of 0, a flat one.
+        for a ``min_spread`` of 0, a flat one. Raises ``ShapeError`` for a ``min_spread`` that is no finite number.
         """
+        if min_spread is not None and not is_number(min_spread, allow_nan=False):
+            raise ShapeError.one("min_spread", "a finite number, or None", repr(min_spread))
         return ExperienceBatch(
             tuple(
                 group

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _SHOWN: Final = 120
 _AT_ONCE: Final = 1_000
+_UNKNOWN: Final = "unexpected_keyword_argument"
 _ALWAYS: Final = frozenset({"state", "completion"})
 """Fields that are written whatever they hold."""
 
@@ -158,7 +159,8 @@ def _group(value: Mapping[str, Any], source: str, number: int) -> RolloutGroup:
             if place[0] == "rollouts" and len(place) > 1:
                 line, place = number + 1 + int(place[1]), place[2:]
             where = ": ".join(filter(None, (f"{source}:{line}", ".".join(place))))
-            problems.append(Problem(where, f"{fault.get('input')!r:.{_SHOWN}}", fault["msg"].lower()))
+            accepted = "no field of this name" if fault["type"] == _UNKNOWN else fault["msg"].lower()
+            problems.append(Problem(where, f"{fault.get('input')!r:.{_SHOWN}}", accepted))
         raise DatasetError(problems) from error
 
 

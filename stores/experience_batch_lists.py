@@ -84,8 +84,10 @@ def groups_of_lists(
     count = len(states) if states is not None else None
     if states == []:
         reader.problems.append(ShapeProblem("states", "at least one", "none"))
-    names = [f"g{place}" for place in range(count or 0)] if ids is None else list(ids)
-    if count is not None and len(names) != count:
+    names = [f"g{place}" for place in range(count or 0)] if ids is None else reader.outer("ids", ids, None)
+    if names is None:
+        names = []
+    elif count is not None and len(names) != count:
         reader.problems.append(ShapeProblem("ids", f"{count}, one for each state", str(len(names))))
     reader.problems.extend(_problems_of_ids(names))
     reader.ids = names

@@ -75,8 +75,10 @@ class ExperienceWindow:
 def latest_groups(path: Path, count: int, *, texts: TextFolder | None = None) -> ExperienceBatch:
     """The latest ``count`` groups of a file, as a batch; a group that was appended again counts once, as it is now.
 
-    Reads the file once, in the memory of ``count`` groups. Raises what ``read_groups`` raises.
+    Reads the file once, in the memory of ``count`` groups. Raises ``ShapeError`` for a count below 1, and what
+    ``read_groups`` raises.
     """
+    _check_size("count", count)
     window = ExperienceWindow(count)
     for group in read_groups(path, texts=texts):
         window.append(group)

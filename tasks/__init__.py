@@ -6,7 +6,15 @@ from tasks.collector import Collected, ExperienceCollector
 from tasks.collector_actors import ActorCollector
 from tasks.collector_endpoint import EndpointPolicy, SamplingOptions
 from tasks.collector_options import CollectorOptions
-from tasks.collector_protocols import BatchPolicyModel, Generation, PolicyModel, Prompt, RewardModel, RolloutReward
+from tasks.collector_protocols import (
+    BatchPolicyModel,
+    Generation,
+    PolicyModel,
+    Prompt,
+    RequestPlace,
+    RewardModel,
+    RolloutReward,
+)
 from tasks.collector_torch import TorchPolicy, TorchReward
 from tasks.context import RunContext
 from tasks.curation import CurationInput, CurationResult, curate_batch
@@ -14,6 +22,7 @@ from tasks.evaluation import PairedEvidence, pair_results
 from tasks.gate import GateDecision, decide_gate
 from tasks.group import run_group
 from tasks.host import call_blocking, close_runtime, run_on_runtime, runtime_for
+from tasks.models.endpoint import ApiKey, Endpoint
 from tasks.optimize import LessonPolicy, optimize_experience
 from tasks.rollout import run_rollout
 from tasks.runtime import Runtime
@@ -24,12 +33,14 @@ from tasks.tools.schema import priced
 __all__ = [
     "Actor",
     "ActorCollector",
+    "ApiKey",
     "AttemptContext",
     "BatchPolicyModel",
     "Collected",
     "CollectorOptions",
     "CurationInput",
     "CurationResult",
+    "Endpoint",
     "EndpointPolicy",
     "ExperienceCollector",
     "GateDecision",
@@ -41,6 +52,7 @@ __all__ = [
     "PairedEvidence",
     "PolicyModel",
     "Prompt",
+    "RequestPlace",
     "RewardModel",
     "RolloutRecord",
     "RolloutReward",

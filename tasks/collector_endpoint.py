@@ -15,14 +15,21 @@ from typing import Any, Final, Self
 
 import httpx
 
-from stores.errors import BudgetRefused, ModelAuthRefused, ModelCallError, ModelReplyMalformed, SettingsError
+from stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelCallError,
+    ModelReplyMalformed,
+    ModelRequestRejected,
+    SettingsError,
+)
 from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling
 from stores.frozen_json import FrozenDict, Json
 from stores.journal import CallKey
 from stores.ledger import Budget, Ledger, PriceBook
 from stores.seeds import derive_seed
 from tasks.collector_logprobs import logprobs_of_choice
-from tasks.collector_protocols import Generation, status_of
+from tasks.collector_protocols import Generation, RequestPlace, status_of
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import Endpoint
@@ -44,12 +51,14 @@ class SamplingOptions:
     top_p: float | None = None
     max_tokens: int = 1024
     seed: int | None = None
-    """Each request of a collection gets a seed of its own, derived from this one and its state."""
+    """Each request of a collection gets a seed of its own, derived from this one, the state, the id of its group, its
+    place in it and the round of ``resample``. Completions that came with one request have that request's seed."""
     logprobs: bool = True
     logprob_kind: LogProbKind = "unknown"
     """What the server's values are: vLLM gives ``raw`` ones unless it is started with ``--logprobs-mode``."""
     use_n: bool = True
-    """Ask for all completions of a state with one request. An endpoint that gives fewer is asked again for the rest."""
+    """Ask for all completions of a state with one request. An endpoint that gives fewer, or refuses that, is asked for the
+    rest one by one."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request, such as ``{"return_token_ids": true}``."""
 
@@ -106,6 +115,8 @@ class EndpointPolicy:
     those of a run; without a ``ledger`` nothing bounds the spending but ``group_size`` and the number of states.
     """
 
+    accepts_place: Final = True
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -139,23 +150,34 @@ class EndpointPolicy:
         """Close the connections."""
         await self._client.aclose()
 
-    async def generate(self, state: Json, n: int, **options: Any) -> list[Generation]:
+    async def generate(
+        self, state: Json, n: int, *, place: RequestPlace | None = None, **options: Any
+    ) -> list[Generation]:
         """``n`` completions, with ``options`` (fields of ``SamplingOptions``) in place of the policy's own.
 
-        Raises ``ModelCallError`` and ``BudgetRefused`` when the request as a whole fails, ``SettingsError`` for an
-        option or a state that is none.
+        A collector says with ``place`` which request this is; without it, equal states get equal seeds.
+        Raises ``ModelCallError`` and ``BudgetRefused`` when the request as a whole fails, ``SettingsError`` for an option
+        or a state that is none.
         """
         chosen = _with(self._options, options)
         messages = messages_of(state)
+        place = RequestPlace() if place is None else place
         if not chosen.use_n or n == 1:
-            return await self._singly(messages, chosen, range(n))
-        found = (await self._ask(messages, chosen, n, 0))[:n]
+            return await self._singly(messages, chosen, place, range(n))
+        try:
+            found = (await self._ask(messages, chosen, place, n))[:n]
+        except ModelRequestRejected:
+            # Some endpoints refuse any ``n`` but 1. What they refuse for another reason, they refuse here again.
+            found = await self._ask(messages, chosen, place, 1)
         # Ollama and some gateways answer with one choice, whatever n says.
-        return [*found, *await self._singly(messages, chosen, range(len(found), n))]
+        return [*found, *await self._singly(messages, chosen, place, range(len(found), n))]
 
-    async def _singly(self, messages: tuple[Message, ...], options: SamplingOptions, places: range) -> list[Generation]:
-        """One request for each place; one that fails does not take along the others, which are paid for."""
-        work = (self._ask(messages, options, 1, place) for place in places)
+    async def _singly(
+        self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, steps: range
+    ) -> list[Generation]:
+        """One request for each step from ``place``; one that fails does not take along the others, which are paid for."""
+        places = (place._replace(first=place.first + step) for step in steps)
+        work = (self._ask(messages, options, each, 1) for each in places)
         rows = await asyncio.gather(*work, return_exceptions=True)
         found: list[Generation] = []
         for row in rows:
@@ -168,10 +190,10 @@ class EndpointPolicy:
         return found
 
     async def _ask(
-        self, messages: tuple[Message, ...], options: SamplingOptions, n: int, place: int
+        self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, n: int
     ) -> list[Generation]:
         said = json.dumps([[message.role, message.content] for message in messages])
-        seed = None if options.seed is None else derive_seed(options.seed, "collect", said, place)
+        seed = None if options.seed is None else derive_seed(options.seed, "collect", said, *place)
         fields = dict(options.extra) | ({} if options.top_p is None else {"top_p": options.top_p})
         request = _ManyRequest(
             model=options.model,

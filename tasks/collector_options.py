@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
 from stores.errors import ShapeProblem
-from stores.experience_batch_checks import is_count
+from stores.experience_batch_checks import is_count, is_number
 from stores.experience_batch_ragged import RaggedPolicy
 from stores.experience_batch_shapes import RolloutGroup
 
@@ -45,6 +45,9 @@ class CollectorOptions:
                 found.append(ShapeProblem(name, f"a whole number of at least {least}", repr(value)))
         if self.fuse_rewards and self.ragged == "resample":
             found.append(ShapeProblem("fuse_rewards", "False with ragged='resample', which scores by group", "True"))
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not (is_number(self.timeout_s, allow_nan=True) and self.timeout_s > 0):
             found.append(ShapeProblem("timeout_s", "more than 0, or None", repr(self.timeout_s)))
+        sink: object = self.on_group
+        if sink is not None and not callable(sink):
+            found.append(ShapeProblem("on_group", "a function (group), or None", repr(sink)))
         return found

@@ -5,15 +5,15 @@ Both may be synchronous or not. The check is made when a collector is built: bef
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, ShapeError, ShapeProblem
 from stores.experience_batch_lists import as_list
 from stores.experience_batch_shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
-from stores.frozen_json import EMPTY, Json
+from stores.frozen_json import EMPTY, Json, frozen
 
 T = TypeVar("T")
 MaybeAwaitable: TypeAlias = T | Awaitable[T]
@@ -57,9 +57,23 @@ class RolloutReward:
     parts: Mapping[str, float | None] = EMPTY
 
 
+class RequestPlace(NamedTuple):
+    """Which request of a collection this is; no two of them are the same."""
+
+    group_id: str = ""
+    refill: int = 0
+    """0 for the first request, then the number of the round that ``resample`` asks again in."""
+    first: int = 0
+    """The place in its group of the first completion that is asked for."""
+
+
 @runtime_checkable
 class PolicyModel(Protocol):
-    """Writes completions of one state. With an attribute ``accepts_n = False`` it is only ever asked for one."""
+    """Writes completions of one state.
+
+    With an attribute ``accepts_n = False`` it is only ever asked for one. With an attribute ``accepts_place = True`` it
+    is given ``place``, a ``RequestPlace``, with every request, to derive a seed from.
+    """
 
     def generate(self, state: Json, n: int, **options: Any) -> MaybeAwaitable[Sequence[Generation | Json]]:
         """``n`` completions. What it raises becomes the status of the rollouts that were asked for."""
@@ -128,7 +142,10 @@ def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | Rewa
 
 
 def prompts_of(states: object) -> tuple[Prompt, ...]:
-    """The states to collect for, checked. Raises ``ShapeError`` for none, and for a text in place of a list."""
+    """The states to collect for, checked.
+
+    Raises ``ShapeError`` for none, for a text in place of a list, for ids that repeat, and for what is no JSON value.
+    """
     given = None if isinstance(states, str | bytes | Mapping) else as_list(states)
     if given is None:
         kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
@@ -144,6 +161,7 @@ def prompts_of(states: object) -> tuple[Prompt, ...]:
         for place, prompt in enumerate(prompts)
         if first.setdefault(prompt.id, place) != place
     ]
+    problems += [problem for place, prompt in enumerate(prompts) for problem in _not_json(prompt, place)]
     if problems:
         raise ShapeError(problems)
     return prompts
@@ -159,7 +177,9 @@ def status_of(error: Exception) -> RolloutStatus:
 
 
 def generation_of(value: object) -> Generation:
-    """What a policy returned, as a generation. Raises ``TypeError`` for what is no JSON value."""
+    """What a policy returned, as a generation; nothing at all is a failure, never an answer to be scored."""
+    if value is None:
+        return Generation(None, "error", error="the policy returned None in place of a completion")
     return value if isinstance(value, Generation) else Generation(value)
 
 
@@ -199,6 +219,14 @@ def _reward(value: object) -> RolloutReward | None:
     if callable(tolist) and isinstance(number := tolist(), float | int) and not isinstance(number, bool):
         return RolloutReward(float(number))
     return None
+
+
+def _not_json(prompt: Prompt, place: int) -> Iterator[ShapeProblem]:
+    for name in ("state", "bare_state", "metadata"):
+        try:
+            frozen(getattr(prompt, name))
+        except (TypeError, ValueError) as error:
+            yield ShapeProblem(name, "a JSON value", str(error), f"index {place}, id {prompt.id!r}")
 
 
 def _named(prompt: Prompt, place: int) -> Prompt:

@@ -25,6 +25,7 @@ from tasks.collector_protocols import (
     OneByOne,
     PolicyModel,
     Prompt,
+    RequestPlace,
     RewardFunction,
     RewardModel,
     RolloutReward,
@@ -70,23 +71,23 @@ class Collection:
         return groups
 
     async def _group(self, place: int, prompt: Prompt, drafted: list[Generation] | None) -> RolloutGroup:
-        generations = drafted if drafted is not None else await self._drafts(place, prompt, self.size)
+        generations = drafted if drafted is not None else await self._drafts(place, prompt, range(self.size))
         group = self._checked(place, _group_of(prompt, generations, self.size))
         if self.options.fuse_rewards or self.problems:
             return group
         group = await self._scored(place, group)
         rounds = self.options.rounds if self.options.ragged == "resample" else 0
-        while rounds and len(group.scored) < self.size and not self.problems:
-            rounds -= 1
-            group = await self._refilled(place, prompt, group)
+        for refill in range(1, rounds + 1):
+            if len(group.scored) == self.size or self.problems:
+                break
+            group = await self._refilled(place, prompt, group, refill)
         return self._handed_over(group)
 
-    async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
+    async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
         """The group with its missing rollouts asked for again. The lost ones go: they have no completion to keep."""
-        missing = self.size - len(group.scored)
-        fresh = _group_of(prompt, await self._drafts(place, prompt, missing), self.size)
         taken = {rollout.index for rollout in group.scored}
         free = [index for index in range(self.size) if index not in taken]
+        fresh = _group_of(prompt, await self._drafts(place, prompt, free, refill), self.size)
         again = [
             replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
             for rollout, index in zip(fresh.rollouts, free, strict=False)
@@ -99,42 +100,53 @@ class Collection:
 
     async def _drafts_at_once(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
         rows = await self._rows(policy, [prompt.state for prompt in prompts], self.size)
-        return [self._row(place, prompt, rows[place], self.size) for place, prompt in enumerate(prompts)]
+        return [self._row(place, prompt, rows[place], range(self.size)) for place, prompt in enumerate(prompts)]
 
     async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
-        async with self.slots:
-            returned = await self._call(policy.generate_batch, states, count, **self.generation)
+        try:
+            async with self.slots:
+                returned = await self._call(policy.generate_batch, states, count, **self.generation)
+        except PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            return [_failed(error, count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
             received = f"a {type(returned).__name__}" if rows is None else f"{len(rows)} groups"
             raise ShapeError.one("generations", f"{len(states)} groups, one for each state", received)
         return rows
 
-    async def _drafts(self, place: int, prompt: Prompt, count: int) -> list[Generation]:
+    async def _drafts(self, place: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0) -> list[Generation]:
+        """Generations for these places of the group."""
         policy = self.policy
         if isinstance(policy, BatchPolicyModel):
-            (row,) = await self._rows(policy, [prompt.state], count)
-            return self._row(place, prompt, row, count)
+            (row,) = await self._rows(policy, [prompt.state], len(indexes))
+            return self._row(place, prompt, row, indexes)
         if getattr(policy, "accepts_n", True):
-            return await self._asked(policy, place, prompt, count)
-        rows = await asyncio.gather(*(self._asked(policy, place, prompt, 1) for _ in range(count)))
+            return await self._asked(policy, place, prompt, indexes, refill)
+        rows = await asyncio.gather(*(self._asked(policy, place, prompt, [index], refill) for index in indexes))
         return [generation for row in rows for generation in row]
 
-    async def _asked(self, policy: PolicyModel, place: int, prompt: Prompt, count: int) -> list[Generation]:
+    async def _asked(
+        self, policy: PolicyModel, place: int, prompt: Prompt, indexes: Sequence[int], refill: int
+    ) -> list[Generation]:
+        options = dict(self.generation)
+        if getattr(policy, "accepts_place", False):
+            options["place"] = RequestPlace(prompt.id, refill, indexes[0])
         try:
             async with self.slots:
                 if self.problems:  # this collection has failed: nothing more is spent on it
                     return []
-                returned = await self._call(policy.generate, prompt.state, count, **self.generation)
+                returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
         except PASSED_ON:
             raise
         except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
-            return [Generation(None, status_of(error), error=told(error)[:500])] * count
-        return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, count)
+            return _failed(error, len(indexes))
+        return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
-    def _row(self, place: int, prompt: Prompt, returned: object, count: int) -> list[Generation]:
+    def _row(self, place: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
         """The generations of one state; a problem when there are too many, or too few of them under ``strict``."""
-        where = f"group index {place}, id {prompt.id!r}"
+        where, count = f"group index {place}, id {prompt.id!r}", len(indexes)
         values = as_list(returned)
         if values is None:
             received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
@@ -144,7 +156,7 @@ class Collection:
             self.problems.append(ShapeProblem("generations", f"{count} for this state", str(len(values)), where))
             return []
         generations = [generation_of(value) for value in values]
-        for index, generation in enumerate(generations):
+        for index, generation in zip(indexes, generations, strict=False):
             try:
                 frozen(generation.completion)
             except (TypeError, ValueError) as error:
@@ -240,6 +252,11 @@ class Collection:
         finally:
             self.threads.abandon(future)
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
+
+
+def _failed(error: Exception, count: int) -> list[Generation]:
+    """What is left of ``count`` generations whose call raised this."""
+    return [Generation(None, status_of(error), error=told(error)[:500])] * count
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -7,18 +7,25 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 from flows.commands.options import add_place, known_tasks, place_of
 from flows.console import Console
-from stores.errors import SettingsError
+from stores.errors import Problem, SettingsError
 from stores.experience_batch_lines import read_groups
 from stores.experience_batch_shapes import RolloutGroup
 from stores.layout import RunPaths, TaskPaths
-from tasks.exports.choosing import TARGETS, ExportOptions
+from tasks.exports.choosing import TARGETS, ExportOptions, Target
 from tasks.exports.exporting import ExportReport, export_groups, report_path
 from tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"
+_TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
+    "min_gap": ("trl-dpo",),
+    "pairs": ("trl-dpo",),
+    "min_reward": ("trl-kto", "trl-sft"),
+}
+"""Options that mean something for some targets only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--phase", choices=("train", "eval", "all"), default="train", help="which groups; eval: those held out [train]"
     )
-    parser.add_argument("--min-gap", type=float, default=0.0, metavar="X", help="trl-dpo: least difference of rewards")
-    parser.add_argument("--pairs", type=int, default=1, metavar="N", help="trl-dpo: most pairs out of one group [1]")
+    parser.add_argument("--min-gap", type=float, metavar="X", help="trl-dpo: least difference of rewards [0]")
+    parser.add_argument("--pairs", type=int, metavar="N", help="trl-dpo: most pairs out of one group [1]")
     parser.add_argument(
         "--min-reward", type=float, metavar="X", help="trl-sft: least reward; trl-kto: desirable from this reward on"
     )
@@ -63,27 +70,45 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Write the export and its report; exit code 1 when nothing was left to write."""
+    limits = _limits(options)
     source = _source(options)
-    wanted = _wanted(options, source)
+    wanted = _wanted(options, source, limits)
     ending = "groups" if wanted.target == "jsonl" else wanted.target
     path = Path(options.file) if options.file else source.place(f"{source.name}-{ending}.jsonl")
     if path.suffix == _PARQUET and wanted.target != "verl":
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
+    if path.resolve() == Path(options.run).resolve():
+        raise SettingsError.one("--file", options.file, "a file other than the one that is read")
     report = ExportReport(source.name, wanted, notes=list(source.notes))
     export_groups(_counted(source, report), path, report)
     _tell(report, path, console)
     return 0 if report.file else 1
 
 
-def _wanted(options: argparse.Namespace, source: _Source) -> ExportOptions:
+def _limits(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of some targets only that were given. Raises ``SettingsError`` for those that the target does not take."""
+    given = {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
+    problems = [
+        Problem(f"--{name.replace('_', '-')}", f"{value} with --to {options.to}", f"only with --to {_named(name)}")
+        for name, value in given.items()
+        if options.to not in _TAKEN_BY[name]
+    ]
+    if problems:
+        raise SettingsError(problems)
+    return given
+
+
+def _named(name: str) -> str:
+    return " or ".join(_TAKEN_BY[name])
+
+
+def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]) -> ExportOptions:
     wanted = ExportOptions(
         target=options.to,
         prompt=options.prompt,
         degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
         phase=options.phase,
-        min_gap=options.min_gap,
-        pairs=options.pairs,
-        min_reward=options.min_reward,
+        **limits,
     )
     return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
 

@@ -7,6 +7,7 @@ lessons are in no library until the gate, or ``--promote``, puts them there.
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from flows.console import Console
 from prompt_packs import LoadedPack, approved_stamps, known_packs, load_prompt_pack
 from stores.atomic import replace_json
 from stores.clock import utc_now
-from stores.errors import DatasetError, Problem, SettingsError
+from stores.errors import CorruptFile, DatasetError, Problem, SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library, fold
@@ -132,10 +133,15 @@ def _reviewer(name: str) -> str:
 
 
 def _write_manifest(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> None:
-    """Before the records, so that no record is without its origin."""
+    """Before the records, so that no record is without its origin. An import done again forgets nothing it stored."""
+    place = offer.paths.imported(review.import_id)
+    earlier = _stored_before(place)
+    if earlier and not records:
+        return
+    stored = list(dict.fromkeys([*earlier, *(record.experience_id for record in records)]))
     manifest = offer.pack.manifest
     replace_json(
-        offer.paths.imported(review.import_id),
+        place,
         {
             "schema_version": 1,
             "import_id": review.import_id,
@@ -146,10 +152,21 @@ def _write_manifest(offer: _Offer, review: Review, records: list[ExperienceRecor
             "at": utc_now().isoformat(),
             "pack": {"id": manifest.id, "domain": manifest.domain, "stamp": manifest.stamp},
             "simulated": offer.found.simulated,
-            "experience_ids": [record.experience_id for record in records],
-            "known": [entry.known_as for entry in offer.screened if entry.known_as],
+            "experience_ids": stored,
+            "known": [entry.known_as for entry in offer.screened if entry.known_as and entry.known_as not in stored],
         },
     )
+
+
+def _stored_before(manifest: Path) -> list[str]:
+    """What the same import, done before, has stored."""
+    if not manifest.exists():
+        return []
+    try:
+        ids: list[str] = json.loads(manifest.read_bytes())["experience_ids"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"{manifest}: is no record of an import") from error
+    return ids
 
 
 def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> Library:

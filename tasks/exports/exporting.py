@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from stores.atomic import replace_json
+from stores.errors import StoreError
 from stores.experience_batch_checks import check_groups
 from stores.experience_batch_lines import lines_of_group
 from stores.experience_batch_shapes import RolloutGroup
@@ -108,7 +109,8 @@ def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportRepo
     """Write the groups as ``report.options`` says, and the report beside the file as ``<file>.report.json``.
 
     Raises ``ShapeError`` for a group whose values do not fit together (NaN too), and what reading and writing raise;
-    neither file is touched then. When nothing is left to write, only the report is.
+    neither file is touched then. When nothing is left to write, only the report is, and an older file is put aside as
+    ``<file>.old``: it must not pass for what this report is about.
     """
     rows = _rows(_checked(groups, report), report)
     first = next(rows, None)
@@ -119,12 +121,26 @@ def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportRepo
         else:
             write_lines(path, (row if isinstance(row, str) else encode_row(row) for row in stream))
         report.file = str(path)
+    else:
+        _put_aside(path, report)
     replace_json(report_path(path), report.as_json())
 
 
 def report_path(path: Path) -> Path:
     """Where the report of an export stands."""
     return path.with_name(f"{path.name}.report.json")
+
+
+def _put_aside(path: Path, report: ExportReport) -> None:
+    """Rename an older file, and say so. Raises ``StoreError`` when the disk refuses."""
+    if not path.is_file():
+        return
+    aside = path.with_name(f"{path.name}.old")
+    try:
+        path.replace(aside)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be put aside: {error.strerror}") from error
+    report.notes.append(f"the file of an earlier export was put aside as {aside.name}")
 
 
 def _checked(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[RolloutGroup]:

@@ -48,7 +48,7 @@ def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]
     Canonical lines stream, whatever their number. Raises ``DatasetError`` with every problem; nothing is written then.
     """
     if form == "lists":
-        return _write(target, iter(_of_lists(path)))
+        return _write(path, target, iter(_of_lists(path)))
     problems: list[Problem] = []
     seen: set[str] = set()
 
@@ -62,10 +62,10 @@ def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]
             yield group
         _refuse(problems)
 
-    return _write(target, distinct())
+    return _write(path, target, distinct())
 
 
-def _write(target: Path, groups: Iterator[RolloutGroup]) -> tuple[int, int]:
+def _write(source: Path, target: Path, groups: Iterator[RolloutGroup]) -> tuple[int, int]:
     counts = [0, 0]
 
     def lines() -> Iterator[str]:
@@ -74,7 +74,7 @@ def _write(target: Path, groups: Iterator[RolloutGroup]) -> tuple[int, int]:
             counts[1] += len(group.rollouts)
             yield from lines_of_group(group)
         if not counts[0]:
-            raise DatasetError.one("the file", "no group", "at least one group")
+            raise DatasetError.one(str(source), "no group", "at least one group")
 
     write_lines(target, lines())
     return counts[0], counts[1]
@@ -87,9 +87,10 @@ def _of_lists(path: Path) -> ExperienceBatch:
         Problem(f"{path}: {key}", "an unknown key", ", ".join(sorted(known))) for key in value if key not in known
     ]
     problems += [Problem(f"{path}: {key}", "nothing", "a list") for key in _LISTS if key not in value]
-    _refuse(problems)
+    if any(key not in value for key in _LISTS):
+        raise DatasetError(problems)
     try:
-        return ExperienceBatch.from_lists(
+        batch = ExperienceBatch.from_lists(
             value["states"],
             value["action_groups"],
             value["reward_groups"],
@@ -98,7 +99,9 @@ def _of_lists(path: Path) -> ExperienceBatch:
             ids=value.get("ids"),
         )
     except ShapeError as error:
-        raise _told(path, error) from error
+        raise DatasetError([*problems, *_told(path, error).problems]) from error
+    _refuse(problems)
+    return batch
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -34,6 +34,9 @@ class ApiKey:
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
+        given: object = text
+        if not isinstance(given, str):
+            raise EndpointError.one("API key", _kind(given), "the key as text")
         self._text = text.strip()
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
             given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
@@ -73,7 +76,10 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible endpoint. Raises ``EndpointError`` for an address that cannot be one."""
+    """An OpenAI-compatible endpoint.
+
+    Raises ``EndpointError`` for an address that cannot be one, and for a key that is no ``ApiKey``.
+    """
 
     base_url: str
     """Root that ``/chat/completions`` is put behind; usually ends in ``/v1``. A query string is kept."""
@@ -85,6 +91,9 @@ class Endpoint:
     """Seconds one attempt may take in total."""
 
     def __post_init__(self) -> None:
+        key: object = self.api_key
+        if not isinstance(key, ApiKey | None):
+            raise EndpointError.one("api_key", _kind(key), "ApiKey(the key), which no text shows, or None")
         accepted = "an address like https://host/v1, without user name or password in it"
         if not _is_address(self.base_url.strip()):
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
@@ -146,6 +155,11 @@ def shown(url: httpx.URL) -> str:
     port = f":{url.port}" if url.port is not None else ""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
+
+
+def _kind(value: object) -> str:
+    """What a value is, without any of it: it may be a key."""
+    return "a plain text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 def _is_address(text: str) -> bool:

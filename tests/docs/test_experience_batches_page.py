@@ -13,9 +13,19 @@ PAGE = "docs/experience-batches.md"
 
 def test_the_code_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-123456")
     code = "\n".join(block.text for block in blocks(PAGE, "python"))
     exec(compile(code, PAGE, "exec"), {"__name__": "page"})
     assert (tmp_path / "groups.parquet").exists()
+
+
+def test_the_endpoint_of_the_page_is_asked_with_the_key_of_the_environment(monkeypatch):
+    (shown,) = (block.text for block in blocks(PAGE, "python") if "EndpointPolicy(" in block.text)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-123456")
+    names: dict = {}
+    exec(compile(shown, PAGE, "exec"), names)
+    assert names["endpoint"].headers()["authorization"] == "Bearer sk-secret-123456"
+    assert "sk-secret" not in repr(names["endpoint"])
 
 
 def test_every_estimator_is_in_the_table_with_its_names_formula_and_needs():

@@ -188,6 +188,53 @@ def test_what_cannot_be_exported_is_refused(arguments, says, ask, small_run):
     assert says in ask(*arguments, "--out", small_run.out, code=2).err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "takers"),
+    [
+        ("--pairs", "1", {"trl-dpo"}),
+        ("--min-gap", "0.0", {"trl-dpo"}),
+        ("--min-reward", "0.5", {"trl-kto", "trl-sft"}),
+    ],
+)
+def test_an_option_that_the_target_does_not_take_is_refused(option, value, takers, ask, small_run, tmp_path):
+    file = tmp_path / "x.jsonl"
+    for target in sorted(set(TARGETS) - takers):
+        said = ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file, code=2).err
+        assert (
+            f"{option}: got {value} with --to {target}; accepted: only with --to {' or '.join(sorted(takers))}" in said
+        )
+    assert list(tmp_path.glob("x.*")) == []
+    for target in takers:
+        ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file)
+
+
+def test_all_options_that_the_target_does_not_take_are_told_at_once(ask, small_run):
+    said = ask("small", "--out", small_run.out, "--to", "verl", "--pairs", "2", "--min-reward", "1", code=2).err
+    assert "--pairs" in said
+    assert "--min-reward" in said
+
+
+def test_an_older_file_does_not_pass_for_an_export_that_came_to_nothing(ask, small_run, tmp_path):
+    file = tmp_path / "x.jsonl"
+    command = ("small", "--out", small_run.out, "--to", "trl-sft", "--file", file)
+    ask(*command)
+    older = file.read_bytes()
+    said = ask(*command, "--min-reward", "5", code=1).err
+    assert "x.jsonl.old" in said
+    assert not file.exists()
+    assert (tmp_path / "x.jsonl.old").read_bytes() == older
+    report = json.loads((tmp_path / "x.jsonl.report.json").read_text())
+    assert (report["file"], report["notes"][-1]) == (None, "the file of an earlier export was put aside as x.jsonl.old")
+    assert "put aside" not in ask(*command, "--min-reward", "5", code=1).err
+
+
+def test_the_file_that_is_read_is_never_the_one_that_is_written(ask, tmp_path):
+    file = tmp_path / "groups.jsonl"
+    file.write_text("kept\n")
+    assert "a file other than the one that is read" in ask(file, "--to", "jsonl", "--file", file, code=2).err
+    assert file.read_text() == "kept\n"
+
+
 def test_a_run_from_before_items_were_kept_is_refused(own_run, ask):
     own_run.paths.items.unlink()
     assert "did not keep what was asked" in ask("small", "--out", own_run.out, "--to", "verl", code=2).err

@@ -84,6 +84,17 @@ def test_a_review_stamps_and_stores_with_its_origin_and_changes_no_library(ask, 
     assert json.loads(ask("import", lessons(), "--reviewed-by", "Ann", "--json").out)["stored"] == 0
 
 
+def test_an_import_done_again_forgets_nothing_that_it_stored(ask, lessons, own_run):
+    told = json.loads(ask("import", lessons(), "--reviewed-by", "Ann", "--json").out)
+    manifest = own_run.task.imported(told["import"])
+    before = manifest.read_text()
+    assert len(json.loads(before)["experience_ids"]) == 2
+    ask("import", lessons(), "--reviewed-by", "Ann", "--promote")
+    assert manifest.read_text() == before
+    manifest.write_text("[]")
+    assert "is no record of an import" in ask("import", lessons(), "--reviewed-by", "Ann", code=1).err
+
+
 def test_promoting_is_asked_for_and_recorded_as_resting_on_nothing(ask, lessons, own_run):
     before = champion_ids(own_run.task.promotions, simulated=False)
     said = ask("import", lessons(), "--reviewed-by", "Ann", "--promote")

@@ -335,6 +335,18 @@ def test_names_of_groups_are_texts():
     assert [(problem.received, problem.where) for problem in error.problems] == [("''", "index 0"), ("7", "index 1")]
 
 
+@pytest.mark.parametrize(("ids", "received"), [("ab", "a text"), (5, "a int")])
+def test_names_of_groups_are_a_list(ids, received):
+    error = refused(lambda: ExperienceBatch.from_lists(["a", "b"], [["x"], ["y"]], [[1.0], ["z"]], ids=ids))
+    assert [(problem.name, problem.received) for problem in error.problems] == [("ids", received), ("rewards", "'z'")]
+
+
+@pytest.mark.parametrize("spread", [math.nan, "1", True])
+def test_a_least_spread_that_is_no_number_is_refused(spread):
+    with pytest.raises(ShapeError, match="min_spread: expected a finite number, or None"):
+        ExperienceBatch(()).filter(min_spread=spread)
+
+
 def test_rewards_and_log_probabilities_are_checked_in_the_same_way():
     error = refused(lambda: from_lists(rewards=[[1.0], [1.0]], logps=[[1.0], [1.0]]))
     assert [problem.name for problem in error.problems] == ["rewards", "log_probs_old"]

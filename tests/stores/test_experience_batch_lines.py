@@ -98,7 +98,7 @@ def edited(number, **changes):
         (edited(0, target="x"), "groups.jsonl:1: target: got 'x'"),
         (edited(0, id=7), "groups.jsonl:1: id: got 7; accepted: input should be a valid string"),
         (edited(2, reward="high"), "groups.jsonl:3: reward: got 'high'"),
-        (edited(1, colour="red"), "groups.jsonl:2: colour: got 'red'"),
+        (edited(1, colour="red"), "groups.jsonl:2: colour: got 'red'; accepted: no field of this name"),
         (edited(1, status="lost"), "groups.jsonl:2: status: got 'lost'"),
         (edited(2, reward=1.0), "None unless the status is ok or parse_error"),
         (edited(1, group_id="other"), "group_id: expected 'q1', received 'other'"),

@@ -52,6 +52,11 @@ def test_a_size_that_is_none_is_refused(size):
             ask()
 
 
+def test_the_count_of_the_latest_groups_is_told_by_its_name(tmp_path):
+    with pytest.raises(ShapeError, match="count: expected a whole number of at least 1, received 0"):
+        latest_groups(tmp_path / "groups.jsonl", 0)
+
+
 def test_what_the_window_forgets_is_still_in_its_file(tmp_path):
     path = tmp_path / "groups.jsonl"
     window = ExperienceWindow(2, path=path)

@@ -137,6 +137,25 @@ async def test_coroutines_and_functions_that_return_them_serve_too():
     assert [group.rewards for group in (await collect(policy, Calls())).batch] == [(1.0, 1.0)] * 2
 
 
+async def test_a_policy_that_asks_for_it_is_told_which_request_each_one_is():
+    class Placed(Policy):
+        accepts_place = True
+
+    policy = Placed(lambda state, n, place: [None, *range(n - 1)])
+    await collect(policy, lambda *_: 1.0, ["a", Prompt("a", "q")], 3, ragged="resample")
+    assert sorted(given["place"] for given in policy.options) == [
+        (group, refill, 0) for group in ("g0", "q") for refill in range(3)
+    ]
+    single = Placed(lambda state, n, place: ["x" if place not in (1, 4) else None])
+    single.accepts_n = False
+    await collect(single, lambda *_: 1.0, ["a"], 4, ragged="resample", concurrency=1)
+    assert [given["place"] for given in single.options] == [
+        *(("g0", 0, index) for index in range(4)),
+        ("g0", 1, 1),
+        ("g0", 2, 1),
+    ]
+
+
 async def test_a_model_in_this_process_is_asked_once_for_everything():
     class Model:
         def __init__(self):
@@ -253,6 +272,32 @@ async def test_two_states_of_one_id_are_refused_before_anything_is_asked():
     assert (error.name, error.where, policy.asked) == ("id", "indexes 0 and 1", [])
 
 
+async def test_states_that_are_no_json_are_all_told_before_anything_is_asked():
+    policy = Policy()
+    error = await refused(policy, states=[{1}, "b", Prompt("c", "q", metadata={"x": object()})])
+    assert [(problem.name, problem.received, problem.where) for problem in error.problems] == [
+        ("state", "set is no JSON value", "index 0, id 'g0'"),
+        ("metadata", "object is no JSON value", "index 2, id 'q'"),
+    ]
+    assert policy.asked == []
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_s": "60"}, {"timeout_s": True}, {"on_group": 5}])
+def test_options_of_another_type_are_refused_when_the_collector_is_built(wrong):
+    with pytest.raises(ShapeError) as caught:
+        ExperienceCollector(Policy(), Rewards(), 2, options(**wrong))
+    assert [(problem.name, problem.received) for problem in caught.value.problems] == [
+        (name, repr(value)) for name, value in wrong.items()
+    ]
+
+
+async def test_a_policy_that_returns_nothing_has_failed_and_gets_no_reward():
+    collected = await collect(lambda state: None, lambda *_: 1.0, ["a"], ragged="pad")
+    assert [(rollout.status, rollout.reward) for rollout in collected.batch.rollouts()] == [("error", None)] * 2
+    error = await refused(lambda state: None, lambda *_: 1.0, ["a"])
+    assert "the policy returned None in place of a completion" in str(error)
+
+
 # --- before the rewards are paid for
 
 
@@ -273,6 +318,15 @@ async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_aske
     error = await refused(Policy(answer), rewards)
     assert message in str(error)
     assert rewards.asked == []
+
+
+async def test_a_completion_that_is_no_json_is_named_by_its_place_in_the_group():
+    calls = iter(range(4))
+    error = await refused(lambda state: object() if next(calls) == 2 else state, states=["a"], size=4, concurrency=1)
+    assert error.where == "group index 0, id 'g0', index 2"
+    again = Policy(lambda state, n, place: ["x", None, "y"] if place == 0 else [{1}])
+    error = await refused(again, lambda *_: 1.0, ["a"], 3, ragged="resample")
+    assert error.where == "group index 0, id 'g0', index 1"
 
 
 async def test_the_groups_of_a_model_in_this_process_are_counted():
@@ -388,6 +442,41 @@ async def test_a_completion_that_fails_is_a_rollout_with_a_status_and_its_siblin
     assert lost[0].error
     assert len(collected.batch.groups[0].scored) == 3
     assert len(rewards.asked[0][1]) == 3
+
+
+class Breaking:
+    """A model in this process; raises in its first calls."""
+
+    def __init__(self, error, times=99):
+        self.error = error
+        self.asked = []
+        self._times = times
+
+    def generate_batch(self, states, n):
+        self.asked.append((tuple(states), n))
+        if len(self.asked) <= self._times:
+            raise self.error
+        return [["x"] * n for _ in states]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ModelServerFault("500"), "transport_error"), (BudgetRefused("max_calls"), "refused"), (MemoryError(), "error")],
+)
+async def test_a_model_in_this_process_that_breaks_leaves_statuses_as_any_other_policy(error, status):
+    collected = await collect(Breaking(error), lambda *_: 1.0, ragged="pad")
+    assert [rollout.status for rollout in collected.batch.rollouts()] == [status] * 4
+    assert all(rollout.error and rollout.completion is None for rollout in collected.batch.rollouts())
+    assert "rewards: expected 2 for this state, received 0" in str(await refused(Breaking(error), lambda *_: 1.0))
+    with pytest.raises(ModelAuthRefused):
+        await collect(Breaking(ModelAuthRefused("401")), lambda *_: 1.0, ragged="pad")
+
+
+async def test_a_model_in_this_process_that_broke_is_asked_again_group_by_group():
+    model = Breaking(ModelServerFault("500"), 1)
+    collected = await collect(model, lambda *_: 1.0, ragged="resample")
+    assert model.asked == [(("a", "b"), 2), (("a",), 2), (("b",), 2)]
+    assert [group.rewards for group in collected.batch] == [(1.0, 1.0)] * 2
 
 
 async def test_a_call_over_its_time_limit_is_a_timeout_and_holds_up_nobody():

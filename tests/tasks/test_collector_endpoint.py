@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from stores import Budget, Ledger, Price, PriceBook, ShapeError
-from stores.errors import ModelAuthRefused, ModelReplyMalformed, SettingsError
-from tasks import EndpointPolicy, ExperienceCollector, SamplingOptions
+from stores.errors import ModelAuthRefused, ModelReplyMalformed, ModelRequestRejected, SettingsError
+from tasks import CollectorOptions, EndpointPolicy, ExperienceCollector, SamplingOptions
 from tasks.collector_endpoint import messages_of
 from tasks.models.endpoint import ApiKey, Endpoint
 from tasks.models.retry import RetryPolicy
@@ -83,6 +83,23 @@ async def test_an_endpoint_that_gives_one_choice_is_asked_again_for_the_rest():
     assert sorted(generation.completion for generation in found) == ["answer 1", "answer 2", "answer 3"]
 
 
+async def test_an_endpoint_that_refuses_n_is_asked_one_by_one():
+    def answer(asked, count):
+        return (400, {"error": "n: Input should be 1"}) if "n" in asked else body(choice(f"answer {count}"))
+
+    vendor = Vendor(answer)
+    found = await policy(vendor).generate("x", 3)
+    assert [asked.get("n") for asked in vendor.asked] == [3, None, None, None]
+    assert [generation.status for generation in found] == ["ok"] * 3
+
+
+async def test_a_request_that_is_refused_for_another_reason_is_asked_once_more_and_no_oftener():
+    vendor = Vendor(lambda asked, count: (400, {"error": "no such model"}))
+    with pytest.raises(ModelRequestRejected, match="no such model"):
+        await policy(vendor).generate("x", 8)
+    assert len(vendor.asked) == 2
+
+
 async def test_without_n_each_completion_is_a_request_with_a_seed_of_its_own():
     vendor = Vendor(many)
     chosen = policy(vendor, use_n=False, seed=5)
@@ -94,6 +111,45 @@ async def test_without_n_each_completion_is_a_request_with_a_seed_of_its_own():
     again = Vendor(many)
     await policy(again, use_n=False, seed=5).generate("x", 3)
     assert [asked["seed"] for asked in again.asked] == seeds[:3]
+
+
+async def seeds_of_a_collection(answer, *, size=3, states=("x", "x"), **sampling):
+    vendor = Vendor(answer)
+    collector = ExperienceCollector(
+        policy(vendor, seed=5, **sampling), lambda *_: 1.0, size, CollectorOptions(ragged="resample")
+    )
+    collected = await collector.collect(list(states))
+    return [asked["seed"] for asked in vendor.asked], [
+        [rollout.sampling.seed for rollout in group.rollouts] for group in collected.batch
+    ]
+
+
+async def test_equal_states_of_one_collection_have_seeds_of_their_own():
+    sent, kept = await seeds_of_a_collection(many, use_n=False)
+    assert len(set(sent)) == 6
+    assert sorted(sent) == sorted(seed for group in kept for seed in group)
+    assert (await seeds_of_a_collection(many, use_n=False))[1] == kept
+    sent, kept = await seeds_of_a_collection(many)
+    assert [len(set(group)) for group in kept] == [1, 1]
+    assert len(set(sent)) == 2
+
+
+@pytest.mark.parametrize("use_n", [True, False])
+async def test_what_is_asked_for_again_has_a_seed_of_its_own_in_every_round(use_n):
+    def answer(asked, count):
+        lost = [choice("cut", finish_reason="content_filter")] if asked.get("n") or count in (3, 4) else []
+        return body(*lost, *(choice(f"answer {count}") for _ in range(asked.get("n", 1) - len(lost))))
+
+    sent, kept = await seeds_of_a_collection(answer, states=["x"], use_n=use_n)
+    assert len(sent) > (1 if use_n else 3)
+    assert len(set(sent)) == len(sent)
+    assert len(kept[0]) == 3
+    assert (await seeds_of_a_collection(answer, states=["x"], use_n=use_n)) == (sent, kept)
+
+
+async def test_the_choices_an_endpoint_did_not_give_have_seeds_of_their_own():
+    sent, _ = await seeds_of_a_collection(lambda asked, count: body(choice(f"answer {count}")))
+    assert len(set(sent)) == len(sent) == 6
 
 
 async def test_options_of_a_collection_take_the_place_of_the_policys_own():

@@ -73,6 +73,11 @@ def test_missing_lists_are_all_named(file, tmp_path):
     assert len(told) == 4
 
 
+def test_an_unknown_key_hides_no_other_problem(file, tmp_path):
+    told = problems(file({**LISTS, "typo": 1, "states": "ab"}), "lists", tmp_path)
+    assert ["typo: got" in told[0], any("states: got a text" in line for line in told[1:])] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("text", "says"), [("{", "no JSON"), ("[1]", "a JSON list"), ('{"reward_groups": [NaN]}', "states")]
 )
@@ -123,7 +128,7 @@ def test_two_groups_of_one_id_are_refused(file, tmp_path):
 
 
 def test_a_file_without_groups_is_refused(file, tmp_path):
-    assert "no group" in problems(file("", "in.jsonl"), "jsonl", tmp_path)[0]
+    assert "in.jsonl: got no group" in problems(file("", "in.jsonl"), "jsonl", tmp_path)[0]
 
 
 def test_of_very_many_problems_the_first_are_told(file, tmp_path):

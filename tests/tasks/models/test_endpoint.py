@@ -40,6 +40,18 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         Endpoint(url)
 
 
+@pytest.mark.parametrize(("key", "kind"), [("sk-secret-1", "a plain text"), (b"sk-secret-1", "of type bytes")])
+def test_a_key_that_is_no_api_key_is_refused_at_once_without_showing_it(key, kind) -> None:
+    with pytest.raises(EndpointError, match=rf"^api_key: got .*{kind}; accepted: ApiKey\(.*None$") as caught:
+        Endpoint("https://host/v1", key)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_api_key_is_made_of_text() -> None:
+    with pytest.raises(EndpointError, match=r"^API key: got a value of type NoneType; accepted: the key as text$"):
+        ApiKey(None)  # type: ignore[arg-type]
+
+
 def test_credentials_inside_the_address_are_refused_and_not_shown() -> None:
     with pytest.raises(EndpointError) as caught:
         Endpoint("https://me:hunter2@h/v1")
