@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import asdict
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -22,7 +21,7 @@ from prefect.artifacts import (
 )
 
 from flows.console import visible
-from flows.observer import EPOCH_COLUMNS, EpochEnd, EpochStart
+from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS, EpochEnd, EpochStart
 from pipelines.plan import Plan
 from stores.ledger import Totals
 from stores.models import ExperienceRecord
@@ -88,7 +87,9 @@ class PrefectArtifacts:
     def epoch_ended(self, end: EpochEnd) -> None:
         """Write the per-epoch table and the lessons so far."""
         self._epochs.append(end)
-        rows = [dict(zip(EPOCH_COLUMNS, asdict(row).values(), strict=True)) for row in self._epochs]
+        rows = [
+            dict(zip(EPOCH_COLUMNS, (getattr(row, name) for name in EPOCH_FIELDS), strict=True)) for row in self._epochs
+        ]
         self._write(
             lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch")
         )

@@ -42,7 +42,13 @@ def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     if block is None:
         return
     for path, found in block["rewarders"].items():
-        yield path, "; ".join(_parts(found, block["truth"])) or "nothing was judged"
+        judged = found["attempts"] - found["abstained"]
+        bare = (
+            f"judged {judged:,} attempts, and there was nothing to compare that with"
+            if judged
+            else "nothing was judged"
+        )
+        yield path, "; ".join(_parts(found, block["truth"])) or bare
 
 
 def calibration_rows(block: Mapping[str, Any] | None) -> list[tuple[str, ...]]:

@@ -24,6 +24,8 @@ from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
 
 _SOLVED = 1.0 - 1e-9
+_REASONS = 100
+_REASON_CHARS = 200
 
 
 def learn(session: Session) -> Library:
@@ -251,6 +253,8 @@ class EpochTally:
     lost: int = 0
     informative: int = 0
     arms: dict[Arm, _ArmSum] = dataclasses.field(default_factory=dict)
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Why rollouts were lost; of very many reasons the first."""
 
     @property
     def scored(self) -> int:
@@ -281,8 +285,24 @@ class EpochTally:
             arm.solved += sum(reward >= _SOLVED for reward in rewards)
             self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
+            self._count_reasons(result)
+
+    def _count_reasons(self, result: GroupResult) -> None:
+        for rollout in result.rollouts:
+            if not isinstance(rollout.outcome, Scored):
+                reason = " ".join(f"{rollout.outcome.name}: {rollout.outcome.reason}".split())[:_REASON_CHARS]
+                if reason in self.reasons or len(self.reasons) < _REASONS:
+                    self.reasons[reason] += 1
 
     def end(self, library: Library) -> EpochEnd:
         """The epoch in figures."""
-        lessons = len(library.entries)
-        return EpochEnd(self.epoch, self.phase, self.mean_reward, self.scored, self.lost, self.informative, lessons)
+        return EpochEnd(
+            self.epoch,
+            self.phase,
+            self.mean_reward,
+            self.scored,
+            self.lost,
+            self.informative,
+            lessons=len(library.entries),
+            lost_mostly="".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1)),
+        )

@@ -44,9 +44,11 @@ class EpochEnd:
     informative: int
     lessons: int
     """Lessons in the library now."""
+    lost_mostly: str = ""
+    """Why rollouts were lost: the most frequent reason, with how many it took; empty when none was lost."""
 
 
-EPOCH_FIELDS = tuple(field.name for field in fields(EpochEnd))
+EPOCH_FIELDS = tuple(field.name for field in fields(EpochEnd) if field.name != "lost_mostly")
 EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 """Headings for ``EPOCH_FIELDS``."""
 

@@ -102,7 +102,8 @@ class Progress:
             reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
             parts.append(f"{reward} over {end.scored} rollouts")
         if end.lost:
-            parts.append(f"{end.lost} lost")
+            why = f" ({end.lost_mostly})" if end.lost_mostly else ""
+            parts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
             parts.append(f"{end.informative} informative groups")
             if epoch is not None:

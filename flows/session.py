@@ -270,7 +270,7 @@ class Session:
         self.manifest.update(tfgrpo=self.tfgrpo_block())
         if end.lost:
             lost = f"{end.lost} of {end.lost + end.scored} rollouts brought no reward and count nowhere"
-            self.manifest.warn(f"epoch {end.epoch}: {lost}")
+            self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
         self.telemetry.record_epoch(
             epoch=end.epoch,
             phase=end.phase,

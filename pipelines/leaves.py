@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
@@ -175,7 +175,9 @@ def _phrase(annotation: object, metadata: tuple[Any, ...]) -> str:
         return "text" if annotation is str else "true, false, 1, 0, on, off, yes or no"
     if annotation is JsonValue:
         return "text, a finite number, true or false, or a list or mapping of those"
-    return "a mapping" if get_origin(annotation) is dict or is_section(annotation) else "a list"
+    if get_origin(annotation) is dict or is_section(annotation):
+        return "a mapping"
+    return "a list that is not empty" if any(isinstance(part, MinLen) for part in metadata) else "a list"
 
 
 def _bounds(metadata: tuple[Any, ...]) -> list[str]:

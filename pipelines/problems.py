@@ -68,6 +68,8 @@ def pydantic_findings(error: ValidationError, settings: type[BaseModel]) -> Iter
     """Each distinct error as (leaf key, path below the leaf, given, accepted)."""
     seen = set()
     for detail in error.errors(include_url=False):
+        if _is_echo(detail):
+            continue
         found = _describe(detail, settings)
         if found[:2] not in seen:
             seen.add(found[:2])
@@ -87,6 +89,11 @@ def raise_together(errors: Sequence[ConfigError]) -> None:
     if errors:
         problems = dict.fromkeys(problem for error in errors for problem in error.problems)
         raise type(errors[0])(tuple(problems)) from None
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """Whether a list is called too short only because of entries that are refused already."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
 def _describe(detail: ErrorDetails, settings: type[BaseModel]) -> tuple[str, str, str, str]:

@@ -32,7 +32,8 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
         return ParquetSource(path, fields)
     if kind in _TEXTS:
         return TextSource(path, fields, is_csv=kind == ".csv")
-    raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}", _ACCEPTED)
+    given = f"a file that ends in {path.suffix or 'nothing'!r}" if path.exists() else "no such file"
+    raise DatasetError.one(str(path), given, _ACCEPTED)
 
 
 def _folder(path: Path, fields: FieldMap) -> FolderSource:

@@ -112,6 +112,19 @@ def test_a_tally_averages_scored_rollouts_only():
     assert tally.solve_rate == 0.5
 
 
+def test_a_tally_tells_the_most_frequent_reason_for_a_loss_and_keeps_few():
+    tally = EpochTally(1, "train")
+    assert tally.end(Library(())).lost_mostly == ""
+    tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
+    down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
+    tally.add([down])
+    assert tally.end(Library(())).lost == 502
+    assert len(tally.reasons) == 100
+    tally = EpochTally(1, "train")
+    tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
+    assert tally.end(Library(())).lost_mostly == "2 × ungraded: remote: it is down"
+
+
 def test_an_epoch_without_evidence_has_no_mean():
     tally = EpochTally(1, "eval")
     assert tally.end(Library(())).mean_reward is None

@@ -188,6 +188,8 @@ def test_without_judges_nothing_is_said():
     assert calibration_rows(None) == []
     silent = CalibrationTally([WeightedRewarder(JudgeRewarder())])
     assert list(told(silent.as_json())) == [("judge", "nothing was judged")]
+    silent.add(group((record(0, scores=(RewardScore("judge", 0.5, "fair"),)),)))
+    assert dict(told(silent.as_json()))["judge"].startswith("judged 1 attempts, and there was nothing to compare")
 
 
 def test_every_share_is_told_with_what_it_is_a_share_of():

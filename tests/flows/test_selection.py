@@ -234,7 +234,8 @@ def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
         ({"prompt": "x", "pack": "nobody"}, "pack", "nobody"),
         ({"prompt": "x", "task_id": "../up"}, "--task-id", "no identifier"),
         ({"prompt": "x", "pipeline": "nobody"}, "--pipeline", "nobody"),
-        ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "a list"),
+        ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "not empty"),
+        ({"item": "/nowhere#1"}, "/nowhere", "no such file"),
     ],
 )
 def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
@@ -242,6 +243,11 @@ def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
     matching = [text for place, text in found.items() if source in place]
     assert matching, found
     assert told in matching[0]
+
+
+def test_a_bad_entry_of_a_list_is_told_once_and_the_list_is_not_called_empty():
+    (place,) = problems(prompt="x", settings={"selection.temperatures": "[3]"})
+    assert place.endswith("selection.temperatures.0")
 
 
 def test_all_problems_are_told_at_once():
