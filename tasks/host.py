@@ -172,7 +172,7 @@ async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Await
 
 
 def call_blocking(
-    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] = bool
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] | None = None
 ) -> T:
     """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that.
 
@@ -180,7 +180,8 @@ def call_blocking(
     """
     future = runtime_for(context).submit(factory)
     try:
-        meanwhile()
+        if meanwhile is not None:
+            meanwhile()
         return future.result()
     except BaseException:
         future.cancel()
