@@ -17,6 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
+from prefect.results import ResultRecord
 from prefect.settings import get_current_settings
 from rich.console import Console as RichConsole
 
@@ -125,7 +126,7 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
 def _result_of(future: PrefectFuture[Any]) -> GroupResult:
     """Raises ``RunAborted`` for a group that could not be run at all, which is no matter of models or rewards."""
     try:
-        sealed: Sealed = future.result()
+        sealed = _sealed(future)
     except TfgrpoError:
         raise
     except Exception as error:
@@ -135,6 +136,16 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         # Prefect keeps the state of every task run in case its result goes into another task; ours never does.
         flow_run.run_results.pop(id(sealed), None)
     return sealed.result
+
+
+def _sealed(future: PrefectFuture[Any]) -> Sealed:
+    future.wait()
+    if future.state.is_completed() and isinstance(future.state.data, ResultRecord):
+        # What ``future.result()`` gives, which asks an event loop in another thread for it.
+        sealed: Sealed = future.state.data.result
+        return sealed
+    sealed = future.result()
+    return sealed
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
