@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 _BOM = "\ufeff"
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
     """Sorted keys, no white space, characters as they are. Raises ``ValueError`` for NaN and infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def canonical_text(data: bytes) -> str:

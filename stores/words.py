@@ -33,6 +33,8 @@ def count_words(text: str) -> int:
 def clean_text(text: str) -> str:
     """NFC, white space folded to single spaces, control, bidirectional and zero-width characters removed."""
     spaced = " ".join(_chunks(unicodedata.normalize("NFC", text)))
+    if spaced.isascii() and spaced.isprintable():
+        return spaced
     kept = "".join(char for char in spaced if unicodedata.category(char) not in _DROPPED_CATEGORIES)
     return unicodedata.normalize("NFC", " ".join(kept.split()))
 
@@ -40,14 +42,15 @@ def clean_text(text: str) -> str:
 def first_words(text: str, limit: int) -> str:
     """At most ``limit`` words from the start of a text that was never meant as a lesson, such as a transcript."""
     kept: list[str] = []
+    room = limit
     for chunk in _chunks(text):
-        room = limit - count_words(" ".join(kept))
         if room <= 0:
             break
-        if _words_of(chunk) > room:
+        if (words := _words_of(chunk)) > room:
             kept.append(_prefix(chunk, room))
             break
         kept.append(chunk)
+        room -= words
     return " ".join(kept)
 
 
@@ -58,6 +61,8 @@ def _chunks(text: str) -> list[str]:
 
 def _words_of(chunk: str) -> int:
     """Words in a text without white space: at least one."""
+    if chunk.isascii():
+        return 1
     count = 0
     for part in _PART.finditer(chunk):
         if part["ideographs"]:

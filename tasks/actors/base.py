@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from pipelines.items import Item
@@ -140,12 +141,14 @@ class AttemptContext:
             logprobs=self._options.logprobs,
         )
         key = self.key("rollout", turn)
+        recorder = self.seams.recorder
+        recorder.begun(key, partial(model_key, key, request))
         try:
-            with self.seams.recorder.pending(model_key(key, request)):
-                reply = await self.seams.model.complete(request, key)
+            reply = await self.seams.model.complete(request, key)
         except (*FATAL, BudgetRefused) as error:
             self.stopped_by = error
             raise
+        recorder.ended(key)
         self.tally.add(reply)
         self._frames[slot] = _model_frame(reply)
         return reply

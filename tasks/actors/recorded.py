@@ -5,8 +5,7 @@ It also knows which calls are under way, so that a rollout that runs out of time
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from stores import errors
@@ -30,19 +29,20 @@ class Recorder:
     def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
         self._journal = journal
         self._replay = replay
-        self._pending: dict[str, None] = {}
+        self._pending: dict[CallKey, Callable[[], str]] = {}
 
     @property
     def waiting_for(self) -> str | None:
         """Key text of the outermost call under way, or of the last one that broke."""
-        return next(iter(self._pending), None)
+        return next((key_text() for key_text in self._pending.values()), None)
 
-    @contextmanager
-    def pending(self, key_text: str) -> Iterator[None]:
-        """Mark a call as under way; it stays marked when it breaks, and is forgotten when it succeeds."""
-        self._pending[key_text] = None
-        yield
-        del self._pending[key_text]
+    def begun(self, key: CallKey, key_text: Callable[[], str]) -> None:
+        """Mark a call as under way; it stays marked when it breaks. Few calls are ever asked for their text."""
+        self._pending[key] = key_text
+
+    def ended(self, key: CallKey) -> None:
+        """Forget a call that succeeded."""
+        del self._pending[key]
 
     async def once(
         self,
@@ -58,15 +58,17 @@ class Recorder:
         Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
         """
         key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
-        with self.pending(key_text):
-            entry = self._journal.get(key_text) if self._journal is not None else None
-            if entry is not None:
-                return decode(reply_of(entry))
-            if self._replay:
-                raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
+        self.begun(key, lambda: key_text)
+        entry = self._journal.get(key_text) if self._journal is not None else None
+        if entry is not None:
+            result = decode(reply_of(entry))
+        elif self._replay:
+            raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
+        else:
             result = await work()
             if self._journal is not None:
                 self._journal.append(key_text, encode(result))
+        self.ended(key)
         return result
 
 
