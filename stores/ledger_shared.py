@@ -12,8 +12,8 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -80,13 +80,22 @@ class MemoryStore:
         """Nothing is open."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _State:
-    totals: Totals
-    flights: dict[str, Amount]
+    totals: Totals = field(default_factory=Totals)
+    flights: Mapping[str, Amount] = field(default_factory=dict)
+    """What each process has in flight; none is without."""
 
     def in_flight(self) -> Amount:
         return sum(self.flights.values(), Amount())
+
+    def of(self, owner: str) -> Amount:
+        return self.flights.get(owner, Amount())
+
+    def flying(self, owner: str, amount: Amount) -> _State:
+        """After the owner has this much in flight."""
+        others = {token: one for token, one in self.flights.items() if token != owner}
+        return _State(self.totals, others | {owner: amount} if amount != Amount() else others)
 
 
 class SharedStore:
@@ -97,7 +106,7 @@ class SharedStore:
         self._lock = LockedFile(path.with_name(path.name + ".lock"))
         self._file = TwoSlots(path)
         self._number = 0
-        self._known = _State(Totals(), {})
+        self._known = _State()
         with self._lock.locked():
             self._owner = _Owner(path)
             for other in path.parent.glob(f"{path.name}.*.owner"):
@@ -105,70 +114,71 @@ class SharedStore:
 
     def hold(self, ask: Amount, judge: Judge) -> Verdict:
         """Ask the judge, and put ``ask`` in flight when it grants. Before making anyone wait, look for dead owners."""
-        with self._turn() as state:
+        with self._lock.locked():
+            state = self._caught_up()
             verdict = judge(state.totals, state.in_flight())
-            if not verdict.granted and verdict.refusal is None and self._bury_the_dead(state):
+            if not verdict.granted and verdict.refusal is None:
+                state = self._without_the_dead(state)
                 verdict = judge(state.totals, state.in_flight())
             if verdict.granted:
                 mine = self._owner.token()
-                state.flights[mine] = state.flights.get(mine, Amount()) + ask
+                state = state.flying(mine, state.of(mine) + ask)
+            self._keep(state)
             return verdict
 
     def update(self, change: Change, landed: Amount) -> None:
         """Change the totals, and take ``landed`` out of what this process has in flight."""
-        with self._turn() as state:
-            state.totals = change(state.totals)
-            mine = self._owner.token()
-            left = state.flights.pop(mine, Amount()) - landed
-            if left != Amount():
-                state.flights[mine] = left
+        with self._lock.locked():
+            state, mine = self._caught_up(), self._owner.token()
+            self._keep(_State(change(state.totals), state.flights).flying(mine, state.of(mine) - landed))
 
     def read(self) -> tuple[Totals, Amount]:
         """Totals and everything in flight, of the living."""
-        with self._turn() as state:
-            self._bury_the_dead(state)
+        with self._lock.locked():
+            state = self._without_the_dead(self._caught_up())
+            self._keep(state)
             return state.totals, state.in_flight()
 
     def close(self) -> None:
         """Count what is in flight here as lost and let go of the files."""
         if self._owner.closed:
             return
-        with self._turn() as state:
-            left = state.flights.pop(self._owner.token(), None)
-            if left is not None:
-                state.totals = state.totals.lost(left)
+        with self._lock.locked():
+            self._keep(_with_lost(self._caught_up(), self._owner.token()))
         self._owner.close()
         self._file.close()
         self._lock.close()
 
-    def _bury_the_dead(self, state: _State) -> bool:
+    def _without_the_dead(self, state: _State) -> _State:
         mine = self._owner.token()
-        dead = [token for token in state.flights if token != mine and not _is_alive(self._path, token)]
-        for token in dead:
-            state.totals = state.totals.lost(state.flights.pop(token))
-        return bool(dead)
+        for token in state.flights:
+            if token != mine and not _is_alive(self._path, token):
+                state = _with_lost(state, token)
+        return state
 
-    @contextmanager
-    def _turn(self) -> Iterator[_State]:
-        """The state, to be changed in place; written back when it did change."""
-        with self._lock.locked():
-            self._catch_up()
-            state = _State(self._known.totals, dict(self._known.flights))
-            yield state
-            if state != self._known:
-                self._file.write(self._number + 1, _encode(state))
-                self._number += 1
-                self._known = state
+    def _keep(self, state: _State) -> None:
+        """Under the lock."""
+        if state != self._known:
+            self._file.write(self._number + 1, _encode(state))
+            self._number += 1
+            self._known = state
 
-    def _catch_up(self) -> None:
-        if self._file.unchanged_since(self._number):
-            return
-        number, text = self._file.read()
-        try:
-            self._known = _decode(text) if number else _State(Totals(), {})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(f"{self._path}: is no ledger: {error}") from error
-        self._number = number
+    def _caught_up(self) -> _State:
+        """The state as the last writer left it. Under the lock."""
+        if not self._file.unchanged_since(self._number):
+            number, text = self._file.read()
+            try:
+                self._known = _decode(text) if number else _State()
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CorruptFile(f"{self._path}: is no ledger: {error}") from error
+            self._number = number
+        return self._known
+
+
+def _with_lost(state: _State, owner: str) -> _State:
+    """What the owner has in flight will never be settled."""
+    left = state.of(owner)
+    return _State(state.totals.lost(left), state.flights).flying(owner, Amount()) if left != Amount() else state
 
 
 def _encode(state: _State) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stores.prices import NANO
 
@@ -97,7 +97,7 @@ class Totals:
         """After a call for which ``held`` was reserved came back with this usage; price unknown when None."""
         unknown = nano_usd is None
         over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
-        return self._plus(
+        call = Totals(
             calls=held.calls,
             tokens=tokens,
             nano_usd=nano_usd or 0,
@@ -105,16 +105,18 @@ class Totals:
             unknown_price_calls=held.calls if unknown else 0,
             overruns=int(over),
         )
+        return self._plus(call)
 
     def lost(self, held: Amount) -> Totals:
         """After a call left for which ``held`` was reserved and no usage came back."""
-        return self._plus(
+        call = Totals(
             calls=held.calls,
             at_risk_tokens=held.tokens,
             at_risk_nano=held.nano_usd,
             unknown_price_calls=held.unpriced,
             lost_calls=held.calls,
         )
+        return self._plus(call)
 
     def at_least(self, other: Totals) -> Totals:
         """Figure by figure the larger of the two."""
@@ -122,18 +124,30 @@ class Totals:
 
     def to_json(self) -> Json:
         """Figures by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in _FIGURES}
 
     @classmethod
     def from_json(cls, figures: Json) -> Totals:
         """Back from ``to_json``; names that are absent count zero. Raises ``ValueError`` for anything but integers."""
-        known = {field.name: figures.get(field.name, 0) for field in fields(cls)}
+        known = {name: figures.get(name, 0) for name in _FIGURES}
         if not all(type(value) is int and value >= 0 for value in known.values()):
             raise ValueError(f"ledger totals must be integers from 0: {known}")
         return cls(**known)
 
-    def _plus(self, **more: int) -> Totals:
-        return Totals(**{name: value + more.get(name, 0) for name, value in self.to_json().items()})
+    def _plus(self, more: Totals) -> Totals:
+        return Totals(
+            self.calls + more.calls,
+            self.tokens + more.tokens,
+            self.nano_usd + more.nano_usd,
+            self.at_risk_tokens + more.at_risk_tokens,
+            self.at_risk_nano + more.at_risk_nano,
+            self.unknown_price_calls + more.unknown_price_calls,
+            self.lost_calls + more.lost_calls,
+            self.overruns + more.overruns,
+        )
+
+
+_FIGURES: Final = tuple(field.name for field in fields(Totals))
 
 
 @dataclass(frozen=True, slots=True)

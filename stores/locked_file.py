@@ -6,14 +6,31 @@ bytes only; lines and their meaning are its users' business. POSIX only (``flock
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 
 from stores.errors import StoreError
+
+
+class _Turns(AbstractContextManager[None]):
+    """A ``with`` that may be entered again and again: made once, where a generator is made for every turn."""
+
+    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._enter = enter
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
 
 
 class LockedFile:
@@ -23,6 +40,7 @@ class LockedFile:
         self.path = path
         self._turn = threading.RLock()
         self._depth = 0
+        self._turns = _Turns(self._enter, self._leave)
         self._open()
 
     def _open(self) -> None:
@@ -33,22 +51,30 @@ class LockedFile:
             raise StoreError(f"{self.path}: cannot be opened: {error.strerror}") from error
         self._pid = os.getpid()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Alone among the threads of this process and among processes. May be nested."""
-        with self._turn:
+        return self._turns
+
+    def _enter(self) -> None:
+        self._turn.acquire()
+        try:
             if self._pid != os.getpid():  # a forked child would share its parent's lock
                 os.close(self._fd)
                 self._open()
             if self._depth == 0:
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except BaseException:
+            self._turn.release()
+            raise
+        self._depth += 1
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            self._turn.release()
 
     def size(self) -> int:
         """Bytes in the file now."""
