@@ -54,7 +54,8 @@ class Asker:
         expected = len(context.outputs)
         if not expected:
             return ()
-        if isinstance(rewarder, CompoundRewarder):
+        # The name first: to ask a protocol costs more than the whole rewarder does.
+        if hasattr(rewarder, "combine") and isinstance(rewarder, CompoundRewarder):
             # Unlimited itself: all it waits for are others, each of which has its limit.
             return await _contained(rewarder, rewarder.combine(context, self.part), expected)
         limit = self._limit(rewarder)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,7 @@ class JournaledModel:
         entry = self._journal.get(key_text) if self._journal is not None else None
         if entry is not None:
             with self._span(request, key) as span:
+                self._asked(span, request)
                 return _told(span, _replay(entry, key_text))
         if self._inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
@@ -107,6 +108,7 @@ class JournaledModel:
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
         with self._span(request, key) as span:
+            self._asked(span, request)
             started = self._timer()
             try:
                 reply = await inner.complete(request, key)
@@ -124,21 +126,20 @@ class JournaledModel:
             )
             return _told(span, reply)
 
-    @contextmanager
-    def _span(self, request: ChatRequest, key: CallKey) -> Iterator[SpanHandle | None]:
+    def _span(self, request: ChatRequest, key: CallKey) -> AbstractContextManager[SpanHandle | None]:
         if self._telemetry is None:
-            yield None
-            return
-        with self._telemetry.chat_span(
+            return nullcontext()
+        return self._telemetry.chat_span(
             model=request.model,
             role=key.role,
             temperature=request.temperature,
             max_tokens=request.max_tokens,
             seed=request.seed,
-        ) as span:
-            if self._telemetry.options.content:
-                span.content("input", messages_text(request))
-            yield span
+        )
+
+    def _asked(self, span: SpanHandle | None, request: ChatRequest) -> None:
+        if span is not None and self._telemetry is not None and self._telemetry.options.content:
+            span.content("input", messages_text(request))
 
     def _count(
         self,
