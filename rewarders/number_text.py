@@ -143,7 +143,8 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
     if digits.count(".") > 1:
         digits = digits.replace(".", "")
-    return Fraction(digits + (match["decimals"] or ""))
+    # A text costs ``Fraction`` a search of its own.
+    return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
 
 
 def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
@@ -156,6 +157,8 @@ def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
     if match["power"]:
         return _power(value, int(match["power"]))
     shift = int(match["exponent"] or match["ten"] or 0)
+    if shift == 0:
+        return value
     return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
 
 

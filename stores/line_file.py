@@ -68,9 +68,10 @@ class LineFile:
 
         A full disk leaves the file as it was and raises ``StoreError``. Raises ``ValueError`` for a line with a newline in it.
         """
-        if any("\n" in line for line in lines):
+        text = "".join(f"{line}\n" for line in lines)
+        if text.count("\n") != len(lines):
             raise ValueError("a line cannot hold a newline")
-        data = "".join(f"{line}\n" for line in lines).encode("utf-8")
+        data = text.encode("utf-8")
         start = self.size
         with self._announced(data, start, several=len(lines) > 1, fsync=fsync):
             self._file.append(data)

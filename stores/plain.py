@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, Final, cast
+
+
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
@@ -13,11 +16,14 @@ def plain(value: Any) -> Any:
 
     ``dataclasses.asdict`` copies every leaf deeply and costs ten times as much; here the leaves are those of ``value``.
     """
+    kind = type(value)
+    if kind in _LEAVES:  # most are; asking whether one is a mapping costs more than all the rest
+        return value
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
-    names = _names(cast("Hashable", type(value)))
+    names = _names(cast("Hashable", kind))
     return value if names is None else {name: plain(getattr(value, name)) for name in names}
 
 
