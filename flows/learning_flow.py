@@ -17,7 +17,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
-from prefect.results import ResultRecord
 from prefect.settings import get_current_settings
 from rich.console import Console as RichConsole
 
@@ -140,12 +139,9 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
 
 def _sealed(future: PrefectFuture[Any]) -> Sealed:
     future.wait()
-    if future.state.is_completed() and isinstance(future.state.data, ResultRecord):
-        # What ``future.result()`` gives, which asks an event loop in another thread for it.
-        sealed: Sealed = future.state.data.result
-        return sealed
-    sealed = future.result()
-    return sealed
+    # Where the state holds what the task returned, ``future.result()`` would still ask an event loop in another thread.
+    kept = getattr(future.state.data, "result", None)
+    return kept if isinstance(kept, Sealed) else future.result()
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final, cast
 
-
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
