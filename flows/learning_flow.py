@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,15 +12,14 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
-from prefect.settings import get_current_settings
 from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
 from flows.execution import execute
+from flows.local_server import serve_locally
 from flows.observer import Observers
 from flows.progress import Progress
 from flows.request import RunRequest
@@ -155,25 +153,9 @@ def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object
     return state_of(summary)
 
 
-def _start_embedded_server() -> None:
-    """Start the embedded server out of the reach of Ctrl-C, which a terminal sends to every process of a command.
-
-    Without it the flow could not end: what it tells the API about an interrupt would be tried for minutes.
-    """
-    if get_current_settings().api.url is not None:
-        return
-    # A process inherits the signals that the thread which starts it has blocked.
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with get_client(sync_client=True) as client:
-            client.api_healthcheck()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-
-
 def run_locally(request: RunRequest) -> RunSummary:
-    """Run the flow in this process, with Prefect's embedded server unless ``PREFECT_API_URL`` names another."""
-    _start_embedded_server()
+    """Run the flow in this process, with a Prefect server of its own unless ``PREFECT_API_URL`` names another."""
+    serve_locally(os.environ)
     state: State[Any] = tfgrpo_learning(request, return_state=True)
     data: object = state.result(raise_on_failure=False)
     if isinstance(data, dict) and "status" in data:

@@ -1,9 +1,6 @@
-"""What does Prefect see of a run? States with names of their own, one message, and a server that Ctrl-C cannot reach."""
+"""What does Prefect see of a run? States with names of their own, and one message."""
 
 from __future__ import annotations
-
-import signal
-from contextlib import contextmanager
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -49,34 +46,10 @@ def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api,
 
 
 def test_a_run_that_prefect_itself_ends_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(learning_flow, "_start_embedded_server", lambda: None)
+    monkeypatch.setattr(learning_flow, "serve_locally", lambda _environment: None)
     monkeypatch.setattr(
         learning_flow, "tfgrpo_learning", lambda _request, return_state: Failed(message="the worker was lost")
     )
     summary = run_locally(request(tmp_path))
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert summary.message == "Prefect ended the run: the worker was lost"
-
-
-def test_the_embedded_server_is_started_out_of_reach_of_an_interrupt(monkeypatch):
-    blocked = []
-
-    class Client:
-        def api_healthcheck(self):
-            blocked.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
-
-    @contextmanager
-    def client(*, sync_client):
-        assert sync_client
-        yield Client()
-
-    monkeypatch.setattr(learning_flow, "get_client", client)
-    with temporary_settings(restore_defaults={PREFECT_API_URL}):
-        learning_flow._start_embedded_server()
-    assert blocked == [True]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_a_server_that_is_named_is_left_alone(api, monkeypatch):
-    monkeypatch.setattr(learning_flow, "get_client", None)
-    learning_flow._start_embedded_server()
