@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -331,6 +332,14 @@ def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> Non
     assert file.size() == 3
     file.close()
     file.close()
+
+
+def test_a_lock_that_cannot_be_had_keeps_nobody_out(tmp_path: Path) -> None:
+    file = LockedFile(tmp_path / "file")
+    file.close()
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="descriptor"):
+            threads.submit(file.locked().__enter__).result(10)
 
 
 def test_a_file_under_a_lock_can_be_forced_to_the_disk(tmp_path: Path) -> None:
