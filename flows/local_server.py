@@ -10,6 +10,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -51,6 +52,8 @@ class LocalServer:
     """The process of a server, which is starting when this is made."""
 
     def __init__(self, environment: Mapping[str, str], settings: Settings) -> None:
+        # Kept to ourselves: stopped while it writes its last event, its database layer says so at length.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         # The socket is bound here, so that nobody else can take the port before the server does.
         with socket.create_server((_HOST, 0)) as listening:
             self.api_url = f"http://{_HOST}:{listening.getsockname()[1]}/api"
@@ -58,6 +61,9 @@ class LocalServer:
                 _command(listening.fileno()),
                 env={**environment, **_MANNER, **settings.to_environment_variables(exclude_unset=True)},
                 pass_fds=(listening.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
                 # Ctrl-C reaches every process of a terminal's session; the run could not end without its server.
                 start_new_session=True,
             )
@@ -68,7 +74,7 @@ class LocalServer:
         with httpx.Client(trust_env=False) as client:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
-                    raise RunAborted(f"Prefect's server ended with {self._process.returncode} before it answered")
+                    raise RunAborted(self._why_it_ended())
                 with contextlib.suppress(httpx.HTTPError):
                     if client.get(f"{self.api_url}/health", timeout=_POLL_S * 20).is_success:
                         return
@@ -83,6 +89,13 @@ class LocalServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._said.close()
+
+    def _why_it_ended(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"Prefect's server ended with {self._process.returncode} before it answered: {last}"
 
 
 def _command(descriptor: int) -> list[str]:

@@ -90,14 +90,22 @@ def test_a_server_that_is_named_or_not_wanted_is_left_alone(settings, stand_in, 
     assert farewells == []
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_exit_code(stand_in):
-    stand_in("raise SystemExit(3)")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import sys; print('no such table', file=sys.stderr); raise SystemExit(3)", "no such table"),
+        ("raise SystemExit(3)", "it said nothing"),
+    ],
+)
+def test_a_server_that_ends_at_once_is_told_with_its_last_words(stand_in, program, said, capfd):
+    stand_in(program)
     server = server_of(dict(os.environ))
     try:
-        with pytest.raises(RunAborted, match="ended with 3 before it answered"):
+        with pytest.raises(RunAborted, match=f"ended with 3 before it answered: {said}"):
             server.wait(60.0)
     finally:
         server.stop()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_server_that_never_answers_is_given_up_on_and_leaves_no_process(stand_in, farewells):
