@@ -17,7 +17,7 @@ from flows.prepare import prepare
 from flows.request import RunRequest
 from flows.stops import RunSummary
 
-_COLLECT_AFTER: Final = (50_000, 20, 100)
+_COLLECT_AFTER: Final = (5_000, 10, 10)
 """When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
 by itself, and spent up to a tenth of its CPU on looking for it."""
 
