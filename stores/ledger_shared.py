@@ -84,7 +84,7 @@ class MemoryStore:
 class _State:
     totals: Totals = field(default_factory=Totals)
     flights: Mapping[str, Amount] = field(default_factory=dict)
-    """What each process has in flight; none is without."""
+    """What each process has in flight; those that have nothing are left out."""
 
     def in_flight(self) -> Amount:
         return sum(self.flights.values(), Amount())

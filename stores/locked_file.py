@@ -9,28 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from stores.errors import StoreError
-
-
-class _Turns(AbstractContextManager[None]):
-    """A ``with`` that may be entered again and again: made once, where a generator is made for every turn."""
-
-    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
-        self._enter = enter
-        self._leave = leave
-
-    def __enter__(self) -> None:
-        self._enter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave()
 
 
 class LockedFile:
@@ -40,7 +22,6 @@ class LockedFile:
         self.path = path
         self._turn = threading.RLock()
         self._depth = 0
-        self._turns = _Turns(self._enter, self._leave)
         self._open()
 
     def _open(self) -> None:
@@ -51,11 +32,11 @@ class LockedFile:
             raise StoreError(f"{self.path}: cannot be opened: {error.strerror}") from error
         self._pid = os.getpid()
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Alone among the threads of this process and among processes. May be nested."""
-        return self._turns
+    def locked(self) -> Self:
+        """For ``with``: alone among the threads of this process and among processes. May be nested."""
+        return self
 
-    def _enter(self) -> None:
+    def __enter__(self) -> None:
         self._turn.acquire()
         try:
             if self._pid != os.getpid():  # a forked child would share its parent's lock
@@ -68,7 +49,7 @@ class LockedFile:
             raise
         self._depth += 1
 
-    def _leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         try:
             if self._depth == 0:
