@@ -19,13 +19,11 @@ from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
 from flows.execution import execute
-from flows.local_server import serve_locally
 from flows.observer import Observers
 from flows.progress import Progress
 from flows.request import RunRequest
 from flows.session import RunGroups
 from flows.states import state_of
-from flows.stops import RunSummary
 from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from pipelines.plan import Plan
 from stores.clock import utc_now
@@ -151,14 +149,3 @@ def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object
     observers = Observers(Progress(RichConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
     summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
     return state_of(summary)
-
-
-def run_locally(request: RunRequest) -> RunSummary:
-    """Run the flow in this process, with a Prefect server of its own unless ``PREFECT_API_URL`` names another."""
-    serve_locally(os.environ)
-    state: State[Any] = tfgrpo_learning(request, return_state=True)
-    data: object = state.result(raise_on_failure=False)
-    if isinstance(data, dict) and "status" in data:
-        rest = {key: value for key, value in data.items() if key not in {"status", "run_id", "message"}}
-        return RunSummary(data["status"], data["run_id"], data["message"], rest)
-    return RunSummary("failed", None, f"Prefect ended the run: {state.message or state.name}", {})

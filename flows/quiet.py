@@ -13,9 +13,6 @@ PREFECT_DEFAULTS = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     # An interrupt would be told once for every group under way; a group that crashes for other reasons fails the flow.
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
-    # Stopped while it writes its last event, the embedded server and its database layer log harmless tracebacks.
-    "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
-    "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     # The first start of the embedded server creates its database, 12 s on a small machine and more on a busy one.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",

@@ -27,6 +27,7 @@
     ├── PowlError                a text, JSON or tree that is no process model; says where
     ├── SelectionFailed          no candidate of a best-of-K round can be chosen
     ├── RepairExhausted          a structured answer stayed invalid; carries every attempt
+    ├── PrefectUnavailable       Prefect's server does not start, or fails a run: exit code 1
     ├── ReplayMiss               a replay asked for a call that the journal does not hold
     └── RunAborted               the run cannot go on after spending began: exit code 1, resumable
 
@@ -245,6 +246,10 @@ class RepairExhausted(TfgrpoError):
 
 class SelectionFailed(TfgrpoError):
     """No candidate of a best-of-K round can be chosen."""
+
+
+class PrefectUnavailable(TfgrpoError):
+    """Prefect's server does not start, or fails a run; what the run has written is kept."""
 
 
 class ReplayMiss(TfgrpoError):

@@ -9,13 +9,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from flows.calibration import told
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
+from flows.local_server import start_server
 from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
 from flows.prepare import prepare
 from flows.request import RunRequest
 from flows.stops import RunSummary
+from stores.errors import Problem, SettingsError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
@@ -41,19 +46,32 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         settings=dict(asked_settings(options)),
     )
     prepare(request, os.environ)
-    # Prefect takes most of a second to import and must find its environment already quiet. What the import makes lives
-    # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
-    gc.disable()
-    from flows.learning_flow import run_locally  # noqa: PLC0415
-
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-    gc.enable()
-    summary = run_locally(request)
+    summary = _run(request)
     show_summary(summary, console)
     if console.as_json:
         console.result(summary.as_json())
     return summary.exit_code
+
+
+def _run(request: RunRequest) -> RunSummary:
+    server = start_server(os.environ)
+    # Prefect takes most of a second to import and must find its environment already quiet. What the import makes lives
+    # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
+    gc.disable()
+    try:
+        from flows.local_run import run_locally  # noqa: PLC0415
+    except ValidationError as error:
+        raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    gc.enable()
+    return run_locally(request, server)
+
+
+def _prefects(problem: ErrorDetails) -> Problem:
+    """Prefect reads its settings when it is imported, and does not say where it found one."""
+    name = ".".join(map(str, problem["loc"]))
+    return Problem(f"a setting of Prefect's, {name}", repr(problem["input"]), problem["msg"])
 
 
 def show_summary(summary: RunSummary, console: Console) -> None:

@@ -17,7 +17,8 @@ import pytest
 import yaml
 from rich.console import Console as RichConsole
 
-import flows.learning_flow
+import flows.commands.run
+import flows.local_run
 from docs.tables import PAGES, filled
 from flows.cli import COMMANDS, main
 from flows.commands.run import show_summary
@@ -54,7 +55,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "examples" / "errands.jsonl", tmp_path / "items.jsonl")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flows.learning_flow, "run_locally", run_here)
+    monkeypatch.setattr(flows.local_run, "run_locally", lambda request, _server: run_here(request))
+    monkeypatch.setattr(flows.commands.run, "start_server", lambda _environment: None)
     return tmp_path
 
 

@@ -14,7 +14,8 @@ import httpx
 import pytest
 from rich.console import Console as RichConsole
 
-from flows import cli, learning_flow
+from flows import cli, local_run
+from flows.commands import run
 from flows.commands.run import show_summary
 from flows.console import Console
 from flows.stops import RunSummary
@@ -61,7 +62,8 @@ def test_a_refusal_carries_its_problems_as_data():
 @pytest.mark.parametrize("status", ["finished", "stopped", "failed", "refused"])
 def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypatch, status):
     summary = RunSummary(status, "night", "so it ended", {"spent": "$0.0000"})
-    monkeypatch.setattr(learning_flow, "run_locally", lambda request: summary)
+    monkeypatch.setattr(local_run, "run_locally", lambda request, server: summary)
+    monkeypatch.setattr(run, "start_server", lambda environment: None)
     assert cli.main(["run", "--dry-run", "--json"]) == summary.exit_code
     assert json.loads(capsys.readouterr().out) == summary.as_json()
     assert cli.main(["run", "--dry-run"]) == summary.exit_code

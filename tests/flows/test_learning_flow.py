@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Failed
 
-from flows import learning_flow
-from flows.learning_flow import run_locally, tfgrpo_learning
+from flows.learning_flow import tfgrpo_learning
+from flows.local_run import run_locally
 from tests.flows.kit import RUN, SMALL, prefect_server, request, run, store
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -43,13 +42,3 @@ def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api,
     assert "--group-size" in summary.message
     assert "--epochs" in summary.message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_that_prefect_itself_ends_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(learning_flow, "serve_locally", lambda _environment: None)
-    monkeypatch.setattr(
-        learning_flow, "tfgrpo_learning", lambda _request, return_state: Failed(message="the worker was lost")
-    )
-    summary = run_locally(request(tmp_path))
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert summary.message == "Prefect ended the run: the worker was lost"

@@ -1,26 +1,26 @@
-"""Does a run without a Prefect server get one, only where it has none, and is it gone afterwards?"""
+"""Does a run without a Prefect server get one, only where it has none, and is it gone afterwards, however that ends?"""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from types import SimpleNamespace
 
 import httpx
+import prefect
+import psutil
 import pytest
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
-    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
-    get_current_settings,
-    temporary_settings,
-)
+from prefect.context import refresh_global_settings_context
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import get_current_settings
 
 from flows import local_server
-from flows.local_server import LocalServer, serve_locally
-from stores.errors import RunAborted
+from flows.local_server import LocalServer, start_server
+from stores.errors import PrefectUnavailable
+from tests.flows.kit import ROOT
 
 HEALTHY = """
     import http.server, os, signal, socket, sys
@@ -35,6 +35,7 @@ HEALTHY = """
     server.socket = socket.socket(fileno=int(sys.argv[1]))
     server.serve_forever()
 """
+PATIENT_S = 60.0
 
 
 @pytest.fixture
@@ -58,91 +59,147 @@ def farewells(monkeypatch):
         call()
 
 
-def server_of(environment):
-    return LocalServer(environment, get_current_settings())
+@pytest.fixture
+def unnamed(monkeypatch):
+    """Nobody names a server, and what a test has Prefect believe is forgotten."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    yield
+    monkeypatch.undo()
+    refresh_global_settings_context()
 
 
-def test_a_machine_without_a_server_gets_one_that_prefect_then_uses(stand_in, farewells):
+def gone(process):
+    """Waits for a process that is no child of ours."""
+    try:
+        return process.wait(PATIENT_S) is None or True
+    except psutil.TimeoutExpired:
+        return False
+
+
+def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(stand_in, farewells):
     stand_in(HEALTHY)
     environment = dict(os.environ)
-    with temporary_settings(restore_defaults={PREFECT_API_URL}):
-        serve_locally(environment)
+    server = start_server(environment)
+    server.serve(environment, PATIENT_S)
     url = environment["PREFECT_API_URL"]
     assert httpx.get(f"{url}/health").status_code == 200
-    for stop in farewells:
-        stop()
+    process = psutil.Process(server._process.pid)
+    assert farewells == [server.stop]
+    server.stop()
+    assert not process.is_running()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{PREFECT_API_URL: "http://127.0.0.1:1/api"}, {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}],
-    ids=["there is an address", "none is allowed"],
-)
-def test_a_server_that_is_named_or_not_wanted_is_left_alone(settings, stand_in, farewells):
+def test_none_is_started_where_the_environment_names_one(stand_in, farewells):
     stand_in("raise SystemExit('started')")
-    environment = {}
-    restored = set() if PREFECT_API_URL in settings else {PREFECT_API_URL}
-    with temporary_settings(settings, restore_defaults=restored):
-        serve_locally(environment)
-    assert environment == {}
+    assert start_server({"PREFECT_API_URL": "http://127.0.0.1:1/api"}) is None
     assert farewells == []
 
 
+TRACEBACK = "Traceback\\n  File\\nsql.Error: no such table\\n(see there)\\n\\nfailed"
+
+
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("says", "told"),
     [
-        ("import sys; print('no such table', file=sys.stderr); raise SystemExit(3)", "no such table"),
-        ("raise SystemExit(3)", "it said nothing"),
+        ("print('no such table', file=sys.stderr)", "no such table"),
+        (f"print('{TRACEBACK}')", "sql.Error: no such table"),
+        ("", "it said nothing"),
     ],
 )
-def test_a_server_that_ends_at_once_is_told_with_its_last_words(stand_in, program, said, capfd):
-    stand_in(program)
-    server = server_of(dict(os.environ))
-    try:
-        with pytest.raises(RunAborted, match=f"ended with 3 before it answered: {said}"):
-            server.wait(60.0)
-    finally:
-        server.stop()
+def test_a_server_that_ends_at_once_is_told_with_what_it_said_of_the_cause(stand_in, says, told, capfd):
+    stand_in(f"import sys; {says}\nraise SystemExit(3)")
+    environment = dict(os.environ)
+    server = LocalServer(environment)
+    with pytest.raises(PrefectUnavailable, match=f"ended with 3 before it answered: {told}$"):
+        server.serve(environment, PATIENT_S)
+    server.stop()
+    assert environment == os.environ
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_server_that_never_answers_is_given_up_on_and_leaves_no_process(stand_in, farewells):
+def test_a_server_that_never_answers_is_given_up_on(stand_in):
     stand_in("import time; time.sleep(600)")
-    environment = dict(os.environ)
-    environment.pop("PREFECT_API_URL", None)
-    limit = {PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 1}
-    with (
-        temporary_settings(limit, restore_defaults={PREFECT_API_URL}),
-        pytest.raises(RunAborted, match="did not answer within 1 s"),
-    ):
-        serve_locally(environment)
-    assert "PREFECT_API_URL" not in environment
-    assert len(farewells) == 1
+    server = LocalServer(os.environ)
+    with pytest.raises(PrefectUnavailable, match="did not answer within 1 s"):
+        server.serve({}, 1.0)
+    process = psutil.Process(server._process.pid)
+    server.stop()
+    assert not process.is_running()
 
 
 def test_one_that_does_not_heed_its_end_is_killed(stand_in, monkeypatch):
     monkeypatch.setattr(local_server, "_STOPPING_S", 0.1)
     stand_in(HEALTHY, first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
-    server = server_of(dict(os.environ))
-    server.wait(60.0)
+    server = LocalServer(os.environ)
+    server.serve({}, PATIENT_S)
     server.stop()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.api_url}/health")
+    assert server._process.returncode == -signal.SIGKILL
+    server.stop()
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     stand_in(HEALTHY, first="assert os.getsid(0) == os.getpid()")
-    server = server_of(dict(os.environ))
-    try:
-        server.wait(60.0)
-    finally:
-        server.stop()
+    server = LocalServer(os.environ)
+    server.serve({}, PATIENT_S)
+    server.stop()
     assert server._process.returncode == -signal.SIGTERM
 
 
-def test_the_real_server_is_started_as_prefect_starts_its_own():
-    command = local_server._command(7)
-    assert command[:5] == [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
-    assert command[command.index("--fd") + 1] == "7"
+def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
+    asked = []
+
+    def popen(command=None, args=None, env=None, **_):
+        asked.append({name: env[name] for name in env if env[name] != os.environ.get(name)})
+        return SimpleNamespace(terminate=lambda: None, communicate=lambda timeout: None)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    LocalServer(os.environ).stop()
+    SubprocessASGIServer(port=1)._run_uvicorn_command()
+    ours, prefects = asked
+    spared = ours.pop("PREFECT_SERVER_REGISTER_BLOCKS_ON_START")
+    assert (ours, spared) == ({name: prefects[name] for name in ours}, "false")
+    assert set(prefects) - set(ours) <= set(get_current_settings().to_environment_variables(exclude_unset=True))
+
+
+def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_process_that_started_it(
+    unnamed, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "__init__.py").write_text("raise SystemExit('a folder of the user was taken for ours')")
+    # Started by a process that is killed; this one only listens to where it is.
+    starting = f"""
+        import os, sys, time
+        sys.path.append({str(ROOT)!r})
+        from flows.local_server import LocalServer
+        server = LocalServer(os.environ)
+        environment = {{}}
+        server.serve(environment, {PATIENT_S * 2})
+        print(server._process.pid, environment["PREFECT_API_URL"], flush=True)
+        time.sleep(600)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", textwrap.dedent(starting)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pid, url = parent.stdout.readline().split()
+        server = psutil.Process(int(pid))
+        monkeypatch.setenv("PREFECT_API_URL", url)
+        refresh_global_settings_context()
+        assert get_current_settings().api.url == url
+        assert httpx.get(f"{url}/admin/version").json() == prefect.__version__
+        parent.kill()
+    assert gone(server)
+
+
+@pytest.mark.parametrize("elsewhere", ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "PREFECT_API_URL"])
+def test_the_real_server_ends_by_itself_where_prefects_profile_says_so(elsewhere, unnamed, monkeypatch, tmp_path):
+    value = "false" if "ALLOW" in elsewhere else "http://127.0.0.1:1/api"
+    (tmp_path / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{elsewhere} = "{value}"\n')
+    server = LocalServer({**os.environ, "PREFECT_HOME": str(tmp_path)})
+    with pytest.raises(PrefectUnavailable, match="ended with 0 before it answered"):
+        server.serve({}, PATIENT_S)
+    server.stop()
+    assert [path.name for path in tmp_path.iterdir()] == ["profiles.toml"]
