@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import refresh_global_settings_context

@@ -68,7 +68,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         super().__init__()  # type: ignore[no-untyped-call]
         self._at_once = at_once
         self._thread: threading.Thread | None = None
-        self._served: _Served | None = None
+        self._ready: concurrent.futures.Future[_Served] | None = None
 
     def duplicate(self) -> Self:
         """A fresh runner; Prefect makes one for every flow run."""
@@ -83,11 +83,11 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         dependencies: dict[str, set[RunInput]] | None = None,
     ) -> PrefectConcurrentFuture[Any]:
         """Start one task run on the loop and return its future at once."""
-        if not self._started:
+        if not self._started or self._ready is None:
             raise RuntimeError("the task runner is not started")
         if not task.isasync:
             raise TypeError(f"task {task.name!r} is not asynchronous")
-        served = self._serving()
+        served = self._ready.result()
         task_run_id = uuid4()
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         run = run_task_async(
@@ -103,27 +103,28 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
 
     def cancel_all(self) -> None:
         """Cancel the task runs that have not ended and wait until they have; the runner goes on."""
-        if self._served is not None:
-            asyncio.run_coroutine_threadsafe(self._served.cancel(), self._served.loop).result()
+        if self._ready is not None:
+            served = self._ready.result()
+            asyncio.run_coroutine_threadsafe(served.cancel(), served.loop).result()
+
+    def __enter__(self) -> Self:
+        """Start the thread, which takes the flow run that this is called in for that of its tasks. Waits for nothing."""
+        super().__enter__()
+        self._ready = concurrent.futures.Future()
+        context = contextvars.copy_context()
+        serve = partial(context.run, asyncio.run, _serve(self._ready, self._at_once))
+        self._thread = threading.Thread(target=serve, name="tfgrpo-groups", daemon=True)
+        self._thread.start()
+        return self
 
     def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
-        if self._thread is not None and self._served is not None:
-            self._served.loop.call_soon_threadsafe(self._served.closing.set)
+        if self._thread is not None and self._ready is not None:
+            if self._ready.exception() is None:
+                served = self._ready.result()
+                served.loop.call_soon_threadsafe(served.closing.set)
             self._thread.join()
-            self._thread, self._served = None, None
+            self._thread, self._ready = None, None
         super().__exit__(exc_type, exc_value, traceback)
-
-    def _serving(self) -> _Served:
-        """Start the thread at the first submission: only then is the flow run in the context that tasks inherit."""
-        if self._served is None:
-            ready: concurrent.futures.Future[_Served] = concurrent.futures.Future()
-            context = contextvars.copy_context()
-            self._thread = threading.Thread(
-                target=context.run, args=(asyncio.run, _serve(ready, self._at_once)), name="tfgrpo-groups", daemon=True
-            )
-            self._thread.start()
-            self._served = ready.result()
-        return self._served
 
 
 class _Served:
