@@ -82,9 +82,9 @@ def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
 )
 async def group_task(parcel: Parcel) -> Sealed:
     """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
-    begun()
     context = parcel.context
-    return Sealed(await run_on_runtime(context, partial(run_group, parcel.spec, carrier=context.carrier)))
+    work = partial(run_group, parcel.spec, carrier=context.carrier)
+    return Sealed(await run_on_runtime(context, work, begun))
 
 
 @contextmanager

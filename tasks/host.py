@@ -20,6 +20,7 @@ from tasks.assembly import open_runtime
 from tasks.containment import PATIENCE_S, give_up_on
 from tasks.context import RunContext
 from tasks.loop_watch import LoopWatch
+from tasks.lull import LullSelector
 from tasks.runtime import Runtime
 
 T = TypeVar("T")
@@ -47,7 +48,8 @@ class RuntimeHost:
         self._closing_s = closing_s
         self._stopping = False
         self._opening: asyncio.Future[Runtime] | None = None
-        self._loop = asyncio.new_event_loop()
+        self._selector = LullSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
         self._watch = LoopWatch(self._loop, self._thread.ident or 0)
@@ -56,6 +58,10 @@ class RuntimeHost:
     def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
+
+    async def lull(self) -> None:
+        """Return when the loop has nothing to do, or after a tenth of a second. Awaited on another loop."""
+        await self._selector.lull()
 
     def halt(self) -> None:
         """Cancel what still runs and wait until it has ended, within reason; the runtime stays open."""
@@ -166,9 +172,24 @@ def halt_runtime(context: RunContext) -> None:
         host.halt()
 
 
-async def run_on_runtime(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Await ``factory(runtime)`` from any event loop; cancelling this cancels that."""
-    return await asyncio.wrap_future(runtime_for(context).submit(factory))
+async def run_on_runtime(
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], begun: Callable[[], object] = object
+) -> T:
+    """Await ``factory(runtime)`` from another event loop; cancelling this cancels that.
+
+    ``begun`` is called when that is under way. It and the return wait for a lull on the runtime, should it be busy: what
+    the caller does next would else be done while replies are waiting to be read and calls to be sent.
+    """
+    host = runtime_for(context)
+    work = asyncio.wrap_future(host.submit(factory))
+    try:
+        await host.lull()
+        begun()
+        result = await work
+        await host.lull()
+        return result
+    finally:
+        work.cancel()
 
 
 def call_blocking(

@@ -207,7 +207,8 @@ def groups_of(tmp_path, monkeypatch, run_group):
         learning_model="m",
     )
 
-    async def on_runtime(_context, work):
+    async def on_runtime(_context, work, begun):
+        begun()
         return await work(None)
 
     monkeypatch.setattr("flows.learning_flow.run_on_runtime", on_runtime)

@@ -5,6 +5,7 @@ import json
 import pickle
 import threading
 from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 
@@ -18,6 +19,7 @@ from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
 from tasks.group import run_group
 from tasks.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
+from tasks.lull import LullSelector
 from tasks.models.simulated import generate_items
 from tasks.runtime import Runtime
 from tasks.shapes import GroupSpec, PackText
@@ -121,6 +123,32 @@ async def test_groups_on_any_loop_share_the_runtime(run):
     assert first == second
     other = await asyncio.to_thread(lambda: asyncio.run(run_on_runtime(run, _identity)))
     assert other == first
+
+
+async def test_a_caller_hears_of_the_beginning_and_goes_on_while_the_runtime_has_nothing_else_to_do(run, monkeypatch):
+    monkeypatch.setattr(LullSelector, "lull", partialmethod(LullSelector.lull, most_s=60.0))
+    said = []
+    at_it = threading.Event()
+
+    def busy(turns, then):
+        at_it.set()
+        if turns:
+            asyncio.get_running_loop().call_soon(busy, turns - 1, then)
+        else:
+            said.append(then)
+
+    async def keep_busy(_):
+        busy(2_000, "rest")
+
+    async def work(_):
+        await asyncio.sleep(0.05)  # a reply is on its way
+        said.append("done")
+        busy(2_000, "rest again")
+
+    runtime_for(run).submit(keep_busy)
+    assert at_it.wait(20)
+    await run_on_runtime(run, work, lambda: said.append("begun"))
+    assert said == ["rest", "begun", "done", "rest again"]
 
 
 async def test_cancelling_the_caller_cancels_the_work(run):
