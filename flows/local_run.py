@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect.client.orchestration import get_client
@@ -16,6 +17,9 @@ from flows.local_server import API_URL, LocalServer, wanted
 from flows.request import RunRequest
 from flows.stops import RunSummary
 from stores.errors import PrefectUnavailable, SettingsError
+
+_LOGIN: Final = re.compile(r"//[^/@\s]*@")
+"""Name and password in an address, which are nobody's business."""
 
 
 def run_locally(request: RunRequest, server: LocalServer | None = None) -> RunSummary:
@@ -44,7 +48,7 @@ def _be_served(settings: Settings, server: LocalServer | None) -> None:
             error = client.api_healthcheck()
         if error is not None:
             answer = f"the API of a Prefect server that answers ({_first_line(error)})"
-            raise SettingsError.one(API_URL, settings.api.url, answer) from error
+            raise SettingsError.one(API_URL, _LOGIN.sub("//", settings.api.url), answer) from error
     elif not wanted(settings):
         raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
     elif server is not None:
@@ -53,4 +57,5 @@ def _be_served(settings: Settings, server: LocalServer | None) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    said = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {_LOGIN.sub('//', said)}"
