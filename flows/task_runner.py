@@ -83,7 +83,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         dependencies: dict[str, set[RunInput]] | None = None,
     ) -> PrefectConcurrentFuture[Any]:
         """Start one task run on the loop and return its future at once."""
-        if not self._started or self._ready is None:
+        if self._ready is None:
             raise RuntimeError("the task runner is not started")
         if not task.isasync:
             raise TypeError(f"task {task.name!r} is not asynchronous")
@@ -103,8 +103,8 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
 
     def cancel_all(self) -> None:
         """Cancel the task runs that have not ended and wait until they have; the runner goes on."""
-        if self._ready is not None:
-            served = self._ready.result()
+        served = self._serving()
+        if served is not None:
             asyncio.run_coroutine_threadsafe(served.cancel(), served.loop).result()
 
     def __enter__(self) -> Self:
@@ -118,13 +118,19 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         return self
 
     def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
-        if self._thread is not None and self._ready is not None:
-            if self._ready.exception() is None:
-                served = self._ready.result()
-                served.loop.call_soon_threadsafe(served.closing.set)
+        served = self._serving()
+        if served is not None:
+            served.loop.call_soon_threadsafe(served.closing.set)
+        if self._thread is not None:
             self._thread.join()
-            self._thread, self._ready = None, None
+        self._thread, self._ready = None, None
         super().__exit__(exc_type, exc_value, traceback)
+
+    def _serving(self) -> _Served | None:
+        """The loop, once it runs; None where it was not started or could not be."""
+        if self._ready is None or self._ready.exception() is not None:
+            return None
+        return self._ready.result()
 
 
 class _Served:

@@ -60,11 +60,13 @@ def _run(request: RunRequest) -> RunSummary:
     gc.disable()
     try:
         from flows.local_run import run_locally  # noqa: PLC0415
+
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
     except ValidationError as error:
         raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-    gc.enable()
+    finally:
+        gc.enable()
     return run_locally(request, server)
 
 

@@ -68,14 +68,6 @@ def unnamed(monkeypatch):
     refresh_global_settings_context()
 
 
-def gone(process):
-    """Waits for a process that is no child of ours."""
-    try:
-        return process.wait(PATIENT_S) is None or True
-    except psutil.TimeoutExpired:
-        return False
-
-
 def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(stand_in, farewells):
     stand_in(HEALTHY)
     environment = dict(os.environ)
@@ -156,7 +148,9 @@ def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     LocalServer(os.environ).stop()
-    SubprocessASGIServer(port=1)._run_uvicorn_command()
+    prefects_own = SubprocessASGIServer(port=1)
+    prefects_own._run_uvicorn_command()
+    prefects_own.stop()
     ours, prefects = asked
     spared = ours.pop("PREFECT_SERVER_REGISTER_BLOCKS_ON_START")
     assert (ours, spared) == ({name: prefects[name] for name in ours}, "false")
@@ -167,6 +161,7 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
     unnamed, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows" / "__init__.py").write_text("raise SystemExit('a folder of the user was taken for ours')")
@@ -191,7 +186,8 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
         assert get_current_settings().api.url == url
         assert httpx.get(f"{url}/admin/version").json() == prefect.__version__
         parent.kill()
-    assert gone(server)
+    server.wait(PATIENT_S)
+    assert not server.is_running()
 
 
 @pytest.mark.parametrize("elsewhere", ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "PREFECT_API_URL"])

@@ -183,8 +183,10 @@ def test_a_loop_that_cannot_start_says_why(monkeypatch):
         return 1
 
     monkeypatch.setattr("flows.task_runner.AsyncClientContext.get_or_create", refuses)
-    with EventLoopTaskRunner() as runner, pytest.raises(ConnectionError, match="no API"):
-        runner.submit(quiet_task(one), {})
+    with EventLoopTaskRunner() as runner:
+        with pytest.raises(ConnectionError, match="no API"):
+            runner.submit(quiet_task(one), {})
+        runner.cancel_all()
 
 
 @pytest.mark.parametrize("name", ["ray"])
