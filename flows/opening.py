@@ -34,6 +34,7 @@ from prompt_packs import pack_stamp
 from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
+from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths
@@ -204,7 +205,9 @@ def _champion(place: _Place, store: ExperienceStore, *, simulated: bool) -> tupl
     retired = [entry.experience_id for entry in promoted.entries if entry not in valid]
     if not retired:
         return promoted, []
-    warning = f"{len(retired)} lessons are retired, their stamp is of another version of the pack: {', '.join(retired)}"
+    warning = (
+        f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
+    )
     return Library(valid), [warning]
 
 

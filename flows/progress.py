@@ -17,6 +17,7 @@ from flows.observer import EpochEnd, EpochStart
 from flows.tally import EpochTally, RunTally, duration, money
 from pipelines.plan import Plan
 from pipelines.settings import BudgetSettings
+from stores.counted import counted
 from stores.ledger import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
@@ -50,7 +51,7 @@ class Progress:
         settings = plan.settings
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._say(
-            f"run {run_id} of task {settings.task_id}: {len(plan.learn_items)} items to learn on, "
+            f"run {run_id} of task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on, "
             f"{len(plan.eval_items)} held out, groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
@@ -65,7 +66,7 @@ class Progress:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
         else:
-            self._say(f"{start.title}: {start.groups} groups at temperature {start.temperature:g}")
+            self._say(f"{start.title}: {counted(start.groups, 'group')} at temperature {start.temperature:g}")
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
@@ -90,7 +91,7 @@ class Progress:
             says = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
             self._say(f"  {record.operation:>6}  {says}", "dim" if record.operation == "delete" else "cyan")
         if len(records) > _LESSONS_SHOWN:
-            self._say(f"          and {len(records) - _LESSONS_SHOWN} more operations", "dim")
+            self._say(f"          and {counted(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Close the view of an epoch with one line."""
@@ -100,15 +101,15 @@ class Progress:
             parts.append("no rollout was scored")
         else:
             reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
-            parts.append(f"{reward} over {end.scored} rollouts")
+            parts.append(f"{reward} over {counted(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""
             parts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
-            parts.append(f"{end.informative} informative groups")
+            parts.append(counted(end.informative, "informative group"))
             if epoch is not None:
-                parts.append(f"{epoch.stored} operations stored and {epoch.rejected} refused")
-            parts.append(f"{end.lessons} lessons in the library")
+                parts.append(f"{counted(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            parts.append(f"{counted(end.lessons, 'lesson')} in the library")
         if epoch is not None:
             parts.append(f"took {duration(self._now() - epoch.began)}")
             if self._run is not None:
@@ -130,9 +131,9 @@ class Progress:
         if epoch.lost:
             figures.append(f"{epoch.lost} lost")
         if epoch.stored:
-            figures.append(f"{epoch.stored} {'lesson' if epoch.stored == 1 else 'lessons'} stored")
+            figures.append(f"{counted(epoch.stored, 'operation')} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
-        figures.append(f"{totals.calls:,}{cap} calls")
+        figures.append(f"{totals.calls:,}{cap} calls" if cap else counted(totals.calls, "call"))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals.nano_usd, totals.unknown_price_calls) + cap)
         if self._run is not None:

@@ -21,6 +21,7 @@ from flows.report_files import Groups, Json, read_costs, read_groups
 from flows.report_lessons import learned
 from flows.tally import duration
 from stores.atomic import read_lines, replace_text
+from stores.counted import counted
 from stores.errors import CorruptFile
 from stores.layout import RunPaths, TaskPaths
 from stores.manifest import ManifestFile
@@ -125,7 +126,7 @@ def _headline(manifest: Json, gate: Json | None) -> str:
     if before and after:
         headline += (
             f". Held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after, "
-            f"over {gate['pairs']} items"
+            f"over {counted(gate['pairs'], 'item')}"
         )
     return headline
 
@@ -154,7 +155,7 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     lost = sum(row["lost"] for row in epochs)
     everything = lost + sum(row["scored"] for row in epochs)
     if everything:
-        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {everything:,} rollouts"
+        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {counted(everything, 'rollout')}"
 
 
 def _training_curve(groups: Groups) -> Curve | None:
@@ -163,7 +164,7 @@ def _training_curve(groups: Groups) -> Curve | None:
             Point(
                 value=total / count,
                 section=f"epoch {epoch}",
-                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {count:g} groups",
+                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {counted(int(count), 'group')}",
             )
             for (epoch, batch), (total, count) in sorted(groups.batches.items())
         ]

@@ -27,6 +27,7 @@ from pipelines.settings import Settings
 from prompt_packs import merge_experiences
 from stores.canonical import sha256_hex
 from stores.clock import Clock
+from stores.counted import counted
 from stores.errors import BudgetRefused, RunAborted
 from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths
@@ -151,7 +152,9 @@ class Session:
         short = short_enough(library, self.plan.pack)
         long = [entry.experience_id for entry in library.entries if entry not in short.entries]
         if long:
-            self.manifest.warn(f"{len(long)} lessons are longer than is allowed now and stay out: {', '.join(long)}")
+            self.manifest.warn(
+                f"{counted(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}"
+            )
         return most_valuable(short, self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval)
 
     def run_groups(self, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
@@ -233,8 +236,8 @@ class Session:
         """The records, or none with a warning: a curation is of one pack, so its stamps hold together or not at all."""
         if all(self.store.verify_stamp(record) for record in records):
             return records
-        what = f"epoch {epoch}, batch {batch + 1}: {len(records)} lessons are neither stored nor injected"
-        self.manifest.warn(f"{what}: their stamp is not that of the pack in force")
+        what = f"epoch {epoch}, batch {batch + 1}: {counted(len(records), 'lesson')} neither stored nor injected"
+        self.manifest.warn(f"{what}: not stamped for the pack in force")
         return ()
 
     def _count_operations(
@@ -269,7 +272,7 @@ class Session:
         self.files.close_epoch()
         self.manifest.update(tfgrpo=self.tfgrpo_block())
         if end.lost:
-            lost = f"{end.lost} of {end.lost + end.scored} rollouts brought no reward and count nowhere"
+            lost = f"{end.lost} of {counted(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
             self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
         self.telemetry.record_epoch(
             epoch=end.epoch,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flows.observer import EpochStart
 from pipelines.plan import Plan
+from stores.counted import counted
 from stores.outcomes import scored_rewards
 from tasks.shapes import Arm, GroupResult
 
@@ -15,7 +16,7 @@ _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "
 def money(nano_usd: int, unknown_calls: int) -> str:
     """Money as people write it; calls with an unknown price are said, not counted as free."""
     known = f"${nano_usd / 1e9:.4f}"
-    return f"{known} + {unknown_calls:,} calls of unknown price" if unknown_calls else known
+    return f"{known} + {counted(unknown_calls, 'call')} of unknown price" if unknown_calls else known
 
 
 def duration(seconds: float) -> str:

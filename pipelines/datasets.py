@@ -20,6 +20,7 @@ from pipelines.settings_data import FieldMap
 from pipelines.sources import open_source
 from pipelines.sources_base import RowSource, field_names, first_part
 from pipelines.stored_items import ItemIndex, StoredItems, equals, ids_of, texts_of
+from stores.counted import counted
 from stores.errors import DatasetError, Problem
 
 __all__ = [
@@ -174,6 +175,6 @@ class _Reading:
             used = {first_part(name, columns) for name in known}
             unused.update({name: count for name in columns if name not in used})
         for name, count in sorted(unused.items()):
-            yield f"{path}: the field {name!r} of {count} items is not used; used are {did_you_mean(name, known)}"
+            yield f"{path}: the field {name!r} of {counted(count, 'item')} is not used; used are {did_you_mean(name, known)}"
         if without := len(items) - self._answers:
-            yield f"{path}: {without} of {len(items)} items have no answer to compare with"
+            yield f"{path}: {without} of {counted(len(items), 'item')} without an answer to compare with"

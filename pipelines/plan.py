@@ -28,6 +28,7 @@ from prompt_packs.loader import load_prompt_pack
 from prompt_packs.models import LoadedPack
 from rewarders.judge_seam import judge_loads
 from rewarders.scoring import WeightedRewarder, check_rewarders
+from stores.counted import counted
 from stores.errors import Problem, SettingsError
 from stores.layout import TaskPaths
 
@@ -193,7 +194,7 @@ def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast
     items = len(data.split.learn)
     if items < learning.sample_size and data.mix is None:
         yield (
-            f"{items} items to learn on are fewer than a sample of {learning.sample_size}: "
+            f"{counted(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
             "every epoch draws from all of them"
         )
     elsewhere = sorted(data.domains - {"", domain})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pipelines.items import Item
 from pipelines.problems import capped
 from pipelines.stored_items import equals, ids_of, pick, texts_of
+from stores.counted import counted
 from stores.errors import DatasetError, Problem
 
 MIN_LEARN = 1
@@ -37,7 +38,7 @@ def split_items(items: Sequence[Item], held_out: float) -> Split:
     for place, name in enumerate(ids):
         sides[_hashed(owners.get(place, name)) < held_out].append(place)
     split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
-    _refuse_too_few(split, f"{len(items)} items of which {len(split.held_out)} are held out")
+    _refuse_too_few(split, f"{counted(len(items), 'item')}, {len(split.held_out)} of them held out")
     return split
 
 
@@ -57,7 +58,7 @@ def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     if problems:
         raise DatasetError(capped(problems, "evaluation dataset"))
     split = Split(learn, held_out)
-    _refuse_too_few(split, f"{len(learn)} items to learn on and {len(held_out)} held out")
+    _refuse_too_few(split, f"{counted(len(learn), 'item')} to learn on and {len(held_out)} held out")
     return split
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from stores.counted import counted
 from stores.words import MAX_CHARS, MAX_WORDS, clean_text, count_words, first_words
 from tasks.shapes import Frame
 
@@ -30,19 +31,15 @@ def summarize_trajectory(
 
 def _counts(frames: Sequence[Frame]) -> str:
     turns = sum(frame.kind == "model" for frame in frames)
-    parts = [_plural(turns, "model turn")]
+    parts = [counted(turns, "model turn")]
     tools = Counter(frame.name for frame in frames if frame.kind == "tool")
     if tools:
         named = ", ".join(f"{name} x{count}" for name, count in sorted(tools.items())[:_MAX_TOOLS_NAMED])
-        parts.append(f"{_plural(tools.total(), 'tool call')} ({named})")
+        parts.append(f"{counted(tools.total(), 'tool call')} ({named})")
     errors = sum(frame.error is not None for frame in frames)
     if errors:
-        parts.append(_plural(errors, "error"))
+        parts.append(counted(errors, "error"))
     return ", ".join(parts) + "."
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _ending(text: str) -> str:

@@ -295,7 +295,7 @@ def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
     monkeypatch.setattr("tasks.recording.pack_stamp", lambda _: other)
     run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
     assert run.status == "finished"
-    assert any("their stamp is not that of the pack in force" in warning for warning in run.manifest["warnings"])
+    assert any("not stamped for the pack in force" in warning for warning in run.manifest["warnings"])
     assert run.manifest["tfgrpo"]["experiences_written"] == 0
     assert all(not spec.pack.experience_ids for spec in run.specs)
 

@@ -12,6 +12,7 @@ from flows.commands.lessons_in import add_import, import_lessons
 from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf
 from flows.console import Console
+from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import support_of
 from stores.library import Library
@@ -150,9 +151,11 @@ def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int
     if console.as_json:
         console.result({"ok": sound, "records": len(shelf.records), "stale": stale, "retired": retired, **skipped})
     else:
-        console.text(f"{len(shelf.records)} records, {retired} not stamped for the version of their pack in force")
+        console.text(
+            f"{counted(len(shelf.records), 'record')}, {retired} not stamped for the version of their pack in force"
+        )
         console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
-        console.text(f"champion: {len(shelf.champion.entries)} lessons, {len(stale)} of them do not verify")
+        console.text(f"champion: {counted(len(shelf.champion.entries), 'lesson')}, of which {len(stale)} not verified")
     return 0 if sound else 1
 
 
@@ -162,7 +165,7 @@ def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     stale = len(shelf.champion.entries) - len(sound)
     if stale:
         console.say(
-            f"{stale} lessons stay out: their stamps do not hold (`tfgrpo experiences verify`).", style="yellow"
+            f"{counted(stale, 'lesson')} kept out: no valid stamp (`tfgrpo experiences verify`).", style="yellow"
         )
     lessons = _lessons(shelf, sound)
     if lessons.simulated:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from flows.commands.options import add_place, known_tasks, place_of
 from flows.console import Console
+from stores.counted import counted
 from stores.errors import Problem, SettingsError
 from stores.experience_batch_lines import read_groups
 from stores.experience_batch_shapes import RolloutGroup
@@ -176,14 +177,14 @@ def _tell(report: ExportReport, path: Path, console: Console) -> None:
     if left:
         console.show(("left out", "count", "why"), left)
     if report.file is None:
-        message = f"none of {report.groups_read} groups can be exported as {report.options.target}; nothing was written"
-        console.say(f"tfgrpo: {message}", style="bold red")
+        none = f"none of {counted(report.groups_read, 'group')} can be exported as {report.options.target}"
+        console.say(f"tfgrpo: {none}; nothing was written", style="bold red")
     if console.as_json:
         console.result({**said, "report": str(report_path(path))})
     elif report.file:
-        what = "lines" if report.options.target == "jsonl" else "rows"
+        what = "line" if report.options.target == "jsonl" else "row"
         console.say(
-            f"{report.rows} {what} from {report.groups_written} of {report.groups_read} groups; "
+            f"{counted(report.rows, what)} from {report.groups_written} of {counted(report.groups_read, 'group')}; "
             f"the report is {report_path(path)}",
             wrap=False,
         )

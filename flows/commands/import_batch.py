@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from flows.console import Console
+from stores.counted import counted
 from stores.errors import SettingsError
 from tasks.exports.importing import FORMS, ImportForm, import_groups
 
@@ -31,6 +32,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if console.as_json:
         console.result({"file": str(target), "groups": groups, "rollouts": rollouts})
     else:
-        console.say(f"{rollouts} rollouts in {groups} groups", wrap=False)
+        console.say(f"{counted(rollouts, 'rollout')} in {counted(groups, 'group')}", wrap=False)
         console.text(str(target))
     return 0

@@ -17,6 +17,7 @@ from flows.console import Console
 from prompt_packs import LoadedPack, approved_stamps, known_packs, load_prompt_pack
 from stores.atomic import replace_json
 from stores.clock import utc_now
+from stores.counted import counted
 from stores.errors import CorruptFile, DatasetError, Problem, SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
@@ -227,10 +228,9 @@ def _tell(offer: _Offer, stored: int, champion: Library | None, console: Console
         answer = {"stored": stored, "import": review.import_id if review else None, "manifest": str(place)}
         console.result({**answer, "library_id": champion.library_id if champion else None})
         return
-    console.say(f"{stored} lessons were stored; {place} says from where and on whose word.", wrap=False)
+    console.say(f"Stored {counted(stored, 'lesson')}; {place} says from where and on whose word.", wrap=False)
     if champion is None:
         console.say("None of them is in force: only the gate, or --promote, changes the library.")
     else:
-        console.say(
-            f"In force now: library {champion.library_id} of {len(champion.entries)} lessons, without the gate's evidence."
-        )
+        library = f"library {champion.library_id} of {counted(len(champion.entries), 'lesson')}"
+        console.say(f"In force now: {library}, without the gate's evidence.")

@@ -12,6 +12,7 @@ from flows.console import Console
 from flows.selection import Selected, select
 from flows.selection_request import FIELDS, SelectRequest
 from pipelines.leaves import leaves_by_key
+from stores.counted import counted
 from stores.errors import SettingsError
 from tasks.selection import NotChosen, Sound, first_line
 
@@ -103,7 +104,7 @@ def _spent(selected: Selected) -> str:
     cost = selected.selection.cost
     simulated = " (SIMULATED)" if selected.plan.simulated else ""
     money = "at an unknown price" if cost.usd is None else f"${cost.usd:.4f}{simulated}"
-    return f"{cost.calls} calls, {cost.tokens:,} tokens, {money}, {selected.selection.duration_s:.1f} s"
+    return f"{counted(cost.calls, 'call')}, {counted(cost.tokens, 'token')}, {money}, {selected.selection.duration_s:.1f} s"
 
 
 def _prompt(options: argparse.Namespace) -> str | None:

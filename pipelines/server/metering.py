@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipelines.server.request_log import NAME, reasons
 from rewarders.graders.combine import ItemGrade
+from stores.counted import counted
 from stores.telemetry import Telemetry
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
@@ -84,5 +85,5 @@ class GradeTally:
             self._said_at[name] = now
             reason = example.errors.get(name) or reasons(example)
             lost = self._unsaid.pop(name)
-            items = "1 item" if lost == 1 else f"{lost} items"
+            items = counted(lost, "item")
             yield f"{NAME} grader {name} left {items} ungraded; the last: {reason[:_LONGEST]}"

@@ -45,7 +45,7 @@ def test_an_exported_library_comes_back_as_what_is_known_already(form, ask, less
     told = json.loads(ask("import", file, "--from", form, "--json").out)
     assert told["stored"] == 0
     assert [entry["verdict"].split(":")[0] for entry in told["lessons"]] == ["known"] * len(told["lessons"])
-    assert "0 lessons were stored" in ask("import", file, "--from", form, "--reviewed-by", "Ann").err
+    assert "Stored 0 lessons" in ask("import", file, "--from", form, "--reviewed-by", "Ann").err
     assert stored(own_run) == before
 
 
@@ -187,4 +187,4 @@ def test_a_changed_lesson_stays_out_of_an_export(ask, own_run):
     own_run.task.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"'))
     said = ask("export")
     assert len(said.out.splitlines()) < count
-    assert "stay out" in said.err
+    assert "kept out" in said.err

@@ -130,7 +130,7 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     progress.group_done(group(1.0, None), Totals(calls=7, nano_usd=5 * 10**8, unknown_price_calls=1))
     progress.epoch_ended(EpochEnd(2, "train", 1.0, 1, 1, 0, 0, "1 × failed: 503"))
     said = console.file.getvalue()
-    assert "reward 1.000, 1 lost, 7 of 50 calls, $0.5000 + 1 calls of unknown price of $2" in said
+    assert "reward 1.000, 1 lost, 7 of 50 calls, $0.5000 + 1 call of unknown price of $2" in said
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
 
 

@@ -198,8 +198,8 @@ def test_equal_prompts_stay_different_items_and_are_told(write_jsonl: Callable[.
 def test_unused_columns_and_missing_answers_are_told(write_jsonl: Callable[..., Path]) -> None:
     path = write_jsonl([GOOD, {"id": "b", "prompt": "x", "anwser": "y"}])
     unused, without = read_dataset(path).warnings
-    assert unused.startswith(f"{path}: the field 'anwser' of 1 items is not used; used are answer (did you mean that?)")
-    assert without == f"{path}: 1 of 2 items have no answer to compare with"
+    assert unused.startswith(f"{path}: the field 'anwser' of 1 item is not used; used are answer (did you mean that?)")
+    assert without == f"{path}: 1 of 2 items without an answer to compare with"
 
 
 @pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "powl", "unlearnable"])

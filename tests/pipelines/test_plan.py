@@ -195,7 +195,7 @@ def test_held_out_items_that_are_learned_on_are_refused(make_plan: MakePlan, dat
 @pytest.mark.parametrize(
     ("options", "warning"),
     [
-        ({}, "items to learn on are fewer than a sample of 100"),
+        ({}, "items to learn on, fewer than a sample of 100"),
         ({"tfgrpo__enabled": "off"}, "FEATURE_TFGRPO_GROUP is off"),
         ({"budget__max_calls": "20"}, "budget.max_calls is 20 and the run needs "),
         ({"budget__max_tokens": "1500"}, "budget.max_tokens is 1500 and the run needs "),

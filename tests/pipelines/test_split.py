@@ -55,7 +55,7 @@ def test_items_with_the_same_text_go_to_the_same_side() -> None:
 
 def test_too_few_items_are_refused_with_the_numbers(make_items: Callable[..., tuple[Item, ...]]) -> None:
     with pytest.raises(
-        DatasetError, match=r"dataset: got 1 items of which \d are held out; accepted: at least 1 to learn on"
+        DatasetError, match=r"dataset: got 1 item, \d of them held out; accepted: at least 1 to learn on"
     ):
         split_items(make_items(1), 0.3)
     with pytest.raises(DatasetError, match="got 3 items to learn on and 1 held out"):
