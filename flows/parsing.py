@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from pipelines.problems import did_you_mean
+from stores.counted import counted
 from stores.errors import Problem, SettingsError
 
 _SAYINGS = (
@@ -55,7 +56,7 @@ def _unknown(left: Sequence[str], command: str, known: Sequence[str]) -> Iterato
     for name in named:
         yield Problem(name, "an option nobody knows", did_you_mean(name, known))
     if not named:
-        yield Problem(command, f"{len(left)} word(s) too many", f"what `{command} --help` lists")
+        yield Problem(command, f"{counted(len(left), 'word')} too many", f"what `{command} --help` lists")
 
 
 def _options_of(parser: Parser, command: str) -> list[str]:

@@ -18,7 +18,7 @@ from flows.selection_request import FIELDS, SelectRequest
 from pipelines.guardrails import validate_tfgrpo_config
 from pipelines.items import Item
 from pipelines.layers import Resolved, resolve_settings
-from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models, key_is_missing
+from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models, dry_run_warnings, key_is_missing
 from pipelines.parts import Parts
 from pipelines.pipeline_file import find_pipeline
 from pipelines.rewarding import build_rewarders, mix_of
@@ -260,6 +260,7 @@ def _rewarded(stage: StageDecision | None, loaded: _Loaded) -> tuple[RewarderSet
 
 
 def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str], models: ModelChoice) -> Iterator[str]:
+    yield from dry_run_warnings(settings)
     if models.simulated:
         if request.prompt is not None:
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from pipelines.settings_data import FieldMap
+from stores.counted import counted
 from stores.errors import Problem
 
 
@@ -159,7 +160,7 @@ def _csv_row(
     cells: Sequence[str], header: Sequence[str], where: str, line: int, place: int, metadata: str
 ) -> Row | Problem:
     if len(cells) != len(header):
-        return Problem(where, f"{len(cells)} values", f"{len(header)} values, as the header has names")
+        return Problem(where, counted(len(cells), "value"), f"{counted(len(header), 'value')}, as the header has names")
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell}
     if metadata in values:
         try:

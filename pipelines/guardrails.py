@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from pipelines.leaves import leaf_options
-from pipelines.model_choice import ModelChoice, choose_models, endpoint_problems, key_is_missing
+from pipelines.model_choice import ModelChoice, choose_models, dry_run_warnings, endpoint_problems, key_is_missing
 from pipelines.settings import Settings
 from pipelines.settings_rewarding import DATASET_GRADERS
 from stores.errors import Problem, SettingsError
@@ -200,8 +200,7 @@ def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, 
             f"a rollout may take {settings.actor.timeout_s:g} s and one of its calls {model.timeout_s:g} s: "
             "the rollout ends first"
         )
-    if simulated and (model.name is not None or model.base_url is not None):
-        yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
+    yield from dry_run_warnings(settings)
     yield from _data_warnings(settings, simulated=simulated)
     if not simulated and key_is_missing(model, env):
         yield f"{model.api_key_env} is not set: the endpoint is asked without a key"

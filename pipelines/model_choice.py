@@ -6,7 +6,7 @@ It opens no connection and holds no key. An unknown price stays unknown.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -66,6 +66,12 @@ def choose_models(settings: Settings) -> ModelChoice:
     name = model.name or ""
     judges = judge_models(settings.rewarders)
     return ModelChoice(False, name, model.reflection_name or name, model.base_url, model.prices, judges)
+
+
+def dry_run_warnings(settings: Settings) -> Iterator[str]:
+    """What a simulated run leaves aside."""
+    if choose_models(settings).simulated and (settings.model.name is not None or settings.model.base_url is not None):
+        yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
 
 
 def endpoint_problems(settings: Settings, where: Mapping[str, str]) -> list[Problem]:

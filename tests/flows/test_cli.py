@@ -242,7 +242,7 @@ def test_python_m_flows_tfgrpo_is_tfgrpo_run():
 
 
 def test_what_was_typed_after_a_command_is_counted_not_repeated(capsys):
-    assert "2 word(s) too many" in refused(capsys, "config", "sk-secret", "more")[0]["given"]
+    assert "2 words too many" in refused(capsys, "config", "sk-secret", "more")[0]["given"]
 
 
 def test_what_argparse_says_in_new_words_is_still_refused():

@@ -199,6 +199,11 @@ def test_the_dry_run_asks_the_first_item_of_its_world():
     assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
 
 
+def test_a_dry_run_says_that_the_endpoint_it_was_given_is_not_called():
+    (said,) = plan(dry_run=True, item=f"{ITEMS}#ar-0002", base_url="http://there/v1").warnings
+    assert said.startswith("dry run: the model and endpoint of the settings are not called")
+
+
 def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
     assert plan(item=f"{ITEMS}#ar-0007").spec.item.answer == "3660.43"
     assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"

@@ -137,7 +137,7 @@ def test_bytes_that_are_no_utf8_are_named_by_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("id,prompt\na,x,y\nb,z\nc\n", ["2: got 3 values; accepted: 2 values", "4: got 1 values; accepted: 2 values"]),
+        ("id,prompt\na,x,y\nb,z\nc\n", ["2: got 3 values; accepted: 2 values", "4: got 1 value; accepted: 2 values"]),
         ("id,prompt,metadata\na,x,{\n", ["2: got no JSON"]),
         ("id,prompt,metadata\na,x,[1]\n", ["2: got list in the field 'metadata'"]),
         ('id,prompt\na,"x"y\nb,z\n', ["2: got ',' expected after '\"'"]),
