@@ -53,11 +53,19 @@ def execute(
             end = _attempt(session)
             return close_books(session, end.status, end.message)
         except TfgrpoError as error:
-            return RunSummary("failed", session.run_id, f"the run could not be closed: {_said(error)}", {})
+            return _unclosed(session, "failed", f"the run could not be closed: {_said(error)}")
+        except KeyboardInterrupt:
+            return _unclosed(session, "stopped", "interrupted before its books were closed")
         finally:
             observer.closed()
             close_runtime(session.context)
             session.lock.release()
+
+
+def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
+    """A run without its last entries, which resuming it writes."""
+    again = {} if session.replay_of is not None else {"resume with": f"--resume {session.run_id}"}
+    return RunSummary(status, session.run_id, message, {"run": str(session.paths.root), **again})
 
 
 def _name(request: RunRequest) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows import execution, opening
+from flows import closing, execution, opening
 from stores.errors import StoreError
 from stores.experience_store import ExperienceStore
 from tests.flows.kit import RUN, SMALL, manifest, paths, run
@@ -40,6 +40,19 @@ def test_books_that_cannot_be_closed_fail_the_run(tmp_path, monkeypatch):
     assert summary.message.startswith("the run could not be closed: StoreError")
     monkeypatch.undo()
     assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):
+    def interrupted(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(closing, "guard_run", interrupted)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.exit_code) == ("stopped", 3)
+    assert summary.details == {"run": str(paths(tmp_path).root), "resume with": f"--resume {RUN}"}
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+    assert paths(tmp_path).report.exists()
 
 
 @pytest.mark.parametrize("moment", ["run_started", "epoch_started", "group_done", "lessons_stored", "epoch_ended"])
