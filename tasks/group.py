@@ -51,15 +51,17 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
     ``carrier`` is the place of the group in the trace; None: that of the run.
     """
     telemetry = runtime.telemetry
-    around = telemetry.group_span(
-        epoch=spec.epoch,
-        phase=spec.phase,
-        group_id=spec.group_id,
-        item_id=spec.item.id,
-        group_size=spec.size,
-        arm=spec.arm,
-    )
-    with telemetry.attached(runtime.context.carrier if carrier is None else carrier), around as span:
+    with (
+        telemetry.attached(runtime.context.carrier if carrier is None else carrier),
+        telemetry.group_span(
+            epoch=spec.epoch,
+            phase=spec.phase,
+            group_id=spec.group_id,
+            item_id=spec.item.id,
+            group_size=spec.size,
+            arm=spec.arm,
+        ) as span,
+    ):
         result = await _run(spec, runtime)
         observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)
     return result

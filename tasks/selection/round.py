@@ -30,10 +30,12 @@ from tasks.tool_metrics import add_costs
 async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
     """Run one selection. The runtime's actor attempts, its rewarders grade, its slots bound how many run at once."""
     telemetry = runtime.telemetry
-    around = telemetry.group_span(
-        epoch=0, phase="eval", group_id=spec.selection_id, item_id=spec.item.id, group_size=spec.k, arm="candidate"
-    )
-    with telemetry.attached(runtime.context.carrier), around as span:
+    with (
+        telemetry.attached(runtime.context.carrier),
+        telemetry.group_span(
+            epoch=0, phase="eval", group_id=spec.selection_id, item_id=spec.item.id, group_size=spec.k, arm="candidate"
+        ) as span,
+    ):
         selection = await _run(spec, runtime)
         for index, grade in selection.grades.items():
             for score in grade.scores:
