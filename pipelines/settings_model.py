@@ -51,6 +51,9 @@ class ModelSettings(Section):
     """Send a ``seed`` of its own with every call."""
     send_temperature: bool = True
     """Send the temperature of the phase. Off for models that refuse any but their own, as reasoning models do."""
+    send_reasoning: bool = True
+    """Send back what came with a tool call beyond the protocol, its reasoning above all: DeepSeek, Kimi and Gemini ask
+    for it. Off for endpoints that refuse it, as Groq does."""
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)

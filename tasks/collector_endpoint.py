@@ -34,9 +34,9 @@ from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import Endpoint
 from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.replies import Answer, decode_answer
 from tasks.models.retry import Fault, RetryPolicy
 from tasks.models.transport import open_transport
-from tasks.models.wire import Answer, decode_answer
 
 _KEY: Final = CallKey(1, "train", 0, "collect", 0, 0, "rollout")
 """Calls of a collector are in no journal; the client passes a key on and looks at it nowhere."""

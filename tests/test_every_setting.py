@@ -365,6 +365,9 @@ DEMOS: dict[str, Demo] = {
     "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
     "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
     "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
+    "model.send_reasoning": Demo(
+        of_exchange(lambda it: "Twice two." in json.dumps(it.acting), tool="double"), "off", TOOLS
+    ),
     "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
     "model.prices": Demo(COSTS, PRICED["model.prices"]),
     "budget.max_usd": Demo(of_exchange(lambda it: it.outcomes), "0.0001", PRICED),

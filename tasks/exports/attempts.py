@@ -139,12 +139,12 @@ def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
         if asked:
             message["tool_calls"] = [
                 {"id": name, "type": "function", "function": {"name": function, "arguments": arguments}}
-                for name, function, arguments in asked
+                for name, function, arguments, *_ in asked
             ]
         messages.append(message)
         results = sorted((number, result) for (at, number), result in calls.tools.items() if at == turn)
         waiting = [result for _, result in results]
-        for name, function, arguments in asked:
+        for name, function, arguments, *_ in asked:
             text = _result(waiting, function, arguments, tools)
             messages.append({"role": "tool", "tool_call_id": name, "name": function, "content": text})
     return messages

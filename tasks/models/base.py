@@ -22,6 +22,8 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+    extra: str = ""
+    """As ``Message.extra``; of one call (Gemini's thought signatures)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class Message:
     content: str | None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    extra: str = ""
+    """JSON object of fields beyond the protocol that the endpoint sent and wants to see again, when the tools have
+    answered: what the model thought. Opaque; empty without any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import httpx
 
@@ -24,21 +24,17 @@ from tasks.models.base import ChatReply, ChatRequest, Usage
 from tasks.models.endpoint import Endpoint, shown
 from tasks.models.hints import hint_of
 from tasks.models.limiter import AdaptiveLimiter, Slot
-from tasks.models.retry import Fault, RetryPolicy, fault_of_status, retry_after
+from tasks.models.refusals import Refusal, hidden_status, read_refusal
+from tasks.models.replies import Answer, decode_answer, decode_usage, is_spent, parse_body
+from tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
 from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, over, untrusted
-from tasks.models.wire import (
-    Answer,
-    decode_answer,
-    decode_usage,
-    encode_request,
-    error_text,
-    hidden_status,
-    is_spent,
-    parse_body,
-)
+from tasks.models.wire import encode_request
 
 _PUSH_BACK = frozenset({429, 503, 529})
 _NANO = 1e9
+_AGAIN = {"true": True, "false": False}
+"""What a server says that knows whether another attempt makes sense, as OpenAI's does."""
+_Charge: TypeAlias = Literal["settled", "lost", "released"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class _Verdict:
     """What came of one attempt, and what to tell the ledger and the limiter of it."""
 
     outcome: ChatReply | Fault
-    charge: Literal["settled", "lost", "released"]
+    charge: _Charge
     tokens: int = 0
     nano_usd: int | None = 0
     status: int | None = None
@@ -98,6 +94,8 @@ class ChatClient:
         self._clock = clock
         self._timer = timer
         self._url = endpoint.url("/chat/completions")
+        self._answering: set[str] = set()
+        """Models that have answered, so that the key is known to be good for them."""
         self._headers = httpx.Headers({**self._http.headers, **endpoint.headers()})
 
     async def aclose(self) -> None:
@@ -170,14 +168,17 @@ class ChatClient:
     def _judge(self, call: _Call, received: Received, latency_s: float) -> _Verdict:
         status = received.status
         if not received.ok:
-            return _Verdict(self._fault(received, status), "settled", status=status)
+            refusal = read_refusal(status, received.content)
+            charge: _Charge = "lost" if refusal.slip else "settled"
+            return _Verdict(self._fault(call, received, refusal), charge, status=status)
         try:
             body = parse_body(received.content)
         except ModelReplyMalformed as error:
             return _Verdict(_malformed(str(error), again=True), "lost", status=status)
         hidden = hidden_status(body)
         if hidden is not None:
-            return _Verdict(self._fault(received, hidden), "lost", status=hidden)
+            return _Verdict(self._fault(call, received, read_refusal(hidden, received.content)), "lost", status=hidden)
+        self._answering.add(call.model)
         usage = decode_usage(body)
         cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if usage and call.price else None
         outcome = self._read(body, call.model, usage, latency_s, cost)
@@ -194,16 +195,22 @@ class ChatClient:
         except ModelReplyMalformed as error:
             return _malformed(self._endpoint.excerpt(str(error)), again=not is_spent(body))
 
-    def _fault(self, received: Received, status: int) -> Fault:
-        whole = error_text(received.content)
-        said = self._endpoint.excerpt(whole) or "an empty body"
+    def _fault(self, call: _Call, received: Received, refusal: Refusal) -> Fault:
+        said = self._endpoint.excerpt(refusal.message) or "an empty body"
         moved = received.moved_to
         if moved is not None:
             said = f"it moved to {shown(moved)}; give that as the base URL, without /chat/completions"
-        text = f"{status} from {self._endpoint.shown}: {said}{hint_of(status, whole)}"
-        after_s = retry_after(received.headers, self._clock())
-        quota_spent = status == 429 and b"insufficient_quota" in received.content
-        return fault_of_status(status, text, after_s, quota_spent=quota_spent)
+        text = f"{refusal.status} from {self._endpoint.shown}: {said}{hint_of(refusal.status, refusal.words)}"
+        fault = fault_of(refusal, text, self._after(received, refusal), answered=call.model in self._answering)
+        told = _AGAIN.get(received.headers.get("x-should-retry", ""))
+        return fault if told is None else replace(fault, again=told)
+
+    def _after(self, received: Received, refusal: Refusal) -> float | None:
+        now = self._clock()
+        after_s = retry_after(received.headers, now)
+        if after_s is None and refusal.status == 429:
+            after_s = reset_after(refusal.headers or received.headers, now)
+        return after_s
 
 
 def _settle(reservation: Reservation, verdict: _Verdict) -> None:

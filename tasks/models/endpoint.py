@@ -15,7 +15,8 @@ import httpx
 from pipelines.settings import ModelSettings
 from stores.errors import EndpointError
 from tasks.models.base import ToolCall
-from tasks.models.wire import Answer, WireOptions
+from tasks.models.replies import Answer
+from tasks.models.wire import WireOptions
 
 _MASK = "***"
 _SHORTEST_SECRET = 6
@@ -130,11 +131,13 @@ class Endpoint:
         if self.api_key is None:
             return answer
         scrub, message = self.api_key.scrub, answer.message
-        calls = tuple(ToolCall(scrub(it.id), scrub(it.name), scrub(it.arguments)) for it in message.tool_calls)
+        calls = tuple(
+            ToolCall(scrub(it.id), scrub(it.name), scrub(it.arguments), scrub(it.extra)) for it in message.tool_calls
+        )
         content = None if message.content is None else scrub(message.content)
         return replace(
             answer,
-            message=replace(message, content=content, tool_calls=calls),
+            message=replace(message, content=content, tool_calls=calls, extra=scrub(message.extra)),
             model=None if answer.model is None else scrub(answer.model),
             response_id=None if answer.response_id is None else scrub(answer.response_id),
         )
@@ -186,6 +189,7 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, *, 
             limit_field=settings.max_tokens_field,
             send_seed=settings.send_seed,
             send_temperature=settings.send_temperature,
+            send_reasoning=settings.send_reasoning,
         ),
         timeout_s=settings.timeout_s,
     )

@@ -14,13 +14,23 @@ _HINTS: Final = (
     # The first that fits: refusals of one parameter often name another one to use instead.
     (
         re.compile(
-            r"context.?length|context.?window|maximum context|tokens.{0,20}too large", re.IGNORECASE | re.DOTALL
+            r"context.?(length|window|size)|maximum (context|number of tokens)|tokens.{0,20}too large"
+            r"|prompt is too long|reduce the length",
+            re.IGNORECASE | re.DOTALL,
         ),
         "shorten the prompts or lower model.max_tokens",
     ),
     (re.compile(r"max_completion_tokens.{0,40}instead", re.IGNORECASE | re.DOTALL), _NEW_LIMIT),
     (re.compile(r"\bmax_completion_tokens\b", re.IGNORECASE), "set model.max_tokens_field: max_tokens"),
     (re.compile(r"\bmax_tokens\b.{0,80}(unsupported|not supported|unrecognized)", re.IGNORECASE), _NEW_LIMIT),
+    (
+        re.compile(r"\b(reasoning\w*|extra_content)\b.{0,40}(unsupported|not supported|not permitted)", re.IGNORECASE),
+        "set model.send_reasoning: false",
+    ),
+    (
+        re.compile(r"\breasoning_(content|details)\b|\bthought.?signature", re.IGNORECASE),
+        "set model.send_reasoning: true",
+    ),
     (re.compile(r"\btemperature\b", re.IGNORECASE), "set model.send_temperature: false"),
     (re.compile(r"\bseed\b", re.IGNORECASE), "set model.send_seed: false"),
     (re.compile(r"\blogprobs\b", re.IGNORECASE), "set model.logprobs: false"),

@@ -217,7 +217,11 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
         "attempts": reply.attempts,
     }
     if message.tool_calls:
-        payload["tool_calls"] = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+        payload["tool_calls"] = [
+            [call.id, call.name, call.arguments, *([call.extra] if call.extra else ())] for call in message.tool_calls
+        ]
+    if message.extra:
+        payload["extra"] = message.extra
     if reply.token_logprobs is not None:
         payload["token_logprobs"] = list(reply.token_logprobs)
     return payload
@@ -228,7 +232,7 @@ def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
     usage, logprobs = payload["usage"], payload.get("token_logprobs")
     calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))
     return ChatReply(
-        message=Message("assistant", payload["content"], tool_calls=calls),
+        message=Message("assistant", payload["content"], tool_calls=calls, extra=payload.get("extra", "")),
         finish_reason=payload["finish_reason"],
         usage=None if usage is None else Usage(*usage),
         latency_s=payload["latency_s"],

@@ -13,8 +13,8 @@ import httpx
 
 from stores.errors import EndpointError, ModelReplyMalformed
 from tasks.models.endpoint import Endpoint, shown
+from tasks.models.refusals import read_refusal
 from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, untrusted
-from tasks.models.wire import error_text
 
 PREFLIGHT_S = 15.0
 
@@ -31,8 +31,11 @@ async def check_endpoint(
             return await check_endpoint(endpoint, own, timeout_s=timeout_s)
     received = await _get_models(endpoint, client, timeout_s)
     status = received.status
+    refusal = read_refusal(status, received.content)
     if status in {401, 403}:
-        said = endpoint.excerpt(error_text(received.content))
+        said = endpoint.excerpt(refusal.message)
+        if refusal.out_of_scope:
+            return (f"{endpoint.shown} lets this key list no models ({said}); the model name was not checked",)
         key = "the API key was refused" if endpoint.api_key is not None else "no API key was sent and one is needed"
         raise EndpointError.one(
             f"endpoint {endpoint.shown}",
@@ -74,12 +77,12 @@ async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: 
 
 
 def _listed(raw: bytes) -> frozenset[str] | None:
-    """Names in ``{"data": [{"id": …}, …]}``; None for anything else."""
+    """Names in ``{"data": [{"id": …}, …]}``, or in such a list alone (Together); None for anything else."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    entries = body.get("data") if isinstance(body, dict) else None
+    entries = body.get("data") if isinstance(body, dict) else body or None
     if not isinstance(entries, list):
         return None
     names = (entry.get("id") for entry in entries if isinstance(entry, dict))
@@ -87,8 +90,10 @@ def _listed(raw: bytes) -> frozenset[str] | None:
 
 
 def _knows(listed: frozenset[str], name: str) -> bool:
-    """Ollama lists ``name:latest`` for what is asked for as ``name``."""
-    return name in listed or f"{name}:latest" in listed
+    """Whether a name is listed, in the words that Ollama, Gemini, OpenRouter and LiteLLM have for one that they know."""
+    spellings = {name, f"{name}:latest", f"models/{name}", name.rpartition(":")[0]}
+    families = (each[:-1] for each in listed if each.endswith("/*"))
+    return not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families)
 
 
 def _unknown(name: str, listed: frozenset[str]) -> str:

@@ -17,10 +17,15 @@ from stores.errors import (
     ModelAuthRefused,
     ModelCallError,
     ModelRateLimited,
+    ModelReplyMalformed,
     ModelRequestRejected,
     ModelServerFault,
     ModelTimeout,
 )
+from tasks.models.refusals import Refusal
+
+_EARLIEST_S = 1e9
+"""A number of seconds from here on is a moment, in 2001 or later; below it, it is a span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +101,32 @@ def _seconds(text: str | None) -> float | None:
     return max(0.0, value) if math.isfinite(value) else None
 
 
-def fault_of_status(status: int, text: str, after_s: float | None, *, quota_spent: bool = False) -> Fault:
-    """What an HTTP status other than success means for the call. ``text`` is already fit for a message.
+def reset_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds until the limit that refused a call is lifted, by ``x-ratelimit-reset``. None without such a header.
 
-    ``quota_spent``: the vendor says that the account has nothing left, sent as 429 though no waiting brings it back.
+    OpenRouter gives the moment in milliseconds since 1970, others in seconds, others again the seconds that are left.
     """
+    value = _seconds(headers.get("x-ratelimit-reset"))
+    if value is None or value < _EARLIEST_S:
+        return value
+    moment = value / 1000.0 if value >= 1000.0 * _EARLIEST_S else value
+    return max(0.0, moment - now.timestamp())
+
+
+def fault_of(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> Fault:
+    """What a refusal means for the call. ``text`` is already fit for a message.
+
+    ``answered``: the model has answered other calls of this client, so a 403 is about what this one says.
+    """
+    status = refusal.status
     if status == 429:
-        return Fault(ModelRateLimited(text), again=not quota_spent, after_s=after_s)
+        return Fault(ModelRateLimited(text), again=not refusal.spent, after_s=after_s)
     if status == 408:
         return Fault(ModelTimeout(text), again=True, after_s=after_s)
     if status == 409 or status >= 500:
         return Fault(ModelServerFault(text), again=True, after_s=after_s)
-    if status in {401, 403}:
+    if status == 401 or (status == 403 and not answered and not refusal.flagged):
         return Fault(ModelAuthRefused(text), again=False)
+    if refusal.slip:
+        return Fault(ModelReplyMalformed(text), again=True)
     return Fault(ModelRequestRejected(text), again=False)

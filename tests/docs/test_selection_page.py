@@ -19,7 +19,7 @@ from pipelines.selection_settings import FormatName, MemoryMode, SelectionSettin
 from rewarders.powl_rewarders import POWL_REWARDERS
 from rewarders.registry import known_rewarders
 from stores.errors import ModelCallError, ModelReplyMalformed
-from tasks.models.wire import decode_answer
+from tasks.models.replies import decode_answer
 from tasks.selection import shapes
 from tests.docs.pages import ROOT, blocks, commands, page, table
 

@@ -33,7 +33,12 @@ from tasks.models.wire import request_digest
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=1)
 REPLY = ChatReply(
-    Message("assistant", None, tool_calls=(ToolCall("c", "add", "{}"),)),
+    Message(
+        "assistant",
+        None,
+        tool_calls=(ToolCall("c", "add", "{}", '{"extra_content":1}'), ToolCall("d", "add", "{}")),
+        extra='{"reasoning_content":""}',
+    ),
     "tool_calls",
     Usage(10, 5, cached=3, reasoning=2),
     0.25,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -95,3 +96,33 @@ async def test_without_a_client_one_is_opened_for_the_request(server: Any, act: 
     server.otherwise = lambda seen: act(body={"data": [{"id": "m"}]})
     assert await check_endpoint(at(server, "m")) == ()
     assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ([{"id": "meta-llama/Llama-4"}], "meta-llama/Llama-4"),
+        ({"data": [{"id": "models/gemini-3"}]}, "gemini-3"),
+        ({"data": [{"id": "openai/gpt-x"}]}, "openai/gpt-x:nitro"),
+        ({"data": [{"id": "openai/*"}]}, "openai/gpt-x"),
+    ],
+    ids=["together", "gemini", "openrouter", "litellm"],
+)
+async def test_each_vendors_way_to_list_a_model_is_understood(
+    server: Any, act: Any, client: httpx.AsyncClient, listed: Any, asked: str
+) -> None:
+    server.otherwise = lambda seen: act(body=json.dumps(listed).encode())
+    assert await check_endpoint(at(server, asked), client) == ()
+    assert len(await check_endpoint(at(server, "else"), client)) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_may_only_chat_is_no_wrong_key(
+    server: Any, act: Any, client: httpx.AsyncClient, status: int
+) -> None:
+    said = f"You have insufficient permissions for this operation. Missing scopes: api.model.read. {SECRET}"
+    server.otherwise = lambda seen: act(status=status, body={"error": {"message": said}})
+    (warning,) = await check_endpoint(at(server, "m"), client)
+    assert "Missing scopes: api.model.read" in warning
+    assert "was not checked" in warning
+    assert SECRET not in warning

@@ -12,11 +12,13 @@ from stores.errors import (
     ModelAuthRefused,
     ModelCallError,
     ModelRateLimited,
+    ModelReplyMalformed,
     ModelRequestRejected,
     ModelServerFault,
     ModelTimeout,
 )
-from tasks.models.retry import Fault, RetryPolicy, fault_of_status, retry_after
+from tasks.models.refusals import Refusal
+from tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TRANSIENT = Fault(ModelServerFault("x"), again=True)
@@ -93,11 +95,37 @@ def test_retry_after_is_understood_in_each_of_its_forms(headers: dict[str, str],
     ],
 )
 def test_each_status_has_its_error_and_its_verdict(status: int, kind: type[ModelCallError], again: bool) -> None:
-    fault = fault_of_status(status, "said", 2.0)
+    fault = fault_of(Refusal(status, "no"), "said", 2.0)
     assert type(fault.error) is kind
     assert str(fault.error) == "said"
     assert fault.again is again
 
 
 def test_a_spent_quota_is_not_waited_for() -> None:
-    assert not fault_of_status(429, "said", None, quota_spent=True).again
+    assert not fault_of(Refusal(429, "no", "insufficient_quota"), "said", None).again
+
+
+def test_a_403_is_about_the_key_until_that_has_worked_or_the_prompt_is_named() -> None:
+    assert type(fault_of(Refusal(403, "no"), "said", None, answered=True).error) is ModelRequestRejected
+    assert type(fault_of(Refusal(403, "your input was flagged"), "said", None).error) is ModelRequestRejected
+    assert type(fault_of(Refusal(401, "flagged"), "said", None, answered=True).error) is ModelAuthRefused
+
+
+def test_a_slip_of_the_model_is_asked_for_again() -> None:
+    fault = fault_of(Refusal(400, "no", "tool_use_failed"), "said", None)
+    assert (type(fault.error), fault.again) == (ModelReplyMalformed, True)
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        (None, None),
+        ("soon", None),
+        ("30", 30.0),
+        (str(int(NOW.timestamp()) + 42), 42.0),
+        (str((int(NOW.timestamp()) + 42) * 1000), 42.0),
+        (str(int(NOW.timestamp()) - 42), 0.0),
+    ],
+)
+def test_the_end_of_a_rate_limit_is_understood_as_moment_and_as_span(reset: str | None, seconds: float | None) -> None:
+    assert reset_after({} if reset is None else {"x-ratelimit-reset": reset}, NOW) == seconds

@@ -26,7 +26,6 @@ from tasks.answers import SHORTENED
 from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
-from tasks.models.hints import hint_of
 from tasks.models.limiter import AdaptiveLimiter
 from tasks.models.preflight import check_endpoint
 from tasks.models.retry import RetryPolicy
@@ -215,79 +214,6 @@ async def test_a_tool_call_that_ends_with_a_plain_stop_is_a_tool_call(server: An
     reply = await ask(server)
     assert reply.message == Message("assistant", None, tool_calls=(ToolCall("call_x", "add", '{"a":2}'),))
     assert reply.finish_reason == "tool_calls"
-
-
-def refused(message: str, **more: Any) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", **more}}
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "advice"),
-    [
-        (
-            400,
-            refused("Unsupported value: 'temperature' does not support 0.7 with this model.", param="temperature"),
-            "model.send_temperature: false",
-        ),
-        (
-            400,
-            refused(
-                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-            ),
-            "model.max_tokens_field: max_completion_tokens",
-        ),
-        (
-            400,
-            refused("Unrecognized request argument supplied: max_completion_tokens"),
-            "model.max_tokens_field: max_tokens",
-        ),
-        (
-            400,
-            refused(
-                "'max_tokens' or 'max_completion_tokens' is too large: 9. This model's maximum context length is 8."
-            ),
-            "lower model.max_tokens",
-        ),
-        (
-            422,
-            {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs"}]},
-            "model.send_seed: false",
-        ),
-        (400, refused("You are not allowed to request logprobs from this model."), "model.logprobs: false"),
-        (
-            400,
-            refused("Invalid parameter: 'response_format' of type 'json_schema' is not supported"),
-            "model.structured",
-        ),
-        (400, refused("registry.ollama.ai/library/gemma:2b does not support tools"), "takes no tools"),
-        (
-            400,
-            {
-                "object": "error",
-                "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser',
-            },
-            "takes no tools",
-        ),
-        (404, {"error": {"code": "404", "message": "Resource not found"}}, "check the base URL"),
-        (405, {"detail": "Method Not Allowed"}, "check the base URL"),
-        (402, {"error": {"message": "Insufficient credits", "code": 402}}, "no credit"),
-        (400, refused("The response was filtered", code="content_filter"), ""),
-    ],
-)
-async def test_a_refused_request_names_the_setting_that_helps(
-    server: Any, act: Any, status: int, body: Any, advice: str
-) -> None:
-    server.acts = [act(status=status, body=body)]
-    with pytest.raises(ModelRequestRejected) as caught:
-        await ask(server, retries=3)
-    assert advice in str(caught.value)
-    assert str(caught.value).startswith(f"{status} from {server.root}: ")
-    assert len(server.seen) == 1
-
-
-def test_a_hint_comes_only_with_the_statuses_that_refuse_a_request() -> None:
-    assert hint_of(500, "temperature") == ""
-    assert hint_of(400, "no idea") == ""
 
 
 async def test_a_model_that_takes_no_temperature_is_sent_none(server: Any) -> None:

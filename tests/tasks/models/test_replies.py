@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.errors import ModelReplyMalformed
+from tasks.models.base import Message, Usage
+from tasks.models.replies import decode_answer, decode_usage, is_spent, parse_body
+
+
+def answered(message: dict[str, Any], finish: str | None = "stop", **choice: Any) -> dict[str, Any]:
+    return {"choices": [{"message": message, "finish_reason": finish, **choice}]}
+
+
+def test_an_ordinary_reply_is_read() -> None:
+    body = {"id": "x", "model": "served", **answered({"role": "assistant", "content": "4"})}
+    answer = decode_answer(body)
+    assert answer.message == Message("assistant", "4")
+    assert (answer.finish_reason, answer.model, answer.response_id) == ("stop", "served", "x")
+    assert answer.token_logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "meant"),
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("end_turn", "stop"),
+        ("content_filter", "content_filter"),
+        ("a_reason_of_its_own", "other"),
+        (None, "other"),
+    ],
+)
+def test_finish_reasons_of_vendors_are_mapped(reason: str | None, meant: str) -> None:
+    assert decode_answer(answered({"content": "x"}, reason)).finish_reason == meant
+
+
+def test_tool_calls_with_the_liberties_vendors_take_are_read() -> None:
+    calls = [
+        {"function": {"name": "add", "arguments": {"a": 1}}},
+        {"id": "", "function": {"name": "add", "arguments": ""}},
+        {"id": "k", "type": "function", "function": {"name": "get"}},
+        {"id": "k", "type": "function", "function": {"name": "get", "arguments": "not json"}},
+    ]
+    answer = decode_answer(answered({"content": "", "tool_calls": calls}))
+    assert answer.finish_reason == "tool_calls"
+    assert answer.message.content is None
+    assert [call.arguments for call in answer.message.tool_calls] == ['{"a": 1}', "{}", "{}", "not json"]
+    assert len({call.id for call in answer.message.tool_calls}) == 4
+    assert answer.message.tool_calls[2].id == "k"
+    assert decode_answer(answered({"content": "", "tool_calls": calls})) == answer
+
+
+def test_a_reply_cut_off_among_tool_calls_says_so() -> None:
+    calls = [{"id": "a", "function": {"name": "f", "arguments": '{"x"'}}]
+    assert decode_answer(answered({"content": None, "tool_calls": calls}, "length")).finish_reason == "length"
+
+
+def test_content_given_as_parts_is_joined_without_the_thinking() -> None:
+    parts = [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "4"}, {"type": "text", "text": "2"}, "stray"]
+    assert decode_answer(answered({"content": parts})).message.content == "42"
+
+
+def test_a_refusal_is_an_answer_that_was_filtered() -> None:
+    answer = decode_answer(answered({"content": None, "refusal": "I cannot."}))
+    assert (answer.message.content, answer.finish_reason) == ("I cannot.", "content_filter")
+
+
+def test_lone_surrogates_of_a_reply_are_replaced_and_pairs_kept() -> None:
+    body = parse_body(b'{"choices":[{"message":{"content":"a\\ud800b \\ud83d\\ude00"}}]}')
+    assert decode_answer(body).message.content == "a\ufffdb \U0001f600"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"choices": []},
+        {"choices": "no"},
+        {"choices": [{"finish_reason": "stop"}]},
+        {"error": {"message": "overloaded"}},
+        answered({"content": ""}),
+        answered({"content": " \n"}),
+        answered({"content": None}),
+        answered({"content": None, "tool_calls": []}),
+        answered({"content": 7}),
+        answered({"content": "x", "tool_calls": {"a": 1}}),
+        answered({"content": "x", "tool_calls": [{"function": {"arguments": "{}"}}]}),
+    ],
+)
+def test_a_reply_without_an_answer_is_malformed(body: dict[str, Any]) -> None:
+    with pytest.raises(ModelReplyMalformed):
+        decode_answer(body)
+
+
+@pytest.mark.parametrize("raw", [b"", b"<html>", b"[1]", b'{"a":', b"\xff\xfe", b"[" * 100_000])
+def test_a_body_that_is_no_json_object_is_malformed(raw: bytes) -> None:
+    with pytest.raises(ModelReplyMalformed):
+        parse_body(raw)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["choices", "message", "content", "tool_calls", "function", "name", "logprobs", "usage"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_no_reply_breaks_the_decoder(body: Any) -> None:
+    shape = body if isinstance(body, dict) else {"choices": [{"message": body}]}
+    is_spent(shape)
+    decode_usage(shape)
+    with contextlib.suppress(ModelReplyMalformed):
+        decode_answer(shape)
+
+
+@pytest.mark.parametrize(
+    ("usage", "meant"),
+    [
+        ({"prompt_tokens": 3, "completion_tokens": 4}, Usage(3, 4)),
+        ({"prompt_tokens": 3, "total_tokens": 7}, Usage(3, 4)),
+        ({"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": None}, Usage(3, 4)),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": {"cached_tokens": 8},
+                "completion_tokens_details": {"reasoning_tokens": 2},
+            },
+            Usage(9, 4, cached=8, reasoning=2),
+        ),
+        ({"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(1, 1, 1)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, None),
+        ({"prompt_tokens": 10, "completion_tokens": 50, "total_tokens": 560}, Usage(10, 550)),
+        (
+            {
+                "prompt_tokens": 21,
+                "completion_tokens": 0,
+                "total_tokens": 81,
+                "completion_tokens_details": {"reasoning_tokens": 60},
+            },
+            Usage(21, 60, reasoning=60),
+        ),
+        ({"prompt_tokens": 3, "total_tokens": 3}, Usage(3, 0)),
+        ({"prompt_tokens": 10**400, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 3, "completion_tokens": 1e300}, None),
+        ({"prompt_tokens": 3}, None),
+        ({"completion_tokens": 3, "total_tokens": 3}, None),
+        ({"prompt_tokens": -1, "completion_tokens": 3}, None),
+        ({"prompt_tokens": True, "completion_tokens": 3}, None),
+        ({"prompt_tokens": math.nan, "completion_tokens": 3}, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_usage_is_read_or_unknown_and_never_made_up(usage: Any, meant: Usage | None) -> None:
+    assert decode_usage({"usage": usage}) == meant
+
+
+@pytest.mark.parametrize(
+    ("content", "meant"),
+    [
+        ([{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": 0}], (-0.5, 0.0)),
+        ([{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -9999.0}], None),
+        ([{"token": "a", "logprob": -math.inf}], None),
+        ([{"token": "a", "logprob": None}], None),
+        ([{"token": "a", "logprob": -(10**400)}], None),
+        ([{"token": "a", "logprob": 10**400}], None),
+        ([{"token": "a"}], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_incomplete_logprobs_are_none_at_all(content: Any, meant: tuple[float, ...] | None) -> None:
+    assert decode_answer(answered({"content": "x"}, logprobs={"content": content})).token_logprobs == meant
+
+
+@pytest.mark.parametrize(
+    ("finish", "spent"), [("length", True), ("content_filter", True), ("stop", False), (None, False)]
+)
+def test_an_empty_reply_that_would_come_back_empty_is_known(finish: str | None, spent: bool) -> None:
+    assert is_spent(answered({"content": ""}, finish)) is spent
+    assert is_spent({}) is False
+
+
+def test_what_the_endpoint_wants_to_see_again_is_kept_with_a_tool_call_and_only_there() -> None:
+    call = {"id": "c", "function": {"name": "add", "arguments": "{}"}, "extra_content": {"google": {"a": 1}}}
+    thoughts = {"reasoning_content": "", "reasoning": None, "reasoning_details": [{"text": "é"}]}
+    message = decode_answer(answered({"content": None, "tool_calls": [call], **thoughts})).message
+    assert json.loads(message.extra) == {"reasoning_content": "", "reasoning_details": [{"text": "é"}]}
+    assert json.loads(message.tool_calls[0].extra) == {"extra_content": {"google": {"a": 1}}}
+    assert decode_answer(answered({"content": "4", **thoughts})).message == Message("assistant", "4")
+
+
+def test_an_id_that_was_missing_is_one_that_every_vendor_takes() -> None:
+    calls = [{"function": {"name": "add", "arguments": "{}"}}]
+    (call,) = decode_answer(answered({"content": "", "tool_calls": calls})).message.tool_calls
+    assert call.id.isalnum()
+    assert len(call.id) == 9
