@@ -36,7 +36,7 @@ from tasks.models.endpoint import Endpoint
 from tasks.models.limiter import AdaptiveLimiter
 from tasks.models.replies import Answer, decode_answer
 from tasks.models.retry import Fault, RetryPolicy
-from tasks.models.transport import open_transport
+from tasks.models.transport import open_transport, refuse_socks
 
 _KEY: Final = CallKey(1, "train", 0, "collect", 0, 0, "rollout")
 """Calls of a collector are in no journal; the client passes a key on and looks at it nowhere."""
@@ -113,6 +113,7 @@ class EndpointPolicy:
 
     States are texts (one user message) or lists of chat messages with text content. Retries, slots and the budget are
     those of a run; without a ``ledger`` nothing bounds the spending but ``group_size`` and the number of states.
+    Raises ``EndpointError`` where the environment names a SOCKS proxy for the endpoint.
     """
 
     accepts_place: Final = True
@@ -129,6 +130,8 @@ class EndpointPolicy:
         retry: RetryPolicy | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        if transport is None:
+            refuse_socks(endpoint.url("/chat/completions"))
         self._options = options
         self._client = _ManyClient(
             endpoint,

@@ -14,7 +14,7 @@ import httpx
 from stores.errors import EndpointError, ModelReplyMalformed
 from tasks.models.endpoint import Endpoint, shown
 from tasks.models.refusals import read_refusal
-from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, untrusted
+from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, refuse_socks, untrusted
 
 PREFLIGHT_S = 15.0
 
@@ -26,6 +26,7 @@ async def check_endpoint(
 
     ``client`` None: one is opened for this request and closed again.
     """
+    refuse_socks(endpoint.url("/models"))
     if client is None:
         async with open_transport(concurrency=1) as own:
             return await check_endpoint(endpoint, own, timeout_s=timeout_s)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
-from stores.errors import ModelReplyMalformed
+from stores.errors import EndpointError, ModelReplyMalformed
 
 CONNECT_S = 15.0
 """Seconds to establish a connection."""
@@ -32,6 +33,8 @@ address that a reply redirects to, whether or not anybody will follow it."""
 class Received(NamedTuple):
     """A reply, read to its end."""
 
+    url: httpx.URL
+    """Where it was asked for."""
     status: int
     headers: Mapping[str, str]
     """Looks names up in any case."""
@@ -47,10 +50,10 @@ class Received(NamedTuple):
         """Another address that a redirect points to; none is followed, because the key would go along."""
         place = self.headers.get("location", "") if 300 <= self.status < 400 else ""
         try:
-            url = httpx.URL(place)
+            url = self.url.join(place) if place else self.url
         except httpx.InvalidURL:
             return None
-        return url if url.scheme in {"http", "https"} and url.host else None
+        return url if place and url.scheme in {"http", "https"} and url.host else None
 
 
 class _Client(HttpxAiohttpClient):
@@ -86,7 +89,7 @@ async def exchange(client: httpx.AsyncClient, request: httpx.Request, max_bytes:
             parts.append(part)
     finally:
         await response.aclose()
-    return Received(response.status_code, response.headers, b"".join(parts))
+    return Received(request.url, response.status_code, response.headers, b"".join(parts))
 
 
 def _plain_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -117,6 +120,19 @@ def open_transport(
         ),
         trust_env=trust_env,
     )
+
+
+def refuse_socks(url: httpx.URL) -> None:
+    """Raise ``EndpointError`` where the environment names a proxy for ``url`` that is none for HTTP.
+
+    aiohttp would speak HTTP to it all the same: in the clear, with the key.
+    """
+    proxies = getproxies_environment()
+    name = url.scheme if url.scheme in proxies else "all"
+    scheme, separator, _ = proxies.get(name, "").partition("://")
+    if separator and scheme.lower() not in {"http", "https"} and not proxy_bypass(url.host):
+        accepted = f"an http(s) proxy; SOCKS is not spoken here. Or put {url.host} into NO_PROXY"
+        raise EndpointError.one(f"{name.upper()}_PROXY", f"{scheme}://…", accepted)
 
 
 def over(transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:

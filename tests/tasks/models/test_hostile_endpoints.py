@@ -180,7 +180,14 @@ async def test_a_redirect_is_not_followed_and_says_where_to(server: Any, act: An
     assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize("place", ["", "/login", "//x:99999", "http://x:y", "javascript:void"])
+async def test_a_redirect_within_the_server_is_told_whole(server: Any, act: Any) -> None:
+    server.acts = [act(status=307, body=b"", headers={"location": "/openai/v1/chat/completions"})]
+    async with using(server.root) as use:
+        with pytest.raises(ModelRequestRejected, match=r"moved to http://127\.0\.0\.1:\d+/openai/v1/chat/completions;"):
+            await use.ask()
+
+
+@pytest.mark.parametrize("place", ["", "http://x:y", "javascript:void"])
 async def test_a_redirect_to_nowhere_is_a_failure(server: Any, act: Any, place: str) -> None:
     server.acts = [act(status=301, body=b"", headers={"location": place})]
     async with using(server.root) as use:

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from httpx_aiohttp import AiohttpTransport
 
-from tasks.models.transport import KEEPALIVE_S, never_sent, open_transport
+from stores.errors import EndpointError
+from tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
 
 
 async def test_an_application_is_called_in_process_and_its_break_is_a_500() -> None:
@@ -81,3 +82,21 @@ async def test_a_refused_connection_is_known_as_never_sent(closed_port: int) -> 
         with pytest.raises(httpx.HTTPError) as caught:
             await asyncio.wait_for(client.get(f"http://127.0.0.1:{closed_port}/"), 5)
     assert never_sent(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ALL_PROXY", "http_proxy"])
+def test_a_socks_proxy_is_refused_before_anything_goes_to_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for each in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.lower(), raising=False)
+    url = httpx.URL("http://model.test/v1/models")
+    refuse_socks(url)
+    monkeypatch.setenv(name, "socks5h://me:secret@127.0.0.1:1080")
+    with pytest.raises(EndpointError, match=f"{name.upper()}: got socks5h") as caught:
+        refuse_socks(url)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("NO_PROXY", "model.test")
+    refuse_socks(url)
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
+    refuse_socks(url)
