@@ -6,10 +6,11 @@ Every end is a ``RunSummary``: bad input is ``refused`` before anything is writt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from flows.closing import close_books
 from flows.epochs import learn, measure, sweep
@@ -25,6 +26,7 @@ from stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tasks.gate import decide_gate
 from tasks.host import close_runtime, halt_runtime
 
+_LOG: Final = logging.getLogger("tfgrpo.execution")
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 
 
@@ -87,6 +89,9 @@ def _attempt(session: Session) -> _End:
         return _End("stopped", "interrupted; every answered call is in the journal")
     except TfgrpoError as error:
         return _End("failed", _said(error))
+    except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
+        _LOG.exception("the run ended in an error that nobody foresaw")
+        return _End("failed", f"{type(error).__name__}: {error}")
 
 
 def _whole_run(session: Session) -> str:

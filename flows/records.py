@@ -20,8 +20,8 @@ from stores.library import Library
 from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
 from stores.plain import plain
+from tasks.scrubbing import storable
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
-from tasks.transcripts import storable
 
 
 class RunFiles:

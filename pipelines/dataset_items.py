@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from pipelines.items import Item
 from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError
+from stores.numbers import is_finite
 
 
 def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source: str) -> Item:
@@ -69,7 +69,7 @@ class _Reading:
         accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
         if value is None:
             value = ""
-        if numbers and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if numbers and isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
             value = str(value)
         if not isinstance(value, str):
             given = str(value) if isinstance(value, float) else type(value).__name__

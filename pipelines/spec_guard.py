@@ -8,7 +8,6 @@ question.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from stores.canonical import key_digest
 from stores.errors import StoreError
 from stores.layout import RunPaths, TaskPaths
 from stores.models import ExperienceRecord
+from stores.numbers import is_finite
 from stores.outcomes import OutcomeName
 from stores.prices import NANO
 from stores.signing import PackStamp, signature_holds
@@ -201,4 +201,4 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from rewarders.threads import RewarderThreads
 from stores.canonical import canonical_json
 from stores.errors import RewardError, RewarderTimeout
 from stores.frozen_json import FrozenDict, frozen
+from stores.numbers import is_finite
 from stores.outcomes import RewardScore
 
 TIMEOUT_S: Final = 30.0
@@ -173,7 +173,7 @@ def _checked_one(name: str, verdict: object) -> Verdict:
     if isinstance(verdict, Abstained):
         return verdict
     score: object = verdict.score
-    if not isinstance(score, Real) or not math.isfinite(score):
+    if not isinstance(score, Real) or not is_finite(score):
         raise RewardError(f"{name}: the score {score!r} is no finite number")
     evidence = " ".join(str(verdict.evidence).split())
     return RewardScore(name, float(score), evidence, _checked_details(name, verdict.details))

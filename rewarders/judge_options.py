@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from rewarders.judge_prompt import DEFAULT_RUBRIC
 from rewarders.judge_reading import Scale
 from stores.errors import PipelineError, Problem
+from stores.numbers import is_finite
 
 Strength: TypeAlias = Literal["wins", "bradley_terry"]
 
@@ -118,7 +118,7 @@ def _number_faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             yield _Fault(name, repr(value), f"a whole number from {low} to {high:,}")
     heat = values["temperature"]
-    if isinstance(heat, bool) or not isinstance(heat, int | float) or not (math.isfinite(heat) and 0 <= heat <= 2):
+    if isinstance(heat, bool) or not isinstance(heat, int | float) or not (is_finite(heat) and 0 <= heat <= 2):
         yield _Fault("temperature", repr(heat), "a number from 0 to 2")
 
 

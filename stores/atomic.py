@@ -109,7 +109,9 @@ class KeyedJsonl:
         offered: dict[int, str] = {}
         for row in rows:
             try:
-                offered.setdefault(self._digest(dict(row)), canonical_json(row))
+                line = canonical_json(row)
+                line.encode()  # lone surrogates are JSON, and no line of a file
+                offered.setdefault(self._digest(dict(row)), line)
             except (TypeError, ValueError) as error:
                 raise RecordRejected(f"{self.path}: {error}") from error
         return offered

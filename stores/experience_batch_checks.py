@@ -19,6 +19,7 @@ from stores.experience_batch_shapes import (
     RolloutGroup,
     RolloutStatus,
 )
+from stores.numbers import is_finite
 
 _STATUSES: Final = get_args(RolloutStatus)
 _KINDS: Final = get_args(LogProbKind)
@@ -76,7 +77,7 @@ def is_count(value: object) -> bool:
 
 def is_number(value: object, *, allow_nan: bool) -> bool:
     """Whether a value is a number, finite unless ``allow_nan``, and no truth value."""
-    return isinstance(value, float | int) and not isinstance(value, bool) and (allow_nan or math.isfinite(value))
+    return isinstance(value, float | int) and not isinstance(value, bool) and (allow_nan or is_finite(value))
 
 
 def _problems_of_rollout(
@@ -153,7 +154,7 @@ def _problems_of_sum(logprob: LogProbs, where: str) -> Iterator[ShapeProblem]:
         yield ShapeProblem("logprob.tokens", expected, f"{own.count(NOT_COMPUTED)} of them", where)
     if logprob.count is not None and logprob.count != len(own):
         yield ShapeProblem("logprob.count", f"{len(own)}, as there are tokens", repr(logprob.count), where)
-    whole = math.fsum(own) if all(map(math.isfinite, own)) else math.nan
+    whole = math.fsum(own) if all(map(is_finite, own)) else math.nan
     total = logprob.total
     # Tokens of single precision may have been added up in single precision.
     if (

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from stores.frozen_json import EMPTY, FrozenDict, Json, frozen
+from stores.numbers import is_finite
 
 RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]
 """``parse_error``: it ended, but its answer could not be read. ``transport_error``: the call brought nothing usable.
@@ -201,7 +202,7 @@ class RolloutGroup:
 
 def spread_of_rewards(rewards: Sequence[float]) -> float | None:
     """Population standard deviation without overflow; None below two values, and for NaN or infinity."""
-    if len(rewards) < 2 or not all(map(math.isfinite, rewards)):
+    if len(rewards) < 2 or not all(map(is_finite, rewards)):
         return None
     if min(rewards) == max(rewards):
         return 0.0

@@ -29,6 +29,7 @@ from tasks.models.limiter import AdaptiveLimiter
 from tasks.models.retry import RetryPolicy
 from tasks.models.transport import open_transport
 from tasks.runtime import Closer, Runtime
+from tasks.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
 """Never resolved: the application is called in process."""
@@ -67,7 +68,7 @@ async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtim
             ledger=ledger,
             slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
             threads=threads,
-            scrub=endpoint.api_key.scrub if endpoint is not None and endpoint.api_key is not None else str,
+            scrub=scrubber(endpoint.api_key if endpoint is not None else None),
             telemetry=telemetry,
             closers=closers,
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stores.experience_batch_shapes import NOT_COMPUTED, LogProbKind, LogProbs
+from stores.numbers import is_finite
 
 
 def logprobs_of_choice(
@@ -52,7 +53,7 @@ def _values(logprobs: object) -> list[float | None] | None:
 def _value(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, float | int):
         return None
-    return float(value) if math.isfinite(value) and value > NOT_COMPUTED else None
+    return float(value) if is_finite(value) and value > NOT_COMPUTED else None
 
 
 def _token_ids(ids: object) -> tuple[int, ...] | None:

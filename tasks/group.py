@@ -22,6 +22,7 @@ from tasks.observing import observe_group
 from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
+from tasks.scrubbing import scrubbed_scores
 from tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Signal
 from tasks.summarize import summarize_trajectory
 from tasks.transcripts import shorten_middle
@@ -71,11 +72,9 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
     judge = GroupJudge(spec, runtime)
-    scores = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
-    outcomes = {
-        rollout.rollout_id: _without_key(outcome_of(rollout, scores, position), runtime)
-        for rollout, position in _placed(rollouts)
-    }
+    said = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
+    scores = scrubbed_scores(said, runtime.scrub)
+    outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in _placed(rollouts)}
     rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
     standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
     stopped = judge.spend.budget_refused or judge.spend.fatal
@@ -86,8 +85,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
             for rollout, place in _placed(rollouts)
         )
     result = _result(spec, rollouts, records, standing, reflection, judge.spend)
-    fault = runtime.scrub(scores.timed_out) if scores.timed_out is not None else None
-    return replace(result, rewarder_fault=fault, duration_s=perf_counter() - start)
+    return replace(result, rewarder_fault=scores.timed_out, duration_s=perf_counter() - start)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:
@@ -129,11 +127,6 @@ def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | No
     silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
     reason = "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent)
     return Ungraded("rewarder", reason or "no rewarder that counts gave a score")
-
-
-def _without_key(outcome: Outcome, runtime: Runtime) -> Outcome:
-    """Why a rewarder gave nothing is told in its own words, which may hold the key."""
-    return replace(outcome, reason=runtime.scrub(outcome.reason)) if isinstance(outcome, Ungraded) else outcome
 
 
 def _placed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:

@@ -135,6 +135,7 @@ def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) 
         run_tool=run,
         in_thread=runtime.in_thread,
         telemetry=runtime.telemetry,
+        scrub=runtime.scrub,
     )
     return AttemptContext(spec, index, options, seams)
 

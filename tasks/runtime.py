@@ -21,6 +21,7 @@ from tasks.actors.base import Actor
 from tasks.containment import without_stop_iteration
 from tasks.context import RunContext
 from tasks.models.base import ChatModel
+from tasks.scrubbing import Scrub, storable
 
 T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]
@@ -42,8 +43,8 @@ class Runtime:
     """Bounds the actors in flight."""
     threads: RewarderThreads
     """For code that blocks: rewarders, synchronous tools and agents."""
-    scrub: Callable[[str], str] = str
-    """Takes the API key out of a text that foreign code wrote, before it is recorded or shown."""
+    scrub: Scrub = storable
+    """Makes a text that foreign code wrote fit to be recorded or shown: without the API key."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now
     closers: Sequence[Closer] = field(default=())

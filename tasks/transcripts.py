@@ -39,11 +39,6 @@ def shorten_middle(text: str, max_chars: int) -> str:
     return f"{text[:head]}{mark}{text[len(text) - (room - head) :]}"[:max_chars]
 
 
-def storable(text: str) -> str:
-    """The text with lone surrogates replaced: they come out of tools and agents, and no UTF-8 file can carry them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _label(frame: Frame) -> str:
     what = "model" if frame.kind == "model" else f"{frame.kind} {frame.name}"
     return f"{what}, error" if frame.error else what

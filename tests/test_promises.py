@@ -21,6 +21,7 @@ from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.words import count_words
+from tasks.shapes import Frame, Trajectory
 from tests.bench import TINY, Bench, Tiny, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,6 +164,11 @@ def leaky(prompt: str) -> str:
     raise ConnectionError(f"401 for https://api.test/?key={KEY} ({prompt[:2]})")
 
 
+def talkative(prompt: str) -> Trajectory:
+    """An agent that tells the key in its answer and in each of its steps."""
+    return Trajectory(f"Answer: {KEY}", (Frame("tool", f"t-{KEY}", f"{prompt} {KEY}", 1, None, 1.0, f"no {KEY}"),))
+
+
 def leaking_tool(number: int) -> str:
     """A tool that fails, and tells the key."""
     raise ConnectionError(f"no {number} for {KEY}")
@@ -177,10 +183,11 @@ def leaking_rewarder(output: str, answer: str) -> float:
     "options",
     [
         {"actor.kind": "tests.test_promises:leaky"},
+        {"actor.kind": "tests.test_promises:talkative"},
         {"actor.kind": "tools", "actor.tools": '["tests.bench:double", "tests.test_promises:leaking_tool"]'},
         {"rewarders": '[{"name": "tests.test_promises:leaking_rewarder"}]'},
     ],
-    ids=["agent", "tool", "rewarder"],
+    ids=["agent", "answer", "tool", "rewarder"],
 )
 def test_no_record_shows_the_key_that_foreign_code_tells(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]

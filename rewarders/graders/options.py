@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from stores.errors import PipelineError, Problem
+from stores.numbers import is_finite
 
 
 def refuse(*checks: Iterable[Problem]) -> None:
@@ -40,4 +41,4 @@ def above_zero(name: str, value: object) -> Iterator[Problem]:
 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Whether a value is a finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)

@@ -18,6 +18,7 @@ from stores.seeds import derive_seed
 from stores.telemetry import Telemetry
 from tasks.actors.recorded import Recorder, model_key
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
+from tasks.scrubbing import Scrub, storable
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tasks.tool_metrics import add_costs, estimated_tokens
 from tasks.tools.schema import Tool, ToolResult
@@ -47,6 +48,8 @@ class Seams:
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     """Runs a blocking function without holding up the event loop."""
     telemetry: Telemetry
+    scrub: Scrub = storable
+    """Makes what foreign code wrote fit to be kept."""
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from stores.errors import ActorError, TfgrpoError
 from tasks.actors.base import AttemptContext, Tally
 from tasks.containment import contained, told
 from tasks.models.base import Message, Role
+from tasks.scrubbing import scrubbed_trajectory
 from tasks.shapes import Frame, ToolMetricEvent, Trajectory
-from tasks.transcripts import storable
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
@@ -96,7 +96,7 @@ class CallableActor:
             raise (attempt.stopped_by or ActorError(told(error))) from error
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
-        trajectory = _trajectory(value, attempt)
+        trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.seams.scrub)
         tally = attempt.tally if attempt.frames else Tally.of_frames(trajectory.frames)
         return _Finished(trajectory, attempt.tool_events, tally)
 
@@ -170,8 +170,7 @@ def _role(text: str) -> Role:
 
 def _trajectory(value: object, attempt: AttemptContext) -> Trajectory:
     if isinstance(value, Trajectory):
-        frames = tuple(replace(frame, text=storable(frame.text)) for frame in value.frames)
-        return Trajectory(storable(value.output), frames or attempt.frames, value.finish_reason)
+        return value if value.frames else replace(value, frames=attempt.frames)
     if isinstance(value, str):
-        return Trajectory(storable(value), attempt.frames)
+        return Trajectory(value, attempt.frames)
     raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from stores import errors
 from stores.canonical import canonical_json, sha256_hex
-from stores.errors import ActorError, ReplayMiss, TfgrpoError
+from stores.errors import ActorError, RecordRejected, ReplayMiss, TfgrpoError
 from stores.journal import CallKey, Journal
 from tasks.models.base import ChatRequest
 from tasks.models.wire import request_digest
@@ -66,10 +66,17 @@ class Recorder:
             raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
         else:
             result = await work()
-            if self._journal is not None:
-                self._journal.append(key_text, encode(result))
+            self._keep(key_text, encode(result))
         self.ended(key)
         return result
+
+    def _keep(self, key_text: str, payload: dict[str, Any]) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.append(key_text, payload)
+        except RecordRejected as error:
+            # The disk is well: an agent or a tool brought what no JSON can hold.
+            raise ActorError(f"what it brought cannot be recorded: {error}") from error
 
 
 def reply_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ that value, and what is remembered of it, is for its caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -21,9 +21,10 @@ from stores.ledger_state import Totals
 from stores.outcomes import RewardScore
 from tasks.judging import GroupJudge
 from tasks.runtime import Runtime
+from tasks.scrubbing import scrubbed_scores
 from tasks.selection.candidate import group_of, run_candidate
 from tasks.selection.choosing import choose, usable_candidates
-from tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec
+from tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec, Sound
 from tasks.tool_metrics import add_costs
 
 
@@ -50,10 +51,11 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
-    scores = await score_group(
+    said = await score_group(
         runtime.rewarders, judge.context([_attempt(candidate) for candidate in usable]), runtime.threads
     )
-    grades = grades_of(usable, scores, runtime.scrub)
+    scores = scrubbed_scores(said, runtime.scrub)
+    grades = grades_of(usable, scores)
     rewards = [grade.reward for grade in grades.values() if grade.reward is not None]
     compared = group_advantage(rewards) if rewards else None
     return Selection(
@@ -63,19 +65,14 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
         choice=_within_budget(choose(spec, candidates, grades), judge),
         mean_reward=compared.mean if compared is not None else None,
         spread=compared.std if compared is not None else None,
-        faults={name: runtime.scrub(reason) for name, reason in scores.faults.items()},
+        faults=scores.faults,
         cost=_cost(before, runtime.ledger.totals(), candidates, judge),
         duration_s=perf_counter() - start,
     )
 
 
-def grades_of(
-    candidates: Sequence[Candidate], scores: GroupScores, scrub: Callable[[str], str] = str
-) -> dict[int, Grade]:
-    """What the rewarders said of these candidates, with advantages among those that have a total.
-
-    ``scrub`` takes the key out of the reasons, which are the rewarders' own words.
-    """
+def grades_of(candidates: Sequence[Candidate], scores: GroupScores) -> dict[int, Grade]:
+    """What the rewarders said of these candidates, with advantages among those that have a total."""
     names = [str(candidate.index) for candidate in candidates]
     rewards = {name: scores.totals[name] for name in names if name in scores.totals}
     values = group_advantage(list(rewards.values())).advantages if rewards else ()
@@ -85,7 +82,7 @@ def grades_of(
             reward=rewards.get(name),
             advantage=advantages.get(name),
             scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
-            reason="" if name in rewards else scrub(_silence(verdicts)),
+            reason="" if name in rewards else _silence(verdicts),
         )
         for candidate, name, verdicts in zip(candidates, names, scores.verdicts, strict=True)
     }
@@ -114,8 +111,15 @@ def _within_budget(choice: Choice, judge: GroupJudge) -> Choice:
 
 def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
     """An actor of the user's may have got hold of the key and said it."""
-    text = runtime.scrub(candidate.text)
-    return candidate if text == candidate.text else replace(candidate, text=text, value=None)
+    scrub, outcome = runtime.scrub, candidate.outcome
+    text = scrub(candidate.text)
+    return replace(
+        candidate,
+        text=text,
+        value=candidate.value if text == candidate.text else None,
+        refused=tuple((scrub(answer), scrub(reason)) for answer, reason in candidate.refused),
+        outcome=outcome if isinstance(outcome, Sound) else replace(outcome, reason=scrub(outcome.reason)),
+    )
 
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:

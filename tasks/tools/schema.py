@@ -21,7 +21,8 @@ from stores.errors import ActorError
 from stores.words import clean_text
 from tasks.containment import contained, told
 from tasks.models.base import ToolSpec
-from tasks.transcripts import shorten_middle, storable
+from tasks.scrubbing import storable
+from tasks.transcripts import shorten_middle
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from flows import closing, execution, opening
 from stores.errors import StoreError
 from stores.experience_store import ExperienceStore
+from tasks.shapes import Frame, Trajectory
 from tests.flows.kit import RUN, SMALL, manifest, paths, run
 
 
@@ -40,6 +43,36 @@ def test_books_that_cannot_be_closed_fail_the_run(tmp_path, monkeypatch):
     assert summary.message.startswith("the run could not be closed: StoreError")
     monkeypatch.undo()
     assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+def half_a_character(prompt):
+    """An agent whose error holds half of a surrogate pair, as a broken decoder leaves it."""
+    raise ValueError(f"cannot read {prompt[:3]} \ud83d")
+
+
+def no_number(prompt):
+    """An agent that does not know what it cost."""
+    return Trajectory(prompt, (Frame("model", "m", "x", 1, math.nan, 1.0),))
+
+
+@pytest.mark.parametrize("agent", ["half_a_character", "no_number"])
+def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent):
+    more = {"tfgrpo__max_lost_share": 1.0, "actor__kind": f"tests.flows.test_execution:{agent}"}
+    summary = run(tmp_path, run_id=RUN, **SMALL, **more)
+    assert (summary.status, summary.details["lost"]["rollouts"]) == ("finished", summary.details["lost"]["of"])
+    assert run(tmp_path, resume=RUN).exit_code == 0
+
+
+def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch, caplog):
+    def broken(*_args, **_kwargs):
+        raise LookupError("a fault of ours")
+
+    monkeypatch.setattr(execution, "learn", broken)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.message) == ("failed", "LookupError: a fault of ours")
+    assert summary.details["resume with"] == f"--resume {RUN}"
+    assert manifest(tmp_path)["status"] == "failed"
+    assert "LookupError" in caplog.text
 
 
 def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):
