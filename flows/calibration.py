@@ -8,6 +8,7 @@ from typing import Any, Final
 from rewarders.calibrating import calibrate_group, judged_paths, scores_by_path, true_path
 from rewarders.calibration import RankCalibration
 from rewarders.scoring import WeightedRewarder
+from stores.outcomes import REWARDER_BROKE
 from tasks.shapes import GroupResult, RolloutRecord
 
 NOTHING: Final = "–"
@@ -73,7 +74,9 @@ def calibration_rows(block: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
 
 def _was_graded(rollout: RolloutRecord) -> bool:
     outcome = rollout.outcome
-    return outcome.name == "scored" or (outcome.name == "ungraded" and outcome.error_type == "rewarder")
+    return outcome.name == "scored" or (
+        outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE}
+    )
 
 
 def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:

@@ -47,8 +47,16 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.manifest.update(stages=_stages(session))
-    report = write_report(session.task, session.paths)
-    return RunSummary(status, session.run_id, message, _details(session, status, report, timing))
+    return RunSummary(status, session.run_id, message, _details(session, status, _report(session), timing))
+
+
+def _report(session: Session) -> Path | None:
+    """The page of the run; None when a file that it is made from is broken, which takes nothing from the run."""
+    try:
+        return write_report(session.task, session.paths)
+    except (StoreError, OSError) as error:
+        session.manifest.warn(f"no report was written: {error}")
+        return None
 
 
 def _promote(session: Session, decision: GateDecision) -> None:
@@ -135,7 +143,7 @@ def _lost(session: Session) -> dict[str, int]:
     return {"rollouts": lost, "of": lost + sum(end.scored for end in session.epochs)}
 
 
-def _details(session: Session, status: Status, report: Path, timing: Timing) -> dict[str, Any]:
+def _details(session: Session, status: Status, report: Path | None, timing: Timing) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     return {
@@ -154,6 +162,6 @@ def _details(session: Session, status: Status, report: Path, timing: Timing) -> 
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),
-        "report": str(report),
+        "report": str(report) if report is not None else None,
         "resume with": resume,
     }

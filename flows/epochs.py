@@ -17,9 +17,10 @@ from flows.observer import EpochEnd, EpochStart
 from flows.session import Session
 from pipelines.items import Item
 from pipelines.sampling import Cohort
+from stores.counted import counted
 from stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from stores.library import Library
-from stores.outcomes import Failed, Outcome, Scored, scored_rewards
+from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
 
@@ -183,12 +184,16 @@ def _whole(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Group
 
 def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> None:
     outcomes = [rollout.outcome for result in results for rollout in result.rollouts]
-    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    broken = [
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, Failed) or (isinstance(outcome, Ungraded) and outcome.error_type == REWARDER_BROKE)
+    ]
     limit = session.settings.tfgrpo.max_lost_share
-    if outcomes and len(failed) / len(outcomes) > limit:
+    if outcomes and len(broken) / len(outcomes) > limit:
         raise RunAborted(
-            f"{len(failed)} of {len(outcomes)} rollouts of a batch failed, more than the share of {limit:g} that "
-            f"tfgrpo.max_lost_share allows; the last: {failed[-1].error_type}: {failed[-1].reason}"
+            f"{len(broken)} of {counted(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
+            f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
         )
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.report_files import Json, Rollouts, read_rollouts, rows_of
+from flows.report_files import Json, Rollouts, read_rollouts
 from pipelines.datasets import shipped_dataset
 from pipelines.prompts import prompts_of, prompts_of_mix
 from pipelines.settings import FieldMap
 from stores.errors import ConfigError
+from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths
 
 _CONTRASTS = 2
@@ -73,9 +74,9 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
     own = str(manifest.get("run_id", run.root.name))
     kept, wanted = {}, set(names)
-    for record in rows_of(task.experiences):
-        if record["experience_id"] in wanted or record["run_id"] == own:
-            kept[record["experience_id"]] = record
+    for record in ExperienceStore(task.experiences, approved={}).records():
+        if record.experience_id in wanted or record.run_id == own:
+            kept[record.experience_id] = record.model_dump(mode="json")
     contrasts = {name: _contrasts(record["evidence"]) for name, record in kept.items()}
     shown = {rollout for pairs in contrasts.values() for pair in pairs[:_CONTRASTS] for rollout in pair}
     rollouts = read_rollouts(run, shown)

@@ -86,7 +86,7 @@ class LearningSettings(Section):
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1)
     """Actors in flight at once: the capacity that a group has to fit into."""
     max_lost_share: Fraction = 0.5
-    """Share of a batch's rollouts that may fail before the run stops as broken."""
+    """Share of a batch's rollouts that may fail, or stay ungraded by a rewarder that broke, before the run stops."""
     schedule: ScheduleSettings = ScheduleSettings()
     """Bounds on the actors of a group."""
     retrieval: RetrievalSettings = RetrievalSettings()

@@ -58,6 +58,14 @@ class Abstained:
 
     rewarder_id: str
     reason: str
+    broke: bool = False
+    """Whether it could not tell because it broke, and the total hangs on it. Set by whoever asks it."""
+
+    @property
+    def told(self) -> str:
+        """The reason, beginning with whose it is."""
+        name = f"{self.rewarder_id}: "
+        return self.reason if self.reason.startswith(name) else name + self.reason
 
 
 Verdict: TypeAlias = RewardScore | Abstained

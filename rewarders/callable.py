@@ -108,7 +108,7 @@ def _singly(name: str, said: Sequence[object]) -> Sequence[Verdict]:
 
 def _verdict(name: str, said: object) -> Verdict:
     if isinstance(said, Exception):
-        return Abstained(name, f"raised {_described(said)}")
+        return Abstained(name, f"raised {_described(said)}", broke=True)
     if said is None:
         return Abstained(name, "returned None")
     if isinstance(said, RewardScore | Abstained):

@@ -120,7 +120,8 @@ class CompositeRewarder:
             elif self.on_abstain == "zero":
                 product = 0.0
             else:
-                return Abstained(self.rewarder_id, f"the gate {verdict.rewarder_id} abstained: {verdict.reason}")
+                reason = f"the gate {verdict.rewarder_id} abstained: {verdict.reason}"
+                return Abstained(self.rewarder_id, reason, broke=verdict.broke)
         return product
 
     def _verdict(self, opening: float | Abstained, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
@@ -151,9 +152,10 @@ class CompositeRewarder:
             elif self.on_abstain == "zero":
                 weighted.append((part.weight, 0.0))
             elif self.on_abstain == "fail":
-                return Abstained(self.rewarder_id, f"{verdict.rewarder_id} abstained: {verdict.reason}")
+                return Abstained(self.rewarder_id, f"{verdict.rewarder_id} abstained: {verdict.reason}", verdict.broke)
         if not weighted:
-            return Abstained(self.rewarder_id, "every part abstained")
+            broke = any(isinstance(verdict, Abstained) and verdict.broke for verdict in parts)
+            return Abstained(self.rewarder_id, "every part abstained", broke)
         peak = max(weight for weight, _ in weighted)
         whole = math.fsum(weight / peak for weight, _ in weighted)
         return math.fsum(weight / peak / whole * score for weight, score in weighted)
@@ -189,7 +191,7 @@ async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) ->
         except RewarderTimeout:
             raise
         except RewardError as error:
-            return tuple(Abstained(member.rewarder_id, str(error)) for _ in context.outputs)
+            return tuple(Abstained(member.rewarder_id, str(error), broke=True) for _ in context.outputs)
 
     return await all_of(one(member) for member in members)
 

@@ -98,7 +98,8 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
     faults = {name: answer.reason for name, answer in ordered if isinstance(answer, Fault)}
     late = [answer.reason for _, answer in ordered if isinstance(answer, Fault) and answer.timed_out]
     verdicts = tuple(
-        tuple(_verdict_at(name, answer, index) for name, answer in ordered) for index in range(len(context.outputs))
+        tuple(_verdict_at(weighted, said[id(weighted)], index) for weighted in rewarders)
+        for index in range(len(context.outputs))
     )
     return GroupScores(verdicts, _totals(rewarders, said, context), faults, late[0] if late else None)
 
@@ -118,8 +119,12 @@ async def _ask(weighted: WeightedRewarder, context: RewardContext, executor: Exe
     return await Asker(executor, weighted.timeout_s).ask(weighted.rewarder, context)
 
 
-def _verdict_at(name: str, answer: Said, index: int) -> Verdict:
-    return Abstained(name, answer.reason) if isinstance(answer, Fault) else answer[index]
+def _verdict_at(weighted: WeightedRewarder, answer: Said, index: int) -> Verdict:
+    if not isinstance(answer, Fault):
+        verdict = answer[index]
+        return replace(verdict, broke=False) if isinstance(verdict, Abstained) and not weighted.weight else verdict
+    # A time limit that was exceeded has consequences of its own: it voids the epoch.
+    return Abstained(weighted.rewarder.rewarder_id, answer.reason, broke=weighted.weight > 0 and not answer.timed_out)
 
 
 def _totals(

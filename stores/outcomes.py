@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from stores.frozen_json import FrozenDict
 
@@ -34,6 +34,10 @@ class Scored:
     reward: float
     scores: tuple[RewardScore, ...]
     name: Literal["scored"] = "scored"
+
+
+REWARDER_BROKE: Final = "rewarder_broke"
+"""``error_type`` of a rollout whose reward is missing because of a fault, and not because nobody could tell."""
 
 
 @dataclass(frozen=True, slots=True)

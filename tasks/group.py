@@ -14,7 +14,7 @@ from time import perf_counter
 from rewarders.advantage import group_advantage, relative_ranks
 from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
-from stores.outcomes import Outcome, RewardScore, Scored, Ungraded
+from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.judging import GroupJudge
@@ -125,8 +125,8 @@ def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | No
     if reward is not None:
         return Scored(reward, _given(scores, position))
     silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
-    reason = "; ".join(f"{verdict.rewarder_id}: {verdict.reason}" for verdict in silent)
-    return Ungraded("rewarder", reason or "no rewarder that counts gave a score")
+    reason = "; ".join(verdict.told for verdict in silent) or "no rewarder that counts gave a score"
+    return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
 
 
 def _placed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:

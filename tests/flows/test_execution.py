@@ -63,6 +63,31 @@ def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent
     assert run(tmp_path, resume=RUN).exit_code == 0
 
 
+def raises(output, answer):
+    """A rewarder with a mistake in it."""
+    raise KeyError(output[:1])
+
+
+def none_known(output, answer):
+    """A rewarder that honestly cannot tell."""
+    return
+
+
+def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
+    rewarders = '[{"name": "tests.flows.test_execution:raises"}]'
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert "10 of 10 rollouts of a batch failed" in summary.message
+    assert summary.message.endswith("rewarder_broke: tests.flows.test_execution:raises: KeyError: 'S'")
+    assert summary.details["ledger"]["calls"] == 10
+
+
+def test_a_rewarder_that_cannot_tell_stops_nothing(tmp_path):
+    rewarders = '[{"name": "tests.flows.test_execution:none_known"}]'
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
+    assert (summary.status, summary.details["gate"]["decision"]) == ("finished", "undecided")
+
+
 def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch, caplog):
     def broken(*_args, **_kwargs):
         raise LookupError("a fault of ours")

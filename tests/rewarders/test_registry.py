@@ -113,7 +113,7 @@ def test_a_module_that_cannot_be_imported_is_a_configuration_error(tmp_path, mon
 def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
     said = example("picky").score(make_context(["ok", "boom", "skip"]))
     assert said[0].score == 1.0
-    assert said[1] == Abstained("rewarder_examples:picky", "raised ValueError: cannot read this")
+    assert said[1] == Abstained("rewarder_examples:picky", "raised ValueError: cannot read this", broke=True)
     assert said[2] == Abstained("rewarder_examples:picky", "returned None")
 
 
