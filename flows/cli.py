@@ -11,8 +11,10 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from flows.console import Console
+from flows.interrupts import termination_interrupts
 from flows.parsing import Parser, parse
 from flows.quiet import quiet_prefect
 from stores.errors import ConfigError, TfgrpoError
@@ -34,6 +36,8 @@ COMMANDS = {
 }
 _MODULES = {"import": "import_batch"}
 """Where a command's module cannot be called like the command."""
+_STOPPABLE = frozenset({"run", "select"})
+"""Commands that stop at a termination as at Ctrl-C. Those that serve have ways of their own."""
 _STOPPED = 3
 
 
@@ -63,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = next((word for word in arguments if word in COMMANDS), None)
         options = parse(build_parser(command), arguments)
-        code: int = options.execute(options, console)
+        with termination_interrupts() if options.command in _STOPPABLE else nullcontext():
+            code: int = options.execute(options, console)
     except ConfigError as error:
         console.problems(error)
         code = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
@@ -19,6 +19,7 @@ from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
 from flows.execution import execute
+from flows.interrupts import termination_interrupts
 from flows.observer import Observers
 from flows.progress import Progress
 from flows.request import RunRequest
@@ -147,5 +148,13 @@ def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object
     Ends ``Completed`` (named ``StoppedEarly`` at a budget cap or an interrupt) or ``Failed`` with one clear message.
     """
     observers = Observers(Progress(RichConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
-    summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
+    with _terminations():
+        summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
     return state_of(summary)
+
+
+def _terminations() -> AbstractContextManager[None]:
+    """Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C."""
+    flow_run = FlowRunContext.get()
+    deployed = flow_run is not None and flow_run.flow_run is not None and flow_run.flow_run.deployment_id is not None
+    return nullcontext() if deployed else termination_interrupts()

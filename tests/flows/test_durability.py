@@ -152,13 +152,14 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     assert store(out) == store(reference)
 
 
-def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled):
-    """As a terminal sends it: to the run and to the embedded Prefect server alike."""
+@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
+    """As a terminal sends it, to the run's whole group, and as ``timeout`` and ``docker stop`` do, to the run."""
     reference, asked = unkilled
     with Server(SimulatedOptions(latency_s=0.1)) as server:
         process = start(tmp_path, *options(server, "--run-id", RUN), env={"PREFECT_HOME": str(tmp_path / "prefect")})
         server.wait_for(sum(asked.values()) // 2)
-        os.killpg(process.pid, signal.SIGINT)
+        send(process.pid, number)
         code, summary, said = finish(process)
         assert code == 3, said
         assert summary["status"] == "stopped"
