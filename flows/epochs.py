@@ -171,7 +171,7 @@ def _hanging(results: Sequence[GroupResult]) -> str | None:
 
 def _whole(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
     order = {spec.group_id: place for place, spec in enumerate(specs)}
-    results = sorted(arrived, key=lambda result: order[result.group_id])
+    results = [session.as_recorded(result) for result in sorted(arrived, key=lambda result: order[result.group_id])]
     fatal = next((result.fatal for result in results if result.fatal), None)
     if fatal:
         raise RunAborted(fatal)
@@ -209,8 +209,9 @@ class _Leg:
 
 def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText) -> GroupSpec:
     learning = session.settings.tfgrpo
+    group_id = f"{session.run_id}:e{leg.epoch}:{leg.arm}:{position:05d}"
     return GroupSpec(
-        group_id=f"{session.run_id}:e{leg.epoch}:{leg.arm}:{position:05d}",
+        group_id=group_id,
         epoch=leg.epoch,
         phase=leg.phase,
         arm=leg.arm,
@@ -219,7 +220,7 @@ def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText
         size=session.plan.group_size,
         temperature=learning.temperature.train if leg.phase == "train" else learning.temperature.eval,
         pack=pack,
-        reflect=leg.phase == "train" and learning.enabled,
+        reflect=leg.phase == "train" and learning.enabled and group_id not in session.voided,
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from flows.champion import champion_library
 from flows.closing import close_books
 from flows.epochs import learn, measure, sweep
 from flows.observer import Observer
@@ -23,7 +24,10 @@ from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
-from tasks.gate import decide_gate
+from stores.library import Library
+from stores.promotions import promotions
+from tasks.evaluation import PairedEvidence
+from tasks.gate import GateDecision, decide_gate
 from tasks.host import close_runtime, halt_runtime
 
 _LOG: Final = logging.getLogger("tfgrpo.execution")
@@ -100,6 +104,25 @@ def _whole_run(session: Session) -> str:
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     learn(session)
     evidence = sweep(session)
-    decision = decide_gate(evidence, session.settings.gate)
+    decision = _decide(session, evidence)
     session.decided(evidence, decision)
     return f"{decision.decision}: {'; '.join(decision.reasons)}"
+
+
+def _decide(session: Session, evidence: PairedEvidence) -> GateDecision:
+    """The gate's decision. What was not compared with the library that is in force now cannot take its place."""
+    decision = decide_gate(evidence, session.settings.gate)
+    if decision.decision != "promote" or not _overtaken(session):
+        return decision
+    reason = "another run's library was promoted since this run began, and it was not compared with that"
+    return replace(decision, decision="undecided", reasons=(reason, *decision.reasons))
+
+
+def _overtaken(session: Session) -> bool:
+    """Whether the champion is another than at the beginning, by other runs than this one."""
+    own = any(earlier.run_id == session.run_id for earlier in promotions(session.task.promotions))
+    if own or session.replay_of is not None:
+        return False
+    in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
+    valid = Library(tuple(entry for entry in in_force.entries if session.store.verify_stamp(entry)))
+    return valid.library_id != session.champion.library_id

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from flows.champion import champion_library
 from flows.observer import Observer
 from flows.prepare import Prepared
-from flows.records import RunFiles
+from flows.records import RunFiles, voided_groups
 from flows.release import release
 from flows.request import RunRequest
 from flows.resume import manifest_of
@@ -114,6 +114,7 @@ def open_session(
             stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
             difficulty=_difficulty(place, plan),
             replay_of=place.source if request.replay else None,
+            voided=voided_groups(place.source.run(place.run_id)),
         )
         undo.pop_all()
     observer.run_started(plan, place.run_id)

@@ -7,14 +7,16 @@ Totals are kept as sums: memory does not grow with the number of rollouts.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from flows.calibration import CalibrationTally
 from pipelines.items import Item
 from rewarders.scoring import WeightedRewarder
-from stores.atomic import KeyedJsonl
+from stores.atomic import KeyedJsonl, read_lines
 from stores.layout import RunPaths
 from stores.library import Library
 from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
@@ -22,6 +24,20 @@ from stores.outcomes import Scored
 from stores.plain import plain
 from tasks.scrubbing import storable
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+
+
+def voided_groups(paths: RunPaths) -> dict[str, str]:
+    """Groups that a rewarder was too late for, with the reason, as a run that was stopped or has ended recorded them.
+
+    Whether a rewarder is in time may turn out otherwise when the run is resumed or replayed; its record may not.
+    """
+    found: dict[str, str] = {}
+    for line in read_lines(paths.groups) if paths.groups.is_file() else ():
+        with suppress(ValueError, TypeError, KeyError):  # a line that somebody damaged holds no group
+            row = json.loads(line)
+            if row["rewarder_fault"] is not None:
+                found[row["group_id"]] = row["rewarder_fault"]
+    return found
 
 
 class RunFiles:

@@ -83,6 +83,8 @@ class Session:
     """What groups of earlier runs showed of the items; None when the curriculum does not ask."""
     replay_of: TaskPaths | None = None
     """Task whose run is replayed; None for a run of its own."""
+    voided: Mapping[str, str] = field(default_factory=dict)
+    """Groups of this run whose evidence is void by what is on disk, with the reason; see ``records.voided_groups``."""
     evidence: PairedEvidence | None = None
     decision: GateDecision | None = None
     remembered: tuple[str, ...] = ()
@@ -167,6 +169,11 @@ class Session:
             for result in arriving:
                 self.observer.group_done(result, self.runtime.ledger.totals())
                 yield result
+
+    def as_recorded(self, result: GroupResult) -> GroupResult:
+        """A group as it was recorded when the run came by here before: what a rewarder missed stays missed."""
+        fault = result.rewarder_fault or self.voided.get(result.group_id)
+        return result if fault == result.rewarder_fault else dataclasses.replace(result, rewarder_fault=fault)
 
     def record_groups(self, results: Sequence[GroupResult]) -> None:
         """Write what a batch came to, and make its failures final: a resumed run will find them in the journal."""

@@ -1,0 +1,76 @@
+"""A run that ends later than it should: what it is judged by is what was recorded, and what it was compared with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from stores.layout import TaskPaths
+from stores.promotions import promotions
+from tests.flows.kit import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
+
+LATE = threading.Event()
+"""Set while the rewarder below is in time."""
+
+
+def slow(output, answer):
+    """A rewarder that is too late until the event is set."""
+    LATE.wait(1.5)
+    return 1.0
+
+
+@pytest.fixture
+def hangs(tmp_path):
+    """A pipeline in whose first epoch a rewarder hangs; afterwards it is in time."""
+    rewarders = [
+        {"name": "gt", "options": {"match": "numeric"}},
+        {"name": "tests.flows.test_later:slow", "weight": 0, "timeout_s": 0.3},
+    ]
+    pipeline = {"pipeline": "late", "pack": "arithmetic", "tfgrpo": {"enabled": True}, "rewarders": rewarders}
+    path = tmp_path / "late.yaml"
+    path.write_text(json.dumps({**pipeline, "stages": [{"name": "learn"}]}))
+    LATE.clear()
+    yield str(path)
+    LATE.set()
+
+
+class InTimeAfter:
+    """Lets the rewarder be in time once an epoch has ended."""
+
+    def __getattr__(self, name):
+        return lambda *_: LATE.set() if name == "epoch_ended" else None
+
+
+def test_an_epoch_that_failed_stays_failed_when_the_run_is_resumed_or_replayed(tmp_path, hangs):
+    out = tmp_path / "out"
+    with Server() as server:
+        asked = on_server(server, sample_size=10, batch_size=5)
+        assert run(out, run_id=RUN, pipeline=hangs, observer=InTimeAfter(), **asked).exit_code == 0
+        failed = manifest(out)["tfgrpo"]["failed_epochs"]
+        assert list(failed) == ["1"]
+        sent, copy = len(server.bodies), tmp_path / "copy"
+        shutil.copytree(out, copy)
+        assert run(copy, resume=RUN, pipeline=hangs, base_url=server.url).exit_code == 0
+        assert len(server.bodies) == sent
+    assert manifest(copy)["tfgrpo"]["failed_epochs"] == failed
+    assert store(copy) == store(out)
+    assert [row["tfgrpo_epoch"] for row in lines(paths(copy).metrics) if row["status"] == "failed"] == [1]
+    replayed = run(out, replay=RUN, pipeline=hangs)
+    assert replayed.exit_code == 0, replayed.message
+
+
+def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with(tmp_path):
+    asked = {"batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", max_calls=150, sample_size=30, **asked).status == "stopped"
+    assert run(tmp_path, run_id="b", sample_size=60, **asked).details["gate"]["decision"] == "promote"
+    late = run(tmp_path, resume="a", max_calls=100_000)
+    assert late.details["gate"]["decision"] == "undecided"
+    assert late.message.startswith("undecided: another run's library was promoted since this run began")
+    task = TaskPaths.of(tmp_path, TASK)
+    first, last = promotions(task.promotions)
+    assert (first.run_id, first.decision, last.run_id, last.decision) == ("b", "promote", "a", "undecided")
+    assert json.loads(task.state.read_text())["champion"]["library_id"] == first.library_id
+    assert run(tmp_path, resume="b").details["gate"]["decision"] == "promote"
