@@ -37,14 +37,15 @@ class LabelAverages:
     """Successes by label key. Frozen: ``remember`` gives a new table."""
 
     entries: Mapping[str, RunningAverage] = field(default_factory=lambda: MappingProxyType({}))
+    """In the order in which they last had a success."""
 
     @classmethod
     def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
         """The table that all observations behind ``patterns`` come to."""
         entries: dict[str, RunningAverage] = {}
-        for pattern in patterns:
+        for pattern in sorted(patterns, key=lambda pattern: pattern.round):
             if pattern.hits:
-                before = entries.get(pattern.label, RunningAverage(0, 0.0))
+                before = entries.pop(pattern.label, RunningAverage(0, 0.0))
                 entries[pattern.label] = RunningAverage(before.hits + pattern.hits, before.total + pattern.total)
         return cls(MappingProxyType(entries))
 
@@ -56,13 +57,14 @@ class LabelAverages:
         entries = dict(self.entries)
         for label, reward in rewards:
             if reward >= SUCCESS:
-                before = entries.get(label, RunningAverage(0, 0.0))
+                before = entries.pop(label, RunningAverage(0, 0.0))
                 entries[label] = RunningAverage(before.hits + 1, before.total + reward)
         return LabelAverages(MappingProxyType(entries))
 
     def hint(self, most: int) -> str:
-        """The best averages as numbered lines below a heading; empty for none. Equal ones by hits, then by label."""
-        best = sorted(self.entries.items(), key=lambda entry: (-entry[1].average, -entry[1].hits, entry[0]))[:most]
+        """The best averages as numbered lines below a heading; empty for none. Equal ones by hits, then the latest."""
+        latest = reversed(list(self.entries.items()))
+        best = sorted(latest, key=lambda entry: (-entry[1].average, -entry[1].hits))[:most]
         lines = [
             f"{number}. {label} (avg reward: {two_decimals(entry.average)})"
             for number, (label, entry) in enumerate(best, 1)

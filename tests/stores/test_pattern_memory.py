@@ -253,6 +253,16 @@ def test_the_same_averages_come_out_of_the_memory(tmp_path):
     assert dict(after.averages().entries) == {"a → b": RunningAverage(2, 1.6)}
 
 
+def test_equal_averages_stand_by_their_hits_and_then_the_latest_first(tmp_path):
+    table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
+    names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
+    assert names == ["twice", "later", "once"]
+    kept = memory(tmp_path)
+    kept.observe([seen("s1", 0.75, "b")], "s1")
+    after = kept.observe([seen("s2", 0.75, "a")], "s2")
+    assert [line.split()[1] for line in after.averages().hint(2).splitlines()[1:]] == ["a", "b"]
+
+
 def test_nan_is_no_success():
     assert len(LabelAverages().remember([("a", math.nan)])) == 0
 
