@@ -8,9 +8,11 @@ under ``out`` are the record.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -39,8 +41,9 @@ class PrefectArtifacts:
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         """``patience_s``: how long the end of a run waits for a slow server."""
         self._patience_s = patience_s
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tfgrpo-artifacts")
-        self._last: Future[None] | None = None
+        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._given_up = threading.Event()
         self._progress: UUID | None = None
         """Bar of the current epoch; known to the writer's thread only."""
         self._start: EpochStart | None = None
@@ -114,13 +117,26 @@ class PrefectArtifacts:
 
     def closed(self) -> None:
         """Wait for what is still to be written, within reason; what is left then is not."""
-        if self._last is not None and not wait([self._last], timeout=self._patience_s).done:
+        if self._writer is None:
+            return
+        written = threading.Event()
+        self._work.put(written.set)
+        if not written.wait(self._patience_s):
+            self._given_up.set()
             _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
-        self._writer.shutdown(wait=False, cancel_futures=True)
+        self._work.put(None)
 
     def _write(self, write: Callable[[], object]) -> None:
         """In the context of the flow run, which tells Prefect whose artifact it is."""
-        self._last = self._writer.submit(copy_context().run, _attempt, write)
+        if self._writer is None:
+            # A daemon: the end of the process does not wait for a server that hangs, as it would for an executor's threads.
+            self._writer = threading.Thread(target=self._write_all, name="tfgrpo-artifacts", daemon=True)
+            self._writer.start()
+        self._work.put(partial(copy_context().run, _attempt, write))
+
+    def _write_all(self) -> None:
+        while (work := self._work.get()) is not None and not self._given_up.is_set():
+            work()
 
 
 def _attempt(write: Callable[[], object]) -> None:

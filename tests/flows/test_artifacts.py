@@ -108,5 +108,7 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending(monkeypat
     assert not answered.is_set()
     assert "longer than 0.05 s" in caplog.text
     answered.set()
-    observer._writer.shutdown()
+    observer._writer.join(20)
+    assert not observer._writer.is_alive()
+    assert observer._writer.daemon
     assert len(calls.of("create_progress_artifact")) == 1
