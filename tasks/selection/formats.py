@@ -18,7 +18,10 @@ from stores.canonical import canonical_json, sha256_hex
 from stores.errors import PowlError
 from tasks.models.base import AnswerSchema
 from tasks.models.structured import parse_answer
+from tasks.scrubbing import storable
 
+_DEEPEST: Final = 64
+"""Levels of a JSON value that are part of its structure. A model may nest a thousand, to no end but to be slow."""
 _FINDINGS: Final = 5
 """Most findings of a validator that are told at once."""
 _BROKEN_RULE: Final = re.compile(r"LOOP takes exactly two|is no operator|two commas with nothing between")
@@ -125,9 +128,10 @@ class JsonFormat:
         return Usable(value)
 
     def pattern(self, value: Any) -> Pattern:
-        """The shape of a value: its keys and the kinds of what they hold."""
-        shape = json.dumps(_shape(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return Pattern(sha256_hex(shape.encode("utf-8", "surrogatepass")), ARROW.join(sorted(_paths(value, ""))), shape)
+        """The shape of a value: its keys and the kinds of what they hold, down to a depth where shapes say nothing."""
+        shape = json.dumps(_shape(value, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        structure = sha256_hex(shape.encode("utf-8", "surrogatepass"))
+        return Pattern(structure, storable(ARROW.join(sorted(_paths(value, "", _DEEPEST)))), storable(shape))
 
 
 _POWL_SYNTAX: Final = """\
@@ -166,23 +170,28 @@ class PowlFormat:
         return Pattern(structural_key(value), label_fingerprint(value), to_text(value))
 
 
-def _shape(value: Any) -> Any:
+def _shape(value: Any, levels: int) -> Any:
+    if isinstance(value, Mapping | list) and not levels:
+        return "deeper"
     if isinstance(value, Mapping):
-        return {key: _shape(inner) for key, inner in value.items()}
+        return {key: _shape(inner, levels - 1) for key, inner in value.items()}
     if isinstance(value, list):
-        kinds = {json.dumps(_shape(inner), sort_keys=True): _shape(inner) for inner in value}
+        shapes = (_shape(inner, levels - 1) for inner in value)
+        kinds = {json.dumps(shape, sort_keys=True): shape for shape in shapes}
         return [kinds[key] for key in sorted(kinds)]
     if value is None or isinstance(value, bool):
         return "null" if value is None else "boolean"
     return "text" if isinstance(value, str) else "number"
 
 
-def _paths(value: Any, above: str) -> Iterator[str]:
+def _paths(value: Any, above: str, levels: int) -> Iterator[str]:
+    if not levels:
+        return
     if isinstance(value, Mapping):
         for key, inner in value.items():
             path = f"{above}.{key}" if above else key
             yield path
-            yield from _paths(inner, path)
+            yield from _paths(inner, path, levels - 1)
     elif isinstance(value, list):
         for inner in value:
-            yield from _paths(inner, above)
+            yield from _paths(inner, above, levels - 1)

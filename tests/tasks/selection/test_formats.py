@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 from hypothesis import given
@@ -88,3 +89,22 @@ def test_structures_of_json_are_keys_and_kinds():
     assert one.label == "a → b"
     assert fmt.pattern({"a": "1", "b": ["x"]}).structure != one.structure
     assert fmt.pattern([{"a": None}, {"a": True}]).text == '[{"a":"boolean"},{"a":"null"}]'
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_a_value_nested_without_end_has_its_structure_at_once(opening, closing):
+    fmt = JsonFormat()
+
+    def nested(levels):
+        return fmt.pattern(fmt.read(opening * levels + "1" + closing * levels).value)
+
+    started = time.process_time()
+    assert nested(200) == nested(300) != nested(20) != nested(21)
+    assert "deeper" in nested(200).text
+    assert time.process_time() - started < 2.0
+
+
+def test_half_a_character_in_a_key_is_no_part_of_what_is_remembered():
+    pattern = JsonFormat().pattern(JsonFormat().read(r'{"\ud83d": {"a": 1}}').value)
+    assert pattern.label == "? → ?.a"
+    assert pattern.text == '{"?":{"a":"number"}}'
