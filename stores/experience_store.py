@@ -75,9 +75,9 @@ class ExperienceStore:
             self._index.catch_up(file)
             fresh = [encode(record) for record in offered.values() if self._is_new(file, record)]
             before = file.size
-            if fresh:
-                file.append(fresh, fsync=True)
             try:
+                if fresh:
+                    file.append(fresh, fsync=True)
                 self._lineage.record(tuple(offered), manifest_path, self._clock())
             except StoreError:
                 file.undo(before)

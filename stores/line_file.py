@@ -66,7 +66,8 @@ class LineFile:
     def append(self, lines: Sequence[str], *, fsync: bool = False) -> int:
         """Append all lines with one write, or none, and return where the first begins.
 
-        A full disk leaves the file as it was and raises ``StoreError``. Raises ``ValueError`` for a line with a newline in it.
+        A disk that refuses leaves the file as it was and raises ``StoreError``. Raises ``ValueError`` for a line with
+        a newline in it.
         """
         text = "".join(f"{line}\n" for line in lines)
         if text.count("\n") != len(lines):
@@ -76,7 +77,7 @@ class LineFile:
         with self._announced(data, start, several=len(lines) > 1, fsync=fsync):
             self._file.append(data)
             if fsync:
-                _sync(self.path)
+                self._settle(start)
         return start
 
     def lines(self, start: int = 0) -> Iterator[Line]:
@@ -107,6 +108,15 @@ class LineFile:
             if whole < self.size:
                 self._file.cut(whole)
             _note_of(self.path).unlink(missing_ok=True)
+
+    def _settle(self, start: int) -> None:
+        """Wait until the disk holds what was appended from ``start``; what it does not take is cut off again."""
+        try:
+            with _disk(self.path):
+                _sync(self.path)
+        except StoreError:
+            self.undo(start)
+            raise
 
     @contextlib.contextmanager
     def _announced(self, data: bytes, start: int, *, several: bool, fsync: bool) -> Iterator[None]:

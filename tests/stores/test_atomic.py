@@ -313,6 +313,29 @@ def test_a_write_the_system_cuts_short_is_undone(tmp_path, monkeypatch):
     assert not (tmp_path / "file.pending").exists()
 
 
+@pytest.mark.parametrize(
+    ("batch", "refused"),
+    [(["two"], 1), (["two"], 2), (["two", "three"], 1), (["two", "three"], 2), (["two", "three"], 3)],
+)
+def test_what_the_disk_does_not_confirm_is_taken_back(tmp_path, monkeypatch, batch, refused):
+    path = tmp_path / "file"
+    append_lines(path, ["one"])
+    count = iter(range(1, 9))
+
+    def full(fd: int) -> None:
+        if next(count) >= refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(line_file.os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            append_lines(path, batch, fsync=True)
+    assert list(read_lines(path)) == ["one"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    append_lines(path, batch, fsync=True)
+    assert list(read_lines(path)) == ["one", *batch]
+
+
 # --- appending costs the batch, not the store
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import multiprocessing
 import os
@@ -187,6 +188,20 @@ def test_without_room_for_its_origin_a_batch_is_undone(store, monkeypatch):
             store.record_batch(make_batch(3, prefix="late"), MANIFEST)
     assert store.path.read_bytes() == before
     assert store.record_batch(make_batch(3, prefix="late"), MANIFEST) == 3
+
+
+def test_a_batch_that_the_disk_does_not_confirm_is_not_stored(store, monkeypatch):
+    store.record_batch(make_batch(5), MANIFEST)
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            store.record_batch([make_record("late")], MANIFEST)
+    assert (len(list(store.records())), len(list(store.batches()))) == (5, 1)
+    assert store.record_batch([make_record("late")], MANIFEST) == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
