@@ -15,9 +15,13 @@ from stores.words import count_words
 def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
     """The library that was promoted last, rebuilt from the store's records; before any promotion, the empty one.
 
-    A run asks for that of its own kind of model, simulated or real; None asks for the last of either.
+    A run asks for that of its own kind of model, simulated or real; None asks for the last of either. Of records with
+    one id the first whose stamp holds counts, so that a line added by hand pushes no lesson out; without any, the first.
     """
-    return Library.of_ids(store.records(), champion_ids(paths.promotions, simulated=simulated))
+    ids = champion_ids(paths.promotions, simulated=simulated)
+    wanted = set(ids)
+    named = [record for record in store.records() if record.experience_id in wanted]
+    return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)
 
 
 _ANY = RetrievalSettings()

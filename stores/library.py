@@ -20,9 +20,15 @@ class Library:
 
     @classmethod
     def of_ids(cls, records: Iterable[ExperienceRecord], ids: Sequence[str]) -> Self:
-        """The library with these experiences, in the order of ``ids``; an id that no record bears is left out."""
+        """The library with these experiences, in the order of ``ids``; an id that no record bears is left out.
+
+        Of records with one id the first counts, as in the store.
+        """
         wanted = set(ids)
-        found = {record.experience_id: record for record in records if record.experience_id in wanted}
+        found: dict[str, ExperienceRecord] = {}
+        for record in records:
+            if record.experience_id in wanted:
+                found.setdefault(record.experience_id, record)
         unique = dict.fromkeys(ids)
         return cls(tuple(found[name] for name in unique if name in found and found[name].operation != "delete"))
 
