@@ -84,7 +84,8 @@ class ExperienceBatch:
 
         Rewards and log-probabilities may be nested lists or anything with ``tolist`` (numpy, torch).
         ``group_size``: what every group must have; None: groups may differ, but every list of a group must agree.
-        ``log_prob_old_groups`` may be None: none were captured. ``ids`` names the groups; by default ``g0``, ``g1`` …
+        ``log_prob_old_groups`` may be None: none were captured. ``ids`` names the groups; by default
+        their place and a digest of their content do, as ``g0-1f3a9c0b7d2e``: groups of two buffers are two groups.
         Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text in place
         of a list of states, values that are no numbers, NaN or infinity.
         """

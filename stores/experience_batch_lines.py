@@ -69,11 +69,12 @@ def lines_of_group(group: RolloutGroup, texts: TextFolder | None = None) -> list
         **_plain(group, texts, without="rollouts"),
         "size": len(group.rollouts),
     }
+    rows = (head, *({"kind": "rollout", **_plain(rollout, texts)} for rollout in group.rollouts))
     try:
-        return [
-            canonical_json(head),
-            *(canonical_json({"kind": "rollout", **_plain(rollout, texts)}) for rollout in group.rollouts),
-        ]
+        lines = [canonical_json(row) for row in rows]
+        for line in lines:
+            line.encode()  # lone surrogates are JSON, and no line of a file
+        return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error
 

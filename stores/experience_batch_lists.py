@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
 
 from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch_checks import is_count, is_number
+from stores.experience_batch_names import default_id
 from stores.experience_batch_shapes import LogProbs, Rollout, RolloutGroup
 from stores.frozen_json import Json, frozen, thawed
 
@@ -103,7 +105,16 @@ def groups_of_lists(
     if reader.problems:
         raise ShapeError(reader.problems)
     whole = cast("tuple[list[Any], list[list[Any]], list[list[float]]]", (states, actions, rewards))
+    if ids is None:
+        names = [default_id(place, content) for place, content in enumerate(_contents(whole, logprobs))]
     return tuple(_group(names, place, whole, logprobs) for place in range(len(whole[0])))
+
+
+def _contents(
+    lists: tuple[list[Any], list[list[Any]], list[list[float]]], logprobs: list[list[float]] | None
+) -> Iterator[tuple[Any, ...]]:
+    """What each group holds."""
+    return zip(*lists, logprobs if logprobs is not None else repeat(None), strict=False)
 
 
 def _group(

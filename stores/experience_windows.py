@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from stores.errors import ShapeError
+from stores.atomic import append_lines
+from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch import ExperienceBatch, RolloutGroup
 from stores.experience_batch_checks import check_groups, is_count
-from stores.experience_batch_lines import append_groups, read_groups
+from stores.experience_batch_lines import lines_of_group, read_groups
+from stores.experience_batch_names import same_content
 from stores.experience_batch_texts import TextFolder
 
 
@@ -36,19 +38,22 @@ class ExperienceWindow:
         self._groups: OrderedDict[str, RolloutGroup] = OrderedDict()
 
     def append(self, group: RolloutGroup) -> None:
-        """Add a group; a group of the same id that is in the window gives way. Raises ``ShapeError`` and ``StoreError``."""
+        """Add a group. Raises what ``extend`` raises."""
         self.extend([group])
 
     def extend(self, groups: Iterable[RolloutGroup]) -> None:
-        """Add groups in order, all of them or none."""
-        fresh = list(groups)
-        check_groups(fresh)
+        """Add groups in order, all of them or none. A group that is in the window already is passed over.
+
+        Raises ``ShapeError`` for groups whose values do not fit together, and for one that bears the id of another group
+        in the window; ``RecordRejected`` for what no line of the file can hold, ``StoreError`` when the disk refuses.
+        """
+        given = list(groups)
+        check_groups(given)
         with self._lock:
+            fresh = self._fresh(given)
             if self._path is not None:
-                append_groups(self._path, fresh, texts=self._texts)
-            for group in fresh:
-                self._groups[group.id] = group
-                self._groups.move_to_end(group.id)
+                append_lines(self._path, [line for group in fresh for line in lines_of_group(group, self._texts)])
+            self._groups.update((group.id, group) for group in fresh)
             while len(self._groups) > self._size:
                 self._groups.popitem(last=False)
 
@@ -58,6 +63,17 @@ class ExperienceWindow:
             _check_size("count", count)
         groups = tuple(self)
         return ExperienceBatch(groups if count is None else groups[-count:])
+
+    def _fresh(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        known = [(place, group) for place, group in enumerate(groups) if group.id in self._groups]
+        problems = [
+            ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {place}")
+            for place, group in known
+            if not same_content(self._groups[group.id], group)
+        ]
+        if problems:
+            raise ShapeError(problems)
+        return [group for group in groups if group.id not in self._groups]
 
     def clear(self) -> None:
         """Forget every group; the file stays."""
@@ -79,10 +95,13 @@ def latest_groups(path: Path, count: int, *, texts: TextFolder | None = None) ->
     ``read_groups`` raises.
     """
     _check_size("count", count)
-    window = ExperienceWindow(count)
+    latest: OrderedDict[str, RolloutGroup] = OrderedDict()
     for group in read_groups(path, texts=texts):
-        window.append(group)
-    return window.window()
+        latest[group.id] = group
+        latest.move_to_end(group.id)
+        if len(latest) > count:
+            latest.popitem(last=False)
+    return ExperienceBatch(tuple(latest.values()))
 
 
 def batches(groups: Iterable[RolloutGroup], size: int) -> Iterator[ExperienceBatch]:

@@ -26,11 +26,16 @@ class Prompt:
     state: Json
     """The prompt as it is sent: a text, chat messages, or any other JSON value."""
     id: str = ""
-    """Names the group; by default its place, as ``g0``."""
+    """Names the group; by default its place and a digest of its content do, as ``g0-1f3a9c0b7d2e``."""
     bare_state: Json = None
     policy_version: str | None = None
     experience_version: str | None = None
     metadata: Mapping[str, Any] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPrompt(Prompt):
+    """One that was given no id: its id is its place, as ``g0``, until its group has content to be named by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class RequestPlace(NamedTuple):
     """Which request of a collection this is; no two of them are the same."""
 
     group_id: str = ""
+    """Of a state without an id: its place, as ``g0``. What it will be named by is not there yet."""
     refill: int = 0
     """0 for the first request, then the number of the round that ``resample`` asks again in."""
     first: int = 0
@@ -232,7 +238,7 @@ def _not_json(prompt: Prompt, place: int) -> Iterator[ShapeProblem]:
 def _named(prompt: Prompt, place: int) -> Prompt:
     if prompt.id:
         return prompt
-    return Prompt(
+    return PlacedPrompt(
         prompt.state,
         f"g{place}",
         prompt.bare_state,

@@ -15,6 +15,7 @@ from rewarders.threads import RewarderThreads
 from stores.errors import ConfigError, ModelTimeout, ShapeError, ShapeProblem
 from stores.experience_batch_checks import problems_of_group
 from stores.experience_batch_lists import as_list
+from stores.experience_batch_names import named_by_content
 from stores.experience_batch_shapes import GRADED, Rollout, RolloutGroup
 from stores.frozen_json import Json, frozen
 from tasks.actors.base import FATAL
@@ -23,6 +24,7 @@ from tasks.collector_protocols import (
     BatchPolicyModel,
     Generation,
     OneByOne,
+    PlacedPrompt,
     PolicyModel,
     Prompt,
     RequestPlace,
@@ -63,9 +65,9 @@ class Collection:
         work = [self._group(place, prompt, drafts[place] if drafts else None) for place, prompt in enumerate(prompts)]
         groups = await _all_or_none(work)
         if self.options.fuse_rewards and not self.problems:
-            groups = await self._scored_at_once(groups)
+            groups = await self._scored_at_once(prompts, groups)
         if not self.problems and self.options.ragged == "strict":
-            self.problems.extend(_losses(groups))
+            self.problems.extend(_losses(prompts, groups))
         if self.problems:
             raise ShapeError(self.problems)
         return groups
@@ -81,7 +83,7 @@ class Collection:
             if len(group.scored) == self.size or self.problems:
                 break
             group = await self._refilled(place, prompt, group, refill)
-        return self._handed_over(group)
+        return self._handed_over(place, prompt, group)
 
     async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
         """The group with its missing rollouts asked for again. The lost ones go: they have no completion to keep."""
@@ -177,11 +179,11 @@ class Collection:
         self.problems.extend(problem for problem in problems if problem not in self.problems)
         return scored
 
-    async def _scored_at_once(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+    async def _scored_at_once(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         scored = await self._scored_together(groups)
         for place, group in enumerate(scored):
             self._checked(place, group)
-        return [self._handed_over(group) for group in scored]
+        return [self._handed_over(place, prompts[place], group) for place, group in enumerate(scored)]
 
     async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """The groups with their rewards, asked for with one call; a reward model that breaks leaves them ungraded."""
@@ -226,7 +228,9 @@ class Collection:
             return f"reward: {told(error)[:500]}"
         return rewards_of([returned], 1)[0]
 
-    def _handed_over(self, group: RolloutGroup) -> RolloutGroup:
+    def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
+        if isinstance(prompt, PlacedPrompt):
+            group = named_by_content(group, place)
         if self.options.on_group is not None and not self.problems:
             self.options.on_group(group)
         return group
@@ -311,7 +315,7 @@ def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
     return replace(rollout, reward=reward.reward, reward_parts=reward.parts)
 
 
-def _losses(groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
+def _losses(prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
     """Under ``strict``: every group with fewer rewards than it should have, with the first reason."""
     problems = []
     for place, group in enumerate(groups):
@@ -319,6 +323,6 @@ def _losses(groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
             continue
         lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
         why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
-        where = f"group index {place}, id {group.id!r}{why}"
+        where = f"group index {place}, id {prompts[place].id!r}{why}"
         problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
     return problems

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
-from stores import ExperienceWindow, ShapeError, append_groups, batches, latest_groups, read_groups
+from stores import ExperienceWindow, RecordRejected, ShapeError, append_groups, batches, latest_groups, read_groups
 from tests.stores.groups import group, rollout
 
 
@@ -26,12 +27,26 @@ def test_a_window_forgets_the_oldest_groups():
     assert len(window.window()) == 0
 
 
-def test_a_group_that_comes_again_takes_the_place_of_the_older_one():
-    window = ExperienceWindow(3)
+def test_a_group_that_comes_again_is_passed_over(tmp_path):
+    path = tmp_path / "groups.jsonl"
+    window = ExperienceWindow(3, path=path)
     window.extend([group("a", (1.0, 0.0)), group("b")])
-    window.append(group("a", (0.5, 0.5)))
-    assert names(window) == ["b", "a"]
-    assert next(made.rewards for made in window if made.id == "a") == (0.5, 0.5)
+    slower = group("a", (1.0, 0.0))
+    slower = replace(slower, rollouts=tuple(replace(each, latency_s=9.0) for each in slower.rollouts))
+    window.extend([group("c"), group("a", (1.0, 0.0)), group("b")])
+    window.append(slower)
+    assert names(window) == names(read_groups(path)) == ["a", "b", "c"]
+
+
+def test_another_group_of_a_known_name_is_refused_and_overwrites_nothing(tmp_path):
+    path = tmp_path / "groups.jsonl"
+    window = ExperienceWindow(3, path=path)
+    window.extend([group("a", (1.0, 0.0)), group("b")])
+    for more in ([group("c"), group("a", (0.5, 0.5))], [group("b", state="another")]):
+        with pytest.raises(ShapeError, match=r"one that no other group of the window has, received '[ab]'; index"):
+            window.extend(more)
+    assert names(window) == names(read_groups(path)) == ["a", "b"]
+    assert window.window(2).groups[0].rewards == (1.0, 0.0)
 
 
 def test_groups_are_added_all_or_none():
@@ -39,6 +54,17 @@ def test_groups_are_added_all_or_none():
     with pytest.raises(ShapeError):
         window.extend([group("a"), group("b", rollouts=(rollout("other"),))])
     assert len(window) == 0
+
+
+@pytest.mark.parametrize("odd", [float("nan"), "\ud83d"])
+def test_a_late_group_that_no_file_can_hold_keeps_the_first_thousands_out(tmp_path, odd):
+    window = ExperienceWindow(3, path=tmp_path / "groups.jsonl")
+    many = [group(f"q{index}") for index in range(500)]
+    with pytest.raises(RecordRejected, match="group 'late'"):
+        window.extend([*many, group("late", metadata={"odd": odd})])
+    assert (len(window), list(tmp_path.iterdir())) == (0, [])
+    window.extend([*many, group("late")])
+    assert len(list(read_groups(tmp_path / "groups.jsonl"))) == 501
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 1.5])
