@@ -1,7 +1,8 @@
 """What is a rollout as data, and what is a group of them? Frozen values, without the run they came from.
 
 They hold what a trainer or a second look needs: prompt, completion, reward, log-probabilities and how it was sampled.
-What is absent is None, never zero. Whether the values fit together is checked by ``stores.experience_batch_checks``.
+What is absent is None, never zero. A shape alone refuses nothing but what is no JSON; whether its values fit together,
+and are finite, is checked where it is used: by a batch, a window, a file (``stores.experience_batch_checks``).
 """
 
 from __future__ import annotations
@@ -136,13 +137,13 @@ class Rollout:
     def ratio_ready(self) -> bool:
         """Whether a trainer that weighs by probability ratios may take the log-probabilities.
 
-        They must be complete, and of the distribution that was sampled from: raw ones are that only at temperature 1
-        with nothing cut off. What is not known counts as not so.
+        They must be complete, and of the distribution that was sampled from: ``processed`` ones are, any others only
+        at temperature 1 with nothing cut off. A temperature or ``top_p`` that is not known counts as another.
         """
         if self.logprob is None or not self.logprob.complete:
             return False
         untouched = self.sampling.temperature == 1.0 and self.sampling.top_p == 1.0
-        return self.logprob.kind == "processed" or (self.logprob.kind == "raw" and untouched)
+        return self.logprob.kind == "processed" or untouched
 
     @property
     def completion_tokens(self) -> int | None:

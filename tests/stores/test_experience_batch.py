@@ -85,7 +85,10 @@ def test_log_probabilities_have_a_mean_only_where_their_length_is_known():
         ("raw", 1.0, 1.0, True, True),
         ("raw", 0.7, 1.0, True, False),
         ("raw", 1.0, None, True, False),
-        ("unknown", 1.0, 1.0, True, False),
+        ("unknown", 1.0, 1.0, True, True),
+        ("unknown", 0.7, 1.0, True, False),
+        ("unknown", None, 1.0, True, False),
+        ("unknown", 1.0, 1.0, False, False),
     ],
 )
 def test_only_values_of_the_distribution_sampled_from_serve_a_ratio(kind, temperature, top_p, complete, ready):

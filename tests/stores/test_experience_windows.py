@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from stores import ExperienceWindow, RecordRejected, ShapeError, append_groups, batches, latest_groups, read_groups
+from stores import (
+    ExperienceBatch,
+    ExperienceWindow,
+    RecordRejected,
+    ShapeError,
+    append_groups,
+    batches,
+    latest_groups,
+    read_groups,
+)
 from tests.stores.groups import group, rollout
 
 
@@ -116,3 +125,16 @@ def test_a_stream_comes_in_batches():
         ["q2", "q3"],
         ["q4"],
     ]
+
+
+def test_a_group_by_itself_is_not_checked_and_nan_is_refused_where_it_is_used(tmp_path):
+    unchecked = group("a", (float("nan"), 1.0))
+    uses = (
+        lambda: ExperienceBatch((unchecked,)),
+        lambda: ExperienceWindow(3).append(unchecked),
+        lambda: append_groups(tmp_path / "groups.jsonl", [unchecked]),
+    )
+    for use in uses:
+        with pytest.raises(ShapeError, match="a finite number, or None, received nan"):
+            use()
+    assert len(ExperienceBatch((unchecked,), allow_nan=True)) == 1
