@@ -137,6 +137,7 @@ class Session:
         merged = merge_experiences(self.plan.pack, self._shown(library))
         for experience_id, reason in merged.skipped:
             self.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
+            self.telemetry.record_guardrail(rule="injection")
         used = {entry.experience_id: entry for entry in library.entries}
         text = PackText(
             system=merged.text,
@@ -245,6 +246,8 @@ class Session:
             return records
         what = f"epoch {epoch}, batch {batch + 1}: {counted(len(records), 'lesson')} neither stored nor injected"
         self.manifest.warn(f"{what}: not stamped for the pack in force")
+        for _ in records:
+            self.telemetry.record_guardrail(rule="stamp")
         return ()
 
     def _count_operations(

@@ -213,7 +213,7 @@ class Recorder:
         self._gauge(n.EPOCH_SOLVED, solve_rate, {n.EPOCH: int(epoch), n.PHASE: phase})
 
     def record_guardrail(self, *, rule: str) -> None:
-        """A guard rail was violated; ``rule`` is its short name."""
+        """A guard rail kept a lesson out; ``rule`` is its short name."""
         if self._instruments is not None:
             self._count(n.VIOLATIONS, 1, {n.RULE: self._bounds.admit(n.RULE, rule)})
 

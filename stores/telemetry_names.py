@@ -171,7 +171,7 @@ INJECTED: Final = _metric(
 EPOCH_DURATION: Final = _metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
 EPOCH_REWARD: Final = _metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
 EPOCH_SOLVED: Final = _metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
-VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Guard rails violated")
+VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Lessons kept out")
 GRADES: Final = _metric(
     "tfgrpo.dataserver.grades", "counter", "{grade}", (GRADER, OUTCOME), "Grades asked of each grader by clients"
 )

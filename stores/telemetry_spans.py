@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import time_ns
 from types import TracebackType
 from typing import Final, Literal, TypeAlias
 
@@ -26,11 +27,12 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 class SpanHandle:
     """An open span. Every method leaves out what is None, and does nothing when nothing is recorded."""
 
-    __slots__ = ("_content", "_span")
+    __slots__ = ("_content", "_left_at", "_span")
 
     def __init__(self, span: Span, *, content: bool) -> None:
         self._span = span
         self._content = content
+        self._left_at: int | None = None
 
     def set(self, attributes: Mapping[str, Value]) -> None:
         """Set attributes by their full name."""
@@ -41,14 +43,32 @@ class SpanHandle:
         self._span.set_attribute(n.ERROR_TYPE, error_type)
         self._span.set_status(Status(StatusCode.ERROR, error_type))
 
+    def leave(self) -> None:
+        """What the span measures is over now, although its verdict is still to come."""
+        self._left_at = time_ns()
+
+    def end(self) -> None:
+        """Close a span that was kept open, with the time at which its block was left."""
+        self._span.end(self._left_at)
+
     def evaluation(
-        self, name: str, score: float | None, *, label: str | None = None, evidence: str | None = None
+        self,
+        name: str,
+        score: float | None,
+        *,
+        label: Literal["pass", "fail"] | None = None,
+        rollout_index: int | None = None,
+        evidence: str | None = None,
     ) -> None:
-        """One rewarder's verdict. The evidence line goes out only when content is switched on."""
+        """One rewarder's verdict. The evidence line goes out only when content is switched on.
+
+        ``rollout_index`` says whose verdict it is, on a span of several attempts.
+        """
         event = {
             n.EVALUATION_NAME: name,
             n.EVALUATION_SCORE: score,
             n.EVALUATION_LABEL: label,
+            n.ROLLOUT_INDEX: rollout_index,
             n.EVALUATION_EXPLANATION: evidence[:CONTENT_CHARS] if evidence and self._content else None,
         }
         self._span.add_event(n.EVALUATION_EVENT, _present(event))
@@ -84,7 +104,7 @@ class SpanHandle:
     def rollout_result(
         self,
         *,
-        outcome: str,
+        outcome: str | None = None,
         reward: float | None = None,
         relative_rank: float | None = None,
         tool_cost_usd: float | None = None,
@@ -175,8 +195,12 @@ class SpanMaker:
         index: int,
         agent: str = "chat",
         group_size: int | None = None,
+        keep_open: bool = False,
     ) -> OpenSpan:
-        """One attempt of one actor."""
+        """One attempt of one actor.
+
+        ``keep_open``: a block that is left without an exception does not end it; ``SpanHandle.end`` does.
+        """
         attributes = {
             **_place(epoch, phase, group_size),
             n.OPERATION: "invoke_agent",
@@ -185,7 +209,7 @@ class SpanMaker:
             n.ROLLOUT_ID: rollout_id,
             n.ROLLOUT_INDEX: index,
         }
-        return self._start(f"invoke_agent {agent}", SpanKind.INTERNAL, attributes)
+        return self._start(f"invoke_agent {agent}", SpanKind.INTERNAL, attributes, keep_open=keep_open)
 
     def chat_span(
         self,
@@ -242,21 +266,24 @@ class SpanMaker:
         finally:
             detach(token)
 
-    def _start(self, name: str, kind: SpanKind, attributes: Mapping[str, Value]) -> OpenSpan:
+    def _start(
+        self, name: str, kind: SpanKind, attributes: Mapping[str, Value], *, keep_open: bool = False
+    ) -> OpenSpan:
         if self._tracer is None:
             return _SILENT
         span = self._tracer.start_span(name, kind=kind, attributes=_present(attributes))
-        return _Recorded(span, content=self._content)
+        return _Recorded(span, content=self._content, keep_open=keep_open)
 
 
 class _Recorded(AbstractContextManager[SpanHandle]):
     """A span that is current inside the block. The SDK's own context manager does the same at a third more cost."""
 
-    __slots__ = ("_handle", "_span", "_token")
+    __slots__ = ("_handle", "_keep_open", "_span", "_token")
 
-    def __init__(self, span: Span, *, content: bool) -> None:
+    def __init__(self, span: Span, *, content: bool, keep_open: bool) -> None:
         self._span = span
         self._handle = SpanHandle(span, content=content)
+        self._keep_open = keep_open
 
     def __enter__(self) -> SpanHandle:
         self._token = attach(set_span_in_context(self._span))
@@ -268,7 +295,10 @@ class _Recorded(AbstractContextManager[SpanHandle]):
         if kind is not None:
             self._handle.fail(kind.__name__)
         detach(self._token)
-        self._span.end()
+        if self._keep_open and kind is None:
+            self._handle.leave()
+        else:
+            self._span.end()
 
 
 _Given: TypeAlias = str | bool | int | float | tuple[str, ...]

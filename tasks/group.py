@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -18,7 +19,7 @@ from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungrad
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.judging import GroupJudge
-from tasks.observing import observe_group
+from tasks.observing import observe_group, observe_verdict
 from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
@@ -46,6 +47,17 @@ class Standing:
     signal: Signal
 
 
+@dataclass(frozen=True, slots=True)
+class _Graded:
+    """All attempts of a group, with what was said of them."""
+
+    rollouts: Sequence[FinishedRollout]
+    scores: GroupScores
+    outcomes: Mapping[str, Outcome]
+    """By rollout id."""
+    standing: Standing
+
+
 async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
     """Run, grade, compare and, where the group teaches something, reflect. Raises nothing but cancellation.
 
@@ -70,22 +82,36 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
-    rollouts = await asyncio.gather(*(run_rollout(spec, index, runtime) for index in range(spec.size)))
     judge = GroupJudge(spec, runtime)
-    said = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
-    scores = scrubbed_scores(said, runtime.scrub)
-    outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in _placed(rollouts)}
-    rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
-    standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
+    graded = await _graded(spec, judge, runtime)
+    rollouts, standing = graded.rollouts, graded.standing
     stopped = judge.spend.budget_refused or judge.spend.fatal
     reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, standing, runtime)
     with runtime.telemetry.span(SPAN_SUMMARIZE):
         records = tuple(
-            _record(spec, rollout, outcomes, _given(scores, place), standing, runtime)
+            _record(spec, rollout, graded.outcomes, _given(graded.scores, place), standing, runtime)
             for rollout, place in _placed(rollouts)
         )
     result = _result(spec, rollouts, records, standing, reflection, judge.spend)
-    return replace(result, rewarder_fault=scores.timed_out, duration_s=perf_counter() - start)
+    return replace(result, rewarder_fault=graded.scores.timed_out, duration_s=perf_counter() - start)
+
+
+async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Graded:
+    """All attempts and what they are worth. Their spans are open until that is known, or until this is cancelled."""
+    with ExitStack() as until_graded:
+        rollouts = await asyncio.gather(
+            *(run_rollout(spec, index, runtime, until_graded) for index in range(spec.size))
+        )
+        said = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
+        scores = scrubbed_scores(said, runtime.scrub)
+        placed = _placed(rollouts)
+        outcomes = {rollout.rollout_id: outcome_of(rollout, scores, place) for rollout, place in placed}
+        rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
+        standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
+        for rollout, place in placed:
+            name = rollout.rollout_id
+            observe_verdict(rollout.span, outcomes[name], standing.ranks.get(name), _given(scores, place))
+    return _Graded(rollouts, scores, outcomes, standing)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 from stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
 from stores.outcomes import Failed, Refused, Ungraded
+from stores.telemetry import SpanHandle
 from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tasks.actors.recorded import Recorder
 from tasks.containment import give_up_on, told
@@ -40,6 +42,8 @@ class FinishedRollout:
     latency_s: float
     fatal: str | None = None
     """Set when the run cannot go on."""
+    span: SpanHandle | None = None
+    """Open until whoever grades the attempt closes it; None once it is closed."""
 
     @property
     def output(self) -> str:
@@ -52,8 +56,14 @@ def rollout_id_of(spec: GroupSpec, index: int) -> str:
     return f"{spec.group_id}/{index}"
 
 
-async def run_rollout(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout:
-    """Attempt the item once. Whatever goes wrong is in the result; only cancellation passes through."""
+async def run_rollout(
+    spec: GroupSpec, index: int, runtime: Runtime, graded: ExitStack | None = None
+) -> FinishedRollout:
+    """Attempt the item once. Whatever goes wrong is in the result; only cancellation passes through.
+
+    With ``graded`` the span of the attempt stays open for its verdict until that is closed, and ends with the attempt's
+    own time all the same.
+    """
     around = runtime.telemetry.rollout_span(
         epoch=spec.epoch,
         phase=spec.phase,
@@ -62,12 +72,16 @@ async def run_rollout(spec: GroupSpec, index: int, runtime: Runtime) -> Finished
         index=index,
         agent=runtime.context.settings.actor.kind,
         group_size=spec.size,
+        keep_open=graded is not None,
     )
     with around as span:
         rollout = await _run(spec, index, runtime)
         costs = [event.cost_usd for event in rollout.tools]
-        observe_rollout_end(span, rollout.loss.name if rollout.loss else None, costs, rollout.latency_s)
-    return rollout
+        observe_rollout_end(span, rollout.loss, costs, rollout.latency_s)
+    if graded is None:
+        return rollout
+    graded.callback(span.end)
+    return replace(rollout, span=span)
 
 
 async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout:

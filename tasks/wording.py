@@ -37,11 +37,16 @@ async def accept_wording(text: str, *, answers: Sequence[str], key: CallKey, run
     if isinstance(verdict, Rejection) and verdict.rule == "long":
         shorter = await _shortened(text, key, runtime, spend)
         if shorter is None:
-            return Wording(text, f"{verdict.reason}; it could not be shortened")
+            return _refused(text, verdict, runtime, "; it could not be shortened")
         verdict = _screen(shorter, answers, runtime)
         if isinstance(verdict, Rejection):
-            return Wording(text, f"{verdict.reason}, after shortening")
-    return Wording(text, verdict.reason) if isinstance(verdict, Rejection) else Wording(verdict.text)
+            return _refused(text, verdict, runtime, ", after shortening")
+    return _refused(text, verdict, runtime) if isinstance(verdict, Rejection) else Wording(verdict.text)
+
+
+def _refused(text: str, verdict: Rejection, runtime: Runtime, remark: str = "") -> Wording:
+    runtime.telemetry.record_guardrail(rule=f"lesson-{verdict.rule}")
+    return Wording(text, verdict.reason + remark)
 
 
 def _screen(text: str, answers: Sequence[str], runtime: Runtime) -> ScreenedLesson | Rejection:

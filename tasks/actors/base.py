@@ -16,6 +16,7 @@ from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMis
 from stores.journal import CallKey
 from stores.seeds import derive_seed
 from stores.telemetry import Telemetry
+from stores.telemetry_names import TOOL_COST
 from tasks.actors.recorded import Recorder, model_key
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tasks.scrubbing import Scrub, storable
@@ -213,6 +214,7 @@ class AttemptContext:
     async def _observed(self, tool: Tool, arguments: str) -> ToolResult:
         with self.seams.telemetry.tool_span(tool=tool.spec.name) as span:
             result = await self.seams.run_tool(tool, arguments)
+            span.set({TOOL_COST: result.cost_usd})
             if not result.ok:
                 span.fail("tool_error")
         return result

@@ -20,6 +20,7 @@ from rewarders.scoring import GroupScores, score_group
 from stores.ledger_state import Totals
 from stores.outcomes import RewardScore
 from tasks.judging import GroupJudge
+from tasks.observing import observe_scores
 from tasks.runtime import Runtime
 from tasks.scrubbing import scrubbed_scores
 from tasks.selection.candidate import group_of, run_candidate
@@ -39,8 +40,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
     ):
         selection = await _run(spec, runtime)
         for index, grade in selection.grades.items():
-            for score in grade.scores:
-                span.evaluation(score.rewarder_id, score.score, label=f"attempt {index}", evidence=score.evidence)
+            observe_scores(span, grade.scores, rollout_index=index)
     return selection
 
 

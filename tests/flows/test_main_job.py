@@ -10,9 +10,12 @@ from collections import Counter
 import pytest
 
 from prompt_packs.stamping import stamp_pack
+from stores import telemetry_names as n
 from stores.clock import utc_now
 from stores.layout import TaskPaths
+from tasks import wording
 from tasks.models.simulated import SimulatedOptions
+from tasks.tools.bookkeeping import ledger_entries
 from tests.flows.kit import (
     PACKS,
     RUN,
@@ -152,6 +155,50 @@ def test_a_candidate_that_was_not_promoted_is_not_used_the_next_night(tmp_path):
     run(tmp_path, run_id="second", world="unlearnable", **SMALL)
     opened = json.loads(paths(tmp_path, "second").manifest.read_text())
     assert opened["champion"]["experience_ids"] == []
+
+
+def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(
+    tmp_path, otlp_receiver, monkeypatch
+):
+    async def cannot_shorten(*_):
+        return None
+
+    monkeypatch.setattr(wording, "_shortened", cannot_shorten)
+    monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
+    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "tfgrpo__experience_max_words": 12}
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)
+    assert summary.exit_code == 0, summary.message
+    of_the_data_server = {n.GRADES, n.SAMPLES, n.REQUEST_DURATION}
+    expected = {metric.name for metric in {*n.OURS, *n.GENAI["latest"]} - of_the_data_server}
+    assert {point.metric for point in otlp_receiver.points()} == expected
+    (violations,) = otlp_receiver.points("tfgrpo.guardrail.violations")
+    refused = [why for row in lines(paths(tmp_path, task="ledger-tools").groups) for _, why in row["rejected"]]
+    assert violations.attributes == {"tfgrpo.rule": "lesson-long"}
+    assert violations.value == sum("could not be shortened" in why for why in refused) > 0
+
+    spans = otlp_receiver.spans()
+    rollouts = {row["rollout_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").rollouts)}
+    attempts = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert len(attempts) == len(rollouts)
+    for span in attempts:
+        told, row = span.attributes, rollouts[span.attributes["tfgrpo.rollout.id"]]
+        assert told["tfgrpo.outcome"] == row["outcome"]["name"] == "scored"
+        assert told["tfgrpo.reward"] == row["outcome"]["reward"]
+        assert told["tfgrpo.relative_rank"] == row["relative_rank"]
+        scores = {event["gen_ai.evaluation.name"]: event for _, event in span.events}
+        assert {name: event["gen_ai.evaluation.score.value"] for name, event in scores.items()} == {
+            score["rewarder_id"]: score["score"] for score in row["scores"]
+        }
+        label = {1.0: "pass", 0.0: "fail"}[told["tfgrpo.reward"]]
+        assert scores["gt"]["gen_ai.evaluation.score.label"] == label
+    groups = {row["group_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").groups)}
+    for span in (span for span in spans if span.name == "tfgrpo.group"):
+        assert span.attributes["tfgrpo.group.reward_spread"] == groups[span.attributes["tfgrpo.group.id"]]["spread"]
+        assert span.events == ()
+    priced = [span for span in spans if span.name == "execute_tool ledger_entries"]
+    assert {span.attributes["tfgrpo.tool.cost_usd"] for span in priced} == {0.002}
 
 
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
