@@ -79,7 +79,7 @@ def open_session(
         place, ExperienceStore(place.source.experiences, approved=approved), simulated=plan.simulated
     )
     context = _context(request, plan, place)
-    configure(context.telemetry, os.environ)  # refuses an OTEL environment that means nothing
+    telemetry = configure(context.telemetry, os.environ)  # refuses an OTEL endpoint that is none
     with ExitStack() as undo:
         lock = _lock(place.run)
         undo.callback(lock.release)
@@ -87,7 +87,7 @@ def open_session(
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
-        for warning in (*plan.warnings, *prepared.warnings, *retired):
+        for warning in (*plan.warnings, *prepared.warnings, *retired, *telemetry.warnings):
             manifest.warn(warning)
         session = Session(
             plan=plan,

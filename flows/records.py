@@ -21,8 +21,7 @@ from stores.layout import RunPaths
 from stores.library import Library
 from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
-from stores.plain import plain
-from tasks.scrubbing import storable
+from stores.plain import plain, storable
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
 

@@ -26,6 +26,11 @@ def plain(value: Any) -> Any:
     return value if names is None else {name: plain(getattr(value, name)) for name in names}
 
 
+def storable(text: str) -> str:
+    """The text with lone surrogates replaced: they come out of tools and agents, and no UTF-8 file can carry them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 @cache
 def _names(kind: Hashable) -> tuple[str, ...] | None:
     """Fields of a dataclass; None for any other type."""

@@ -58,6 +58,7 @@ class Telemetry(SpanMaker, Recorder):
         metrics: MeterProvider | None = None,
         pipes: Sequence[Pipe] = (),
         delivery: Delivery | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         """``configure`` builds the providers; tests pass their own. ``pipes`` are what ``shutdown`` has to close."""
         tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
@@ -65,6 +66,8 @@ class Telemetry(SpanMaker, Recorder):
         SpanMaker.__init__(self, tracer, content=options.content)
         Recorder.__init__(self, None if meter is None else Instruments.of(meter, options.genai_metrics))
         self.options = options
+        self.warnings = tuple(warnings)
+        """What the environment asks for and this program does not do, in sentences."""
         self._metrics = metrics
         self._pipes = tuple(pipes)
         self._delivery = delivery or Delivery()
@@ -127,8 +130,8 @@ def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
     """The process's telemetry for these options and this ``OTEL_*`` environment; the same object until its shutdown.
 
     Exporters are built only when an endpoint is configured, or for ``OTEL_*_EXPORTER=console`` (to stderr). Raises
-    ``SettingsError`` for values of the environment that mean nothing. If nobody calls ``shutdown``, the end of the
-    process does, with the same deadline.
+    ``SettingsError`` for an endpoint that is none; other values that are not understood are logged, and in ``warnings``.
+    If nobody calls ``shutdown``, the end of the process does, with the same deadline.
     """
     key = (options, tuple(sorted(item for item in env.items() if item[0].startswith("OTEL_"))))
     with _CONFIGURING:
@@ -138,9 +141,13 @@ def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
 
 
 def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
-    to_traces, to_metrics = find_target(env, "traces"), find_target(env, "metrics")
+    both: list[str] = []
+    to_traces, to_metrics = find_target(env, "traces", both.append), find_target(env, "metrics", both.append)
+    said = tuple(dict.fromkeys(both))
+    for warning in said:
+        _LOG.warning("%s", warning)
     if to_traces is None and to_metrics is None:
-        return Telemetry(options)
+        return Telemetry(options, warnings=said)
     resource = _resource(options, env)
     delivery = Delivery()
     pipes: list[Pipe] = []
@@ -151,7 +158,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     if to_metrics is not None:
         metrics, pipe = meter_provider(to_metrics, env, resource, delivery)
         pipes.append(pipe)
-    telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery)
+    telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=said)
     atexit.register(telemetry.shutdown)
     return telemetry
 

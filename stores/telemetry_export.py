@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,9 +40,10 @@ from stores.telemetry_encoding import SpanEncoder
 
 Signal: TypeAlias = Literal["traces", "metrics"]
 Environment: TypeAlias = Mapping[str, str]
+Warn: TypeAlias = Callable[[str], object]
 DEFAULT_TIMEOUT_S: Final = 2.5
 MAX_TIMEOUT_S: Final = 60.0
-_EXPORTERS: Final = frozenset({"otlp", "console", "none"})
+_EXPORTERS: Final = frozenset({"otlp", "console"})
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 
 
@@ -97,26 +99,41 @@ class Target:
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
-def find_target(env: Environment, signal: Signal) -> Target | None:
-    """Where a signal goes, or None for nowhere. Raises ``SettingsError`` for values that mean nothing."""
+def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
+    """Where a signal goes, or None for nowhere.
+
+    ``warn`` is told of values that other programs may understand and this one does not. Raises ``SettingsError`` for an
+    endpoint that is none.
+    """
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    choice = env.get(variable, "").strip().lower()
-    if choice and choice not in _EXPORTERS:
-        raise SettingsError.one(variable, repr(choice), "otlp, console or none")
+    choice = _exporter(env, variable, signal, warn)
     if choice == "console":
         return Target("console")
-    protocol = _protocol(env, signal)
-    endpoint = _endpoint(env, signal, protocol)
     if choice == "none":
         return None
-    if endpoint is None:
+    if not _signal_value(env, signal, "ENDPOINT")[1]:
         if choice == "otlp":
-            _LOG.warning("%s=otlp, but no OTEL_EXPORTER_OTLP_ENDPOINT is set: no %s are sent", variable, signal)
+            warn(f"{variable}=otlp, but no OTEL_EXPORTER_OTLP_ENDPOINT is set: no {signal} are sent")
         return None
+    protocol = _protocol(env, signal, warn)
+    endpoint = _endpoint(env, signal, protocol)
     headers = parse_env_headers(_signal_value(env, signal, "HEADERS")[1], liberal=True)
-    return Target("otlp", endpoint, protocol, _timeout(env, signal), headers)
+    return Target("otlp", endpoint, protocol, _timeout(env, signal, warn), headers)
+
+
+def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> str:
+    """The first exporter of a list that this program has, ``none`` when it has none of them, empty when none is named."""
+    value = env.get(variable, "")
+    named = [name.strip().lower() for name in value.split(",") if name.strip()]
+    if not named or "none" in named:
+        return "none" if named else ""
+    chosen = next((name for name in named if name in _EXPORTERS), "none")
+    if named != [chosen]:
+        done = f"no {signal} are sent" if chosen == "none" else f"{signal} go by {chosen} alone"
+        warn(f"{variable}={value}: {done} (this program has otlp and console)")
+    return chosen
 
 
 def _signal_value(env: Environment, signal: Signal, name: str) -> tuple[str, str]:
@@ -126,19 +143,18 @@ def _signal_value(env: Environment, signal: Signal, name: str) -> tuple[str, str
     return variable, env.get(variable, "").strip()
 
 
-def _protocol(env: Environment, signal: Signal) -> Literal["http/protobuf", "grpc"]:
+def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/protobuf", "grpc"]:
     variable, value = _signal_value(env, signal, "PROTOCOL")
-    if value in {"", "http/protobuf"}:
-        return "http/protobuf"
-    if value == "grpc":
+    protocol = value.lower()
+    if protocol == "grpc":
         return "grpc"
-    raise SettingsError.one(variable, repr(value), "http/protobuf, or grpc")
+    if protocol not in {"", "http/protobuf"}:
+        warn(f"{variable}={value}: http/protobuf is spoken (this program has that and grpc)")
+    return "http/protobuf"
 
 
-def _endpoint(env: Environment, signal: Signal, protocol: str) -> str | None:
+def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
     variable, value = _signal_value(env, signal, "ENDPOINT")
-    if not value:
-        return None
     if protocol == "grpc":
         return value
     parts = urlsplit(value)
@@ -147,19 +163,19 @@ def _endpoint(env: Environment, signal: Signal, protocol: str) -> str | None:
     return value if variable.endswith(f"{signal.upper()}_ENDPOINT") else f"{value.rstrip('/')}/v1/{signal}"
 
 
-def _timeout(env: Environment, signal: Signal) -> float:
-    """Seconds. The SDK reads seconds where the standard says milliseconds, so large values are refused, not obeyed."""
+def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:
+    """Seconds. The standard says milliseconds and Python's SDK seconds: nobody means a minute or more, or 60 ms or less."""
     variable, value = _signal_value(env, signal, "TIMEOUT")
     if not value:
         return DEFAULT_TIMEOUT_S
-    accepted = f"seconds above 0 and at most {MAX_TIMEOUT_S:g} (Python reads seconds here, not milliseconds)"
     try:
-        seconds = float(value)
+        given = float(value)
     except ValueError:
-        raise SettingsError.one(variable, repr(value), accepted) from None
-    if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise SettingsError.one(variable, repr(value), accepted)
-    return seconds
+        given = math.nan
+    if not given > 0:
+        warn(f"{variable}={value}: no time above 0, so {DEFAULT_TIMEOUT_S:g} s is taken")
+        return DEFAULT_TIMEOUT_S
+    return given if given <= MAX_TIMEOUT_S else min(given / 1000.0, MAX_TIMEOUT_S)
 
 
 class _WatchedSpans(SpanExporter):

@@ -17,6 +17,7 @@ from opentelemetry.metrics import _Gauge as Gauge
 
 from stores import telemetry_names as n
 from stores.outcomes import OutcomeName
+from stores.plain import storable
 
 NAMES_PER_KEY: Final = 24
 """How many different names one open attribute may take in a process."""
@@ -39,8 +40,9 @@ class NameBounds:
         seen = self._seen[key]
         if name in seen:
             return name
+        name = storable(name)  # half a surrogate pair would cost the whole export
         with self._turn:  # two threads must not both take the last place
-            if len(seen) >= self._limit:
+            if name not in seen and len(seen) >= self._limit:
                 return n.OTHER
             seen.add(name)
         return name

@@ -18,6 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from stores import telemetry_names as n
+from stores.plain import storable
 
 Value: TypeAlias = str | bool | int | float | tuple[str, ...] | None
 CONTENT_CHARS: Final = 4096
@@ -124,7 +125,7 @@ class SpanHandle:
     def content(self, side: Literal["input", "output"], text: str) -> None:
         """Prompt or answer, shortened; dropped unless content is switched on."""
         if self._content:
-            self._span.set_attribute(n.INPUT_MESSAGES if side == "input" else n.OUTPUT_MESSAGES, text[:CONTENT_CHARS])
+            self.set({n.INPUT_MESSAGES if side == "input" else n.OUTPUT_MESSAGES: text[:CONTENT_CHARS]})
 
 
 OpenSpan: TypeAlias = AbstractContextManager[SpanHandle]
@@ -271,7 +272,7 @@ class SpanMaker:
     ) -> OpenSpan:
         if self._tracer is None:
             return _SILENT
-        span = self._tracer.start_span(name, kind=kind, attributes=_present(attributes))
+        span = self._tracer.start_span(storable(name), kind=kind, attributes=_present(attributes))
         return _Recorded(span, content=self._content, keep_open=keep_open)
 
 
@@ -305,7 +306,14 @@ _Given: TypeAlias = str | bool | int | float | tuple[str, ...]
 
 
 def _present(attributes: Mapping[str, Value]) -> dict[str, _Given]:
-    return {key: value for key, value in attributes.items() if value is not None}
+    return {key: _sendable(value) for key, value in attributes.items() if value is not None}
+
+
+def _sendable(value: _Given) -> _Given:
+    """Half a surrogate pair, out of a tool or an agent, would cost the whole batch that its span is sent in."""
+    if isinstance(value, str):
+        return storable(value)
+    return tuple(map(storable, value)) if isinstance(value, tuple) else value
 
 
 def _place(epoch: int, phase: n.Phase, group_size: int | None) -> dict[str, Value]:

@@ -60,7 +60,13 @@ async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtim
         closers.append(partial(asyncio.to_thread, close_rewarders, rewarders))
         return Runtime(
             context=context,
-            model=JournaledModel(client, journal, telemetry),
+            model=JournaledModel(
+                client,
+                journal,
+                telemetry,
+                send_temperature=settings.model.send_temperature,
+                send_seed=settings.model.send_seed,
+            ),
             actor=build_actor(settings.actor),
             rewarders=rewarders,
             pack=load_prompt_pack(context.pack_id, context.packs_root),

@@ -16,12 +16,13 @@ from rewarders.threads import RewarderThreads
 from stores.clock import Clock, utc_now
 from stores.journal import Journal
 from stores.ledger import Ledger
+from stores.plain import storable
 from stores.telemetry import Telemetry, TelemetryOptions
 from tasks.actors.base import Actor
 from tasks.containment import without_stop_iteration
 from tasks.context import RunContext
 from tasks.models.base import ChatModel
-from tasks.scrubbing import Scrub, storable
+from tasks.scrubbing import Scrub
 
 T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]

@@ -14,15 +14,11 @@ from typing import TypeAlias
 from rewarders.base import Abstained, Verdict
 from rewarders.scoring import GroupScores
 from stores.frozen_json import FrozenDict, frozen
+from stores.plain import storable
 from tasks.models.endpoint import ApiKey
 from tasks.shapes import Frame, Trajectory
 
 Scrub: TypeAlias = Callable[[str], str]
-
-
-def storable(text: str) -> str:
-    """The text with lone surrogates replaced: they come out of tools and agents, and no UTF-8 file can carry them."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def scrubber(key: ApiKey | None) -> Scrub:

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 from pipelines.items import Item
 from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
 from stores.journal import CallKey
+from stores.plain import storable
 from stores.seeds import derive_seed
 from stores.telemetry import Telemetry
 from stores.telemetry_names import TOOL_COST
 from tasks.actors.recorded import Recorder, model_key
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
-from tasks.scrubbing import Scrub, storable
+from tasks.scrubbing import Scrub
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tasks.tool_metrics import add_costs, estimated_tokens
 from tasks.tools.schema import Tool, ToolResult

@@ -65,11 +65,16 @@ class JournaledModel:
         telemetry: Telemetry | None = None,
         *,
         timer: Callable[[], float] = time.perf_counter,
+        send_temperature: bool = True,
+        send_seed: bool = True,
     ) -> None:
+        """``send_temperature`` and ``send_seed`` say whether the endpoint is told of them, and so whether a span is."""
         self._inner = inner
         self._journal = journal
         self._telemetry = telemetry
         self._timer = timer
+        self._send_temperature = send_temperature
+        self._send_seed = send_seed
         self._running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = {}
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
@@ -132,9 +137,9 @@ class JournaledModel:
         return self._telemetry.chat_span(
             model=request.model,
             role=key.role,
-            temperature=request.temperature,
+            temperature=request.temperature if self._send_temperature else None,
             max_tokens=request.max_tokens,
-            seed=request.seed,
+            seed=request.seed if self._send_seed else None,
         )
 
     def _asked(self, span: SpanHandle | None, request: ChatRequest) -> None:

@@ -18,10 +18,10 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from stores.errors import ActorError
+from stores.plain import storable
 from stores.words import clean_text
 from tasks.containment import contained, told
 from tasks.models.base import ToolSpec
-from tasks.scrubbing import storable
 from tasks.transcripts import shorten_middle
 
 _MAX_TEXT = 16_000

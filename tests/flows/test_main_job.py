@@ -201,6 +201,22 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
     assert {span.attributes["tfgrpo.tool.cost_usd"] for span in priced} == {0.002}
 
 
+def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_was_sent(
+    tmp_path, otlp_receiver, monkeypatch
+):
+    others = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_TRACES_EXPORTER": "otlp,console"}
+    for name, value in (otlp_receiver.environment() | others).items():
+        monkeypatch.setenv(name, value)
+    summary = run(tmp_path, run_id=RUN, model__send_temperature=False, model__send_seed=False, **SMALL)
+    assert summary.exit_code == 0, summary.message
+    said = [text for text in manifest(tmp_path)["warnings"] if text.startswith("OTEL_")]
+    assert [text.partition("=")[0] for text in said] == ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"]
+    assert otlp_receiver.points() == []
+    chats = [span.attributes for span in otlp_receiver.spans() if span.name.startswith("chat")]
+    assert chats
+    assert not any({"gen_ai.request.temperature", "gen_ai.request.seed"} & set(told) for told in chats)
+
+
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)

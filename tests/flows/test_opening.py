@@ -81,10 +81,9 @@ def test_items_changed_since_the_run_began_are_refused(earlier):
         dataset.write_bytes(kept)
 
 
-def test_a_telemetry_environment_that_means_nothing_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke")
-    refused(run(tmp_path, run_id=RUN, **SMALL), "smoke")
+def test_a_telemetry_endpoint_that_is_none_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector.example")
+    refused(run(tmp_path, run_id=RUN, **SMALL), "OTEL_EXPORTER_OTLP_ENDPOINT")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import subprocess
 import sys
@@ -11,18 +10,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from stores import telemetry_names as n
-from stores.errors import ConfigError
 from stores.telemetry import Telemetry, TelemetryOptions, configure
-from stores.telemetry_export import Pipe, Target, find_target
+from stores.telemetry_export import Pipe
 from stores.telemetry_metrics import NameBounds
 from tests.otlp_receiver import OtlpReceiver
 
@@ -363,77 +357,20 @@ def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver: Otl
     assert otlp_receiver.span("chat m")
 
 
-ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
-
-
-@pytest.mark.parametrize(
-    ("extra", "named", "accepted"),
-    [
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "10000"}, "OTEL_EXPORTER_OTLP_TIMEOUT", "milliseconds"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "61"}, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "at most 60"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "0"}, "OTEL_EXPORTER_OTLP_TIMEOUT", "above 0"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "nan"}, "OTEL_EXPORTER_OTLP_TIMEOUT", "above 0"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTEL_EXPORTER_OTLP_TIMEOUT", "seconds"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER", "otlp, console or none"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
-    ],
-)
-def test_an_environment_that_means_nothing_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        configure(OPTIONS, ENDPOINT | extra)
-    (problem,) = caught.value.problems
-    assert problem.source == named
-    assert accepted in problem.accepted
-
-
-@pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
-def test_grpc_without_its_extra_is_one_clear_error(signal: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
-    env = {f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT": "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    with pytest.raises(ConfigError, match=r"pip install 'tfgrpo\[grpc\]'"):
-        configure(OPTIONS, env)
-
-
-class FakeGrpcSpans(InMemorySpanExporter):
-    made: ClassVar[list[dict[str, object]]] = []
-
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.made.append(options)
-
-
-class FakeGrpcMetrics(ConsoleMetricExporter):
-    made: ClassVar[list[dict[str, object]]] = []
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(out=io.StringIO())
-        self.made.append(options)
-
-
-def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = "opentelemetry.exporter.otlp.proto.grpc"
-    fakes = {
-        "trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans},
-        "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics},
-    }
-    monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    for name, content in fakes.items():
-        module = ModuleType(f"{package}.{name}")
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    env = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-        "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=blue",
-    }
-    telemetry = configure(OPTIONS, env)
-    one_rollout(telemetry)
-    record_everything(telemetry)
-    telemetry.collect(wait_s=10.0)
+def test_half_a_surrogate_pair_costs_neither_a_batch_nor_an_export(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(TelemetryOptions(content=True), otlp_receiver.environment())
+    with telemetry.chat_span(model="m\ud800") as span:
+        span.content("output", "it says \udc00")
+        span.reply(finish_reason="stop\ud800")
+        span.evaluation("gt", 1.0, evidence="\ud800")
+    telemetry.record_tool_call(epoch=1, phase="train", tool="look\ud800up", duration_s=0.1)
     assert telemetry.shutdown() is None
-    expected = {"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}
-    assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
+    received = otlp_receiver.span("chat m?")
+    assert received.attributes["gen_ai.output.messages"] == "it says ?"
+    assert received.attributes["gen_ai.response.finish_reasons"] == ("stop?",)
+    assert received.events[0][1]["gen_ai.evaluation.explanation"] == "?"
+    (calls,) = otlp_receiver.points("tfgrpo.tool.calls")
+    assert calls.attributes["gen_ai.tool.name"] == "look?up"
 
 
 def test_a_provider_that_breaks_at_its_end_breaks_nothing_else() -> None:
@@ -442,31 +379,6 @@ def test_a_provider_that_breaks_at_its_end_breaks_nothing_else() -> None:
 
     telemetry = Telemetry(OPTIONS, pipes=[Pipe("traces", "nowhere", broken, broken)])
     assert telemetry.shutdown() is None
-
-
-def test_timeouts_are_seconds_and_default_to_two_and_a_half() -> None:
-    assert find_target(ENDPOINT, "traces") == Target("otlp", "http://127.0.0.1:4318/v1/traces", timeout_s=2.5)
-    target = find_target(ENDPOINT | {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "7.5"}, "metrics")
-    assert target is not None
-    assert target.timeout_s == 7.5
-
-
-def test_otlp_without_an_endpoint_sends_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
-        assert find_target({"OTEL_TRACES_EXPORTER": "otlp"}, "traces") is None
-    assert "no OTEL_EXPORTER_OTLP_ENDPOINT is set" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("target", "where"),
-    [
-        (Target("console"), "the console"),
-        (Target("otlp", "https://user:pw@collector.example/v1/traces"), "collector.example"),
-        (Target("otlp", "collector:4317", "grpc"), "collector:4317"),
-    ],
-)
-def test_places_are_named_without_credentials(target: Target, where: str) -> None:
-    assert target.where == where
 
 
 @pytest.mark.parametrize("mode", ["503", "hang"])

@@ -6,8 +6,9 @@ from rewarders.base import Abstained
 from rewarders.scoring import GroupScores
 from stores.frozen_json import FrozenDict, frozen
 from stores.outcomes import RewardScore
+from stores.plain import storable
 from tasks.models.endpoint import ApiKey
-from tasks.scrubbing import scrubbed_scores, scrubbed_trajectory, scrubber, storable
+from tasks.scrubbing import scrubbed_scores, scrubbed_trajectory, scrubber
 from tasks.shapes import Frame, Trajectory
 
 KEY = "sk-test-0123456789abcdef"

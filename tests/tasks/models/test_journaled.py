@@ -268,6 +268,15 @@ async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journ
     assert tokens == {"input": 10, "output": 5}
 
 
+async def test_a_span_names_no_temperature_and_no_seed_that_were_not_sent(journal: Journal) -> None:
+    watched = Watched()
+    model = JournaledModel(Scripted(REPLY), journal, watched.telemetry, send_temperature=False, send_seed=False)
+    await model.complete(REQUEST, KEY)
+    (span,) = watched.spans()
+    assert not {"gen_ai.request.temperature", "gen_ai.request.seed"} & set(span.attributes or {})
+    assert "gen_ai.request.max_tokens" in (span.attributes or {})
+
+
 async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal: Journal) -> None:
     watched = Watched()
     model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
