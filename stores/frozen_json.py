@@ -5,7 +5,7 @@ Equal values stay equal, and what is frozen can still be pickled and serialised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 from stores.plain import plain
@@ -17,9 +17,16 @@ _DEEPEST = 200
 
 
 class FrozenDict(dict[str, Any]):
-    """A JSON object that cannot be changed; equal to the plain ``dict`` with the same content."""
+    """A JSON object that cannot be changed, nor anything in it; equal to the plain ``dict`` with the same content.
+
+    Takes what ``dict`` takes, and raises what ``frozen`` raises.
+    """
 
     __slots__ = ()
+
+    def __init__(self, *content: Any, **more: Any) -> None:
+        super().__init__()
+        dict.update(self, _frozen_items(dict(*content, **more), 0))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this mapping is part of a frozen record; copy it with dict() to change it")
@@ -35,12 +42,8 @@ class FrozenDict(dict[str, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
         return self
 
-    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
-        return FrozenDict, (dict(self),)
-
-
-EMPTY = FrozenDict()
-"""The frozen object without keys."""
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], FrozenDict], tuple[dict[str, Any]]]:
+        return _holding, (dict(self),)
 
 
 def frozen(value: Json, depth: int = 0) -> Json:
@@ -54,7 +57,7 @@ def frozen(value: Json, depth: int = 0) -> Json:
     if depth > _DEEPEST:
         raise ValueError(f"nested more than {_DEEPEST} deep")
     if isinstance(value, Mapping):
-        return FrozenDict({_key(key): frozen(inner, depth + 1) for key, inner in value.items()})
+        return _holding(_frozen_items(value, depth))
     if isinstance(value, list | tuple):
         return tuple(frozen(inner, depth + 1) for inner in value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
@@ -65,7 +68,22 @@ def thawed(value: Json) -> Json:
     return plain(value)
 
 
+def _holding(items: dict[str, Any]) -> FrozenDict:
+    """The object with items that are frozen already: going through them again would double the cost of every record."""
+    made: FrozenDict = FrozenDict.__new__(FrozenDict)
+    dict.update(made, items)
+    return made
+
+
+def _frozen_items(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    return {_key(key): frozen(inner, depth + 1) for key, inner in value.items()}
+
+
 def _key(key: object) -> str:
     if isinstance(key, str):
         return key
     raise TypeError(f"the key {key!r} of a JSON object is no text")
+
+
+EMPTY = FrozenDict()
+"""The frozen object without keys."""

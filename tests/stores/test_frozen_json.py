@@ -56,6 +56,18 @@ def test_a_frozen_object_refuses_every_change(change):
     assert held == {"a": 0}
 
 
+def test_nothing_in_a_frozen_object_can_be_changed_however_it_was_made():
+    inner = [1, {"b": [2]}]
+    for held in (FrozenDict({"a": inner}), FrozenDict([("a", inner)]), FrozenDict(a=inner), FrozenDict(a=tuple(inner))):
+        assert held == frozen(held) == {"a": (1, {"b": (2,)})}
+        assert pickle.loads(pickle.dumps(held)) == held
+        hash(held)
+    inner.append(3)
+    assert frozen(FrozenDict({"a": inner}))["a"] == (1, {"b": (2,)}, 3)
+    with pytest.raises(TypeError, match="no text"):
+        FrozenDict({1: 2})
+
+
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {1, 2}}, [b"bytes"]])
 def test_what_is_no_json_value_is_refused(value):
     with pytest.raises(TypeError, match="JSON"):
