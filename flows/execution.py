@@ -46,26 +46,28 @@ def execute(
     """Run a request to its end, whatever the end is."""
     try:
         prepared = prepare(request, env)
+        with runner(prepared.plan) as fan_out:
+            session = open_session(request, prepared, observer, fan_out, clock=clock)
+            return _through(session)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
-    with runner(prepared.plan) as fan_out:
-        try:
-            session = open_session(request, prepared, observer, fan_out, clock=clock)
-        except ConfigError as error:
-            return RunSummary.refused(_name(request), error)
-        except TfgrpoError as error:
-            return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
-        try:
-            end = _attempt(session)
-            return close_books(session, end.status, end.message)
-        except TfgrpoError as error:
-            return _unclosed(session, "failed", f"the run could not be closed: {_said(error)}")
-        except KeyboardInterrupt:
-            return _unclosed(session, "stopped", "interrupted before its books were closed")
-        finally:
-            observer.closed()
-            close_runtime(session.context)
-            session.lock.release()
+    except TfgrpoError as error:
+        return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
+
+
+def _through(session: Session) -> RunSummary:
+    """Learn and close the books; no error of ours comes out of it."""
+    try:
+        end = _attempt(session)
+        return close_books(session, end.status, end.message)
+    except TfgrpoError as error:
+        return _unclosed(session, "failed", f"the run could not be closed: {_said(error)}")
+    except KeyboardInterrupt:
+        return _unclosed(session, "stopped", "interrupted before its books were closed")
+    finally:
+        session.observer.closed()
+        close_runtime(session.context)
+        session.lock.release()
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
@@ -75,7 +77,7 @@ def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
 
 
 def _name(request: RunRequest) -> str | None:
-    return request.resume or request.replay or request.run_id
+    return request.run_id if request.earlier is None else request.earlier
 
 
 def _said(error: TfgrpoError) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,7 @@ from stores.clock import Clock
 from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
+from stores.identifiers import ACCEPTED, LONGEST
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
 from stores.manifest import ManifestFile
@@ -78,8 +80,11 @@ def open_session(
     champion, retired = _champion(
         place, ExperienceStore(place.source.experiences, approved=approved), simulated=plan.simulated
     )
-    context = _context(request, plan, place)
-    telemetry = configure(context.telemetry, os.environ)  # refuses an OTEL endpoint that is none
+    options = _telemetry(plan, place.run_id)
+    telemetry = configure(options, os.environ)  # refuses an OTEL endpoint that is none
+    if request.replay is not None:
+        place = _apart(place)
+    context = _context(request, plan, place, options)
     with ExitStack() as undo:
         lock = _lock(place.run)
         undo.callback(lock.release)
@@ -113,7 +118,7 @@ def open_session(
             lock=lock,
             stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
             difficulty=_difficulty(place, plan),
-            replay_of=place.source if request.replay else None,
+            replay_of=place.source if request.replay is not None else None,
             voided=voided_groups(place.source.run(place.run_id)),
         )
         undo.pop_all()
@@ -137,21 +142,36 @@ async def _itself(runtime: Runtime) -> Runtime:
 
 def _place(request: RunRequest, plan: Plan, clock: Clock) -> _Place:
     source = TaskPaths.of(plan.settings.out, plan.settings.task_id)
-    earlier = manifest_of(request, plan.settings) if request.resume or request.replay else None
-    if request.replay:
-        count = 1 + sum(1 for _ in source.root.glob(f"replays/{request.replay}-*"))
-        task = source.replay(f"{request.replay}-{count}")
-        return _Place(request.replay, task, source, task.run(request.replay), earlier)
-    run_id = request.resume or request.run_id or f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    if request.earlier is not None:
+        earlier = manifest_of(request, plan.settings)
+        return _Place(request.earlier, source, source, source.run(request.earlier), earlier)
+    run_id = f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}" if request.run_id is None else request.run_id
     try:
         run = source.run(run_id)
     except ValueError as error:
-        raise SettingsError.one("--run-id", run_id, str(error)) from error
-    if request.resume is None and run.manifest.exists():
+        raise SettingsError.one("--run-id", repr(run_id), ACCEPTED) from error
+    if run.manifest.exists():
         raise SettingsError.one(
             "--run-id", run_id, f"a name not used before; to go on with that run: --resume {run_id}"
         )
-    return _Place(run_id, source, source, run, earlier)
+    return _Place(run_id, source, source, run, None)
+
+
+def _apart(place: _Place) -> _Place:
+    """Where a replay writes: a task directory of its own, under the first number that nobody has taken."""
+    endings = (f"-{number}" for number in itertools.count(1))
+    tasks = (place.source.replay(place.run_id[: LONGEST - len(ending)] + ending) for ending in endings)
+    task = next(filter(_is_new, tasks))
+    return dataclasses.replace(place, task=task, run=task.run(place.run_id))
+
+
+def _is_new(task: TaskPaths) -> bool:
+    """Whether the task's directory was not there; now it is, and nobody else gets it."""
+    try:
+        task.root.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
@@ -214,7 +234,7 @@ def _champion(place: _Place, store: ExperienceStore, *, simulated: bool) -> tupl
 
 def _lock(run: RunPaths) -> FileLock:
     run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = FileLock(run.root / ".lock")
+    lock = FileLock(run.root / ".lock", mode=0o600)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
@@ -222,7 +242,19 @@ def _lock(run: RunPaths) -> FileLock:
     return lock
 
 
-def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
+def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
+    settings = plan.settings
+    return TelemetryOptions(
+        service_version=release(),
+        run_id=run_id,
+        task_id=settings.task_id,
+        genai_metrics=settings.telemetry.genai_metrics,
+        content=settings.telemetry.content,
+        shutdown_s=settings.telemetry.shutdown_s,
+    )
+
+
+def _context(request: RunRequest, plan: Plan, place: _Place, telemetry: TelemetryOptions) -> RunContext:
     settings = plan.settings
     return RunContext(
         settings=settings,
@@ -235,16 +267,9 @@ def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
         learning_model=plan.models.reflection_name,
         base_url=plan.models.base_url,
         replay=request.replay is not None,
-        replay_from=place.source.run(place.run_id).journal if request.replay else None,
-        ledger_path=None if request.replay else place.run.ledger,
-        telemetry=TelemetryOptions(
-            service_version=release(),
-            run_id=place.run_id,
-            task_id=settings.task_id,
-            genai_metrics=settings.telemetry.genai_metrics,
-            content=settings.telemetry.content,
-            shutdown_s=settings.telemetry.shutdown_s,
-        ),
+        replay_from=place.source.run(place.run_id).journal if request.replay is not None else None,
+        ledger_path=None if request.replay is not None else place.run.ledger,
+        telemetry=telemetry,
     )
 
 

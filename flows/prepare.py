@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from flows.request import RunRequest
@@ -16,6 +17,7 @@ from pipelines.pipeline_file import find_pipeline
 from pipelines.plan import Plan, build_plan
 from pipelines.settings import Settings
 from stores.errors import Problem, SettingsError
+from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
 from tasks.actors.registry import check_actor
 from tasks.models.endpoint import endpoint_of
@@ -37,11 +39,12 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
 
     Raises ``ConfigError`` with every problem of the first of these steps that finds one.
     """
-    if request.resume or request.replay:
+    _check_names(request)
+    if request.earlier is not None:
         resolved = settings_of_run(request, env)
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-    plan = build_plan(resolved, env, extra_checks=(_check_actor,))
+    plan = build_plan(resolved, env, extra_checks=(_check_actor, _check_task_runner))
     _check_run_id(request, plan.paths)
     if not preflight:
         return Prepared(resolved, plan, ())
@@ -57,13 +60,29 @@ def _check_actor(settings: Settings) -> Sequence[Problem]:
     return check_actor(settings.actor)
 
 
+def _check_task_runner(settings: Settings) -> Sequence[Problem]:
+    name = settings.task_runner
+    if name == "threads" or find_spec(f"prefect_{name}") is not None:
+        return ()
+    return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
+
+
+def _check_names(request: RunRequest) -> None:
+    """Of the names of a new run, of one to go on with and of one to replay, at most one is given."""
+    given = [
+        f"--{name.replace('_', '-')}" for name in ("resume", "replay", "run_id") if getattr(request, name) is not None
+    ]
+    if len(given) > 1:
+        raise SettingsError.one(given[-1], f"it beside {given[0]}", "one of the two: a run that is there has its name")
+
+
 def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
     if request.run_id is None:
         return
     try:
         taken = paths.run(request.run_id).manifest.exists()
     except ValueError as error:
-        raise SettingsError.one("--run-id", repr(request.run_id), str(error)) from error
+        raise SettingsError.one("--run-id", repr(request.run_id), ACCEPTED) from error
     if taken:
         accepted = f"a name not used before; to go on with that run: --resume {request.run_id}"
         raise SettingsError.one("--run-id", repr(request.run_id), accepted)

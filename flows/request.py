@@ -55,6 +55,11 @@ class RunRequest(BaseModel):
     settings: dict[str, Scalar] = Field(default_factory=dict)
     """Any other setting by its dotted key, such as ``{"tfgrpo.min_spread": 0.1}``."""
 
+    @property
+    def earlier(self) -> str | None:
+        """Id of the run that is resumed or replayed; None for a new one."""
+        return self.replay if self.resume is None else self.resume
+
     def options(self) -> dict[str, str]:
         """The settings asked for, as raw text by dotted key: the uppermost layer of the settings."""
         asked = {str(key): _text(value) for key, value in self.settings.items()}

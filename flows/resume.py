@@ -46,7 +46,7 @@ _MISSING = object()
 def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
     asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-    place, manifest = _find(request, asked.settings)
+    place, manifest = _find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
     stored: dict[str, Any] = manifest["settings"]
     sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
     problems: list[Problem] = []
@@ -78,17 +78,17 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
 
 def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
     """The manifest of the run that is resumed or replayed. Raises ``SettingsError`` naming the runs there are."""
-    return _find(request, settings)[1]
+    return _find(request, settings, everywhere=False)[1]
 
 
-def _find(request: RunRequest, settings: Settings) -> tuple[TaskPaths, dict[str, Any]]:
-    """The run's task, the one named or else the only one under ``out`` that has the run, and its manifest."""
-    name = request.resume or request.replay or ""
+def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[TaskPaths, dict[str, Any]]:
+    """The run's task and its manifest; ``everywhere``: else the only task under ``out`` that has the run."""
+    name = request.earlier or ""
     task = TaskPaths.of(settings.out, settings.task_id)
     try:
         run = task.run(name)
         if not run.manifest.is_file():
-            elsewhere = list(Path(settings.out).glob(f"*/runs/{name}/manifest.json"))
+            elsewhere = list(Path(settings.out).glob(f"*/runs/{name}/manifest.json")) if everywhere else []
             if len(elsewhere) != 1:
                 raise _unusable(request, f"a run of task {settings.task_id}: {_known(task)}")
             task = TaskPaths(elsewhere[0].parent.parent.parent)
@@ -103,8 +103,8 @@ def _find(request: RunRequest, settings: Settings) -> tuple[TaskPaths, dict[str,
 
 
 def _unusable(request: RunRequest, accepted: str) -> SettingsError:
-    option = "--resume" if request.resume else "--replay"
-    return SettingsError([Problem(option, repr(request.resume or request.replay), accepted)])
+    option = "--replay" if request.resume is None else "--resume"
+    return SettingsError([Problem(option, repr(request.earlier), accepted)])
 
 
 def _known(task: TaskPaths) -> str:

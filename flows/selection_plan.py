@@ -30,6 +30,7 @@ from rewarders.powl_answers import REFERENCE_KEYS
 from rewarders.scoring import check_rewarders
 from stores.clock import Clock
 from stores.errors import ConfigError, Problem, SettingsError
+from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
 from stores.pattern_memory import PatternMemory
 from stores.selection_log import recorded_rounds
@@ -191,7 +192,7 @@ def _task(resolved: Resolved) -> TaskPaths | None:
     try:
         return TaskPaths.of(settings.out, settings.task_id)
     except ValueError as error:
-        raise SettingsError.one("--task-id", repr(settings.task_id[:80]), str(error)) from error
+        raise SettingsError.one("--task-id", repr(settings.task_id[:80]), ACCEPTED) from error
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:

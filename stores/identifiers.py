@@ -6,10 +6,12 @@ import re
 
 from stores.canonical import sha256_hex
 
-_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LONGEST = 100
+"""Characters of an identifier."""
+_SHAPE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
-ACCEPTED = "1 to 100 of A-Z a-z 0-9 . _ -, beginning with a letter or digit, not ending in a dot, no device name"
+ACCEPTED = f"1 to {LONGEST} of A-Z a-z 0-9 . _ -, beginning with a letter or digit, not ending in a dot, no device name"
 
 
 def check_identifier(value: str) -> str:

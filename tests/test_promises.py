@@ -65,7 +65,7 @@ def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path,
     left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pending"))]
     assert {path.name for path in left if path.stat().st_size} <= KNOWN
     assert {"experiences.jsonl", "promotions.jsonl", "state.json"} <= {path.name for path in task.iterdir()}
-    assert {path.stat().st_mode & 0o077 for path in left} == {0}
+    assert {path.stat().st_mode & 0o077 for path in task.rglob("*") if path.is_file()} == {0}
 
 
 def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tuple[Path, Tiny]) -> None:

@@ -15,6 +15,7 @@ from stores.counted import counted
 from stores.errors import Problem, SettingsError
 from stores.experience_batch_lines import read_groups
 from stores.experience_batch_shapes import RolloutGroup
+from stores.identifiers import ACCEPTED
 from stores.layout import RunPaths, TaskPaths
 from tasks.exports.choosing import TARGETS, ExportOptions, Target
 from tasks.exports.exporting import ExportReport, export_groups, report_path
@@ -156,7 +157,7 @@ def _run_of(options: argparse.Namespace) -> RunPaths:
     try:
         run = task.run(options.run)
     except ValueError as error:
-        raise SettingsError.one("RUN", repr(options.run), str(error)) from error
+        raise SettingsError.one("RUN", repr(options.run), ACCEPTED) from error
     if not run.manifest.is_file():
         known = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
         raise SettingsError.one(

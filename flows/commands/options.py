@@ -10,6 +10,7 @@ from pathlib import Path
 from pipelines.layers import LeafOption, leaf_options
 from pipelines.pipeline_file import shipped_pipelines
 from stores.errors import SettingsError
+from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
 
 _PREFIX = "setting:"
@@ -91,7 +92,7 @@ def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
     try:
         return TaskPaths.of(out, task)
     except ValueError as error:
-        raise SettingsError.one("--task-id", repr(task), str(error)) from error
+        raise SettingsError.one("--task-id", repr(task), ACCEPTED) from error
 
 
 def known_tasks(out: Path) -> list[str]:

@@ -10,6 +10,7 @@ from flows.commands.options import add_place, known_tasks, place_of
 from flows.console import Console
 from flows.report import write_report
 from stores.errors import SettingsError
+from stores.identifiers import ACCEPTED
 from stores.layout import RunPaths, TaskPaths
 
 
@@ -43,7 +44,7 @@ def _run_of(task: TaskPaths, name: str) -> RunPaths:
     try:
         run = task.run(name)
     except ValueError as error:
-        raise SettingsError.one("RUN", repr(name), str(error)) from error
+        raise SettingsError.one("RUN", repr(name), ACCEPTED) from error
     if not run.manifest.is_file():
         known = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
         raise SettingsError.one("RUN", repr(name), f"a run of {task.root}: {', '.join(known) or 'there is none'}")

@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
             faults=FaultSettings(**dict(found for found in shares if not isinstance(found, Problem))),
         )
     except ValueError as error:
-        raise SettingsError.one("--fault", " ".join(options.fault), str(error)) from error
+        raise SettingsError.one("--fault", " ".join(options.fault), "shares that sum to at most 1") from error
 
     def ready(url: str) -> None:
         if console.as_json:

@@ -74,6 +74,8 @@ def isolated(*arguments, cwd=ROOT):
         (["run", "--pack", "nowhere"], "pack"),
         (["run", "--resume", "nobody"], "--resume"),
         (["run", "--replay", "../nobody"], "--replay"),
+        (["run", "--resume", ""], "--resume"),
+        (["run", "--replay", ""], "--replay"),
         (["run", "--run-id", "../away"], "--run-id"),
         (["run", "--actor", "nowhere:agent"], "actor"),
         (["run", "--out", "/proc/nowhere"], "--out"),

@@ -106,10 +106,14 @@ def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
     assert json.loads(capsys.readouterr().out)["report"].endswith("mine/runs/small/report.html")
 
 
-@pytest.mark.parametrize(("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN")])
+@pytest.mark.parametrize(
+    ("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN: got '../x'; accepted: 1 to")]
+)
 def test_a_report_of_nobody_is_refused(capsys, small_run, run, says):
     assert cli.main(["report", run, "--out", str(small_run.out)]) == 2
-    assert says in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("accepted:") == 1
 
 
 def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
@@ -133,7 +137,9 @@ def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
 )
 def test_a_server_with_bad_options_is_refused(capsys, arguments):
     assert cli.main(["serve-simulated", *arguments]) == 2
-    assert arguments[0] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert arguments[0] in said
+    assert said.count("accepted:") == 1
 
 
 def test_the_simulated_server_says_where_it_is_and_refuses_other_keys(capsys):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 
 import pytest
 
 from flows import closing, execution, opening
-from stores.errors import StoreError
+from flows.observer import Observers
+from stores.clock import utc_now
+from stores.errors import SettingsError, StoreError
 from stores.experience_store import ExperienceStore
 from tasks.shapes import Frame, Trajectory
-from tests.flows.kit import RUN, SMALL, manifest, paths, run
+from tests.flows.kit import RUN, SMALL, manifest, paths, request, run
 
 
 def broken(*_args, **_kwargs):
@@ -24,6 +27,17 @@ def test_a_run_that_cannot_be_opened_fails_in_one_sentence_and_leaves_no_lock(tm
     assert summary.message == ("the run could not be opened: StoreError: experiences.jsonl: no space left on device")
     monkeypatch.undo()
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+
+
+def test_a_task_runner_that_cannot_be_had_refuses_the_run(tmp_path):
+    @contextmanager
+    def without(plan):
+        raise SettingsError.one("--task-runner", "ray", "threads")
+        yield
+
+    summary = execution.execute(request(tmp_path, run_id=RUN), {}, Observers(), without, clock=utc_now)
+    assert (summary.status, summary.exit_code, summary.run_id) == ("refused", 2, RUN)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_in_mid_run_fails_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):

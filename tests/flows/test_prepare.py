@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from flows.prepare import prepare
@@ -37,6 +39,39 @@ def test_a_name_that_could_leave_the_task_is_refused():
     with pytest.raises(SettingsError, match="--run-id"):
         prepare(RunRequest(run_id="../x"), {})
     assert prepare(RunRequest(run_id="fine"), {}).plan is not None
+
+
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_an_empty_name_never_begins_a_new_run(how, at_home):
+    with pytest.raises(SettingsError, match=f"--{how}: got ''"):
+        prepare(RunRequest.model_validate({how: ""}), {})
+    assert list(at_home.iterdir()) == []
+
+
+def test_an_empty_name_for_a_new_run_is_refused():
+    with pytest.raises(SettingsError, match="--run-id: got ''; accepted: 1 to 100"):
+        prepare(RunRequest(run_id=""), {})
+
+
+@pytest.mark.parametrize(
+    ("asked", "source"),
+    [
+        ({"resume": "small", "run_id": "x"}, "--run-id"),
+        ({"replay": "small", "run_id": "x"}, "--run-id"),
+        ({"resume": "small", "replay": "small"}, "--replay"),
+    ],
+)
+def test_a_run_that_is_there_is_given_no_second_name(small_run, asked, source):
+    with pytest.raises(SettingsError, match="a run that is there has its name") as caught:
+        prepare(RunRequest(out=str(small_run.out), **asked), {})
+    assert caught.value.problems[0].source == source
+
+
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_a_task_runner_without_its_extra_is_refused_before_anything_starts(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, f"prefect_{name}", None)
+    with pytest.raises(SettingsError, match=rf"--task-runner: got {name}; .*pip install 'tfgrpo\[{name}\]'"):
+        prepare(RunRequest(task_runner=name), {})
 
 
 def test_an_endpoint_is_knocked_at_unless_told_otherwise():

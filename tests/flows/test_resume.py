@@ -73,6 +73,12 @@ def test_a_run_is_found_under_another_task_and_goes_on_there(own_run):
     assert (settings.out, settings.task_id) == (str(own_run.out), "mine")
 
 
+@pytest.mark.parametrize(("asked", "env"), [({"task_id": "this"}, {}), ({}, {"TFGRPO_TASK_ID": "this"})])
+def test_a_task_that_was_named_is_the_only_one_looked_in(own_run, asked, env):
+    with pytest.raises(SettingsError, match="a run of task this: there is none"):
+        resumed(own_run, env, **asked)
+
+
 def test_a_run_goes_on_where_it_was_found(own_run):
     assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
     assert settings_of_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)}).settings.out == str(
