@@ -184,13 +184,17 @@ def _bounds(metadata: tuple[Any, ...]) -> list[str]:
     low = next((part for part in metadata if isinstance(part, Ge | Gt)), None)
     high = next((part for part in metadata if isinstance(part, Le | Lt)), None)
     if isinstance(low, Ge) and isinstance(high, Le):
-        return [f"from {low.ge:g} to {high.le:g}"]
+        return [f"from {_number(low.ge)} to {_number(high.le)}"]
     words = []
     if low is not None:
-        words.append(f"of at least {low.ge:g}" if isinstance(low, Ge) else f"above {low.gt:g}")
+        words.append(f"of at least {_number(low.ge)}" if isinstance(low, Ge) else f"above {_number(low.gt)}")
     if high is not None:
-        words.append(f"of at most {high.le:g}" if isinstance(high, Le) else f"below {high.lt:g}")
+        words.append(f"of at most {_number(high.le)}" if isinstance(high, Le) else f"below {_number(high.lt)}")
     return [" and ".join(words)] if words else []
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _is_union(annotation: object) -> bool:

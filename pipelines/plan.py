@@ -184,8 +184,7 @@ def _data(settings: Settings, mix: MixConfig | None) -> RunData:
 
 def _cohorts(settings: Settings, data: RunData) -> list[Cohort]:
     """The learning epochs; with the feature flag off, the one that is measured."""
-    last = settings.tfgrpo.epochs if settings.tfgrpo.enabled else 2
-    return [data.cohort(epoch, settings) for epoch in range(1, last)]
+    return data.cohorts(settings.tfgrpo.epochs - 1 if settings.tfgrpo.enabled else 1, settings)
 
 
 def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:

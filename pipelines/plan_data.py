@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from pipelines.curriculum import Difficulty
 from pipelines.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
 from pipelines.mix_items import LearningMix, learning_mix, mix_advice
 from pipelines.mix_shapes import MixConfig
 from pipelines.parts import Parts
-from pipelines.sampling import Cohort, draw_cohort
+from pipelines.sampling import Cohort, draw_cohort, draw_cohorts
 from pipelines.settings import Settings
+from pipelines.settings_learning import MAX_GROUPS
 from pipelines.split import Split, pair_datasets, split_items
 from pipelines.stored_items import ids_of
 from rewarders.registry import COMPARING_REWARDERS
-from stores.errors import DatasetError, Problem
+from stores.counted import counted
+from stores.errors import DatasetError, Problem, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +40,33 @@ class RunData:
 
     def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
         """The items of a learning epoch. ``difficulty`` counts only when the setting ``tfgrpo.curriculum`` says so."""
-        weights, told = None, {}
-        if settings.tfgrpo.curriculum == "difficulty":
-            ids = ids_of(self.split.learn)
-            known = (difficulty or Difficulty()).of(ids)
-            weights, told = [known.weight(name) for name in ids], {"curriculum": known.as_json()}
+        weights, told = self._weights(settings, difficulty)
         if self.mix is not None:
             cohort = self.mix.draw(epoch=epoch, settings=settings.tfgrpo, weights=weights)
         else:
             cohort = draw_cohort(self.split.learn, epoch=epoch, settings=settings.tfgrpo, weights=weights)
         return replace(cohort, metadata={**cohort.metadata, **told})
+
+    def cohorts(self, epochs: int, settings: Settings) -> list[Cohort]:
+        """Epochs 1 to ``epochs`` as they are when no group has been seen yet. Raises ``SettingsError`` for too many groups."""
+        learning, items = settings.tfgrpo, len(self.split.learn)
+        again = learning.with_replacement or self.mix is not None
+        groups = epochs * (learning.sample_size if again else min(learning.sample_size, items))
+        if groups > MAX_GROUPS:
+            given = f"{groups:,} groups in {counted(epochs, 'learning epoch')}"
+            raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
+        if self.mix is not None:
+            return [self.cohort(epoch, settings) for epoch in range(1, epochs + 1)]
+        weights, _ = self._weights(settings, None)
+        return list(draw_cohorts(self.split.learn, epochs=epochs, settings=learning, weights=weights))
+
+    def _weights(self, settings: Settings, difficulty: Difficulty | None) -> tuple[list[float] | None, dict[str, Any]]:
+        """How likely each item is, None when all alike, and what the manifest says of it."""
+        if settings.tfgrpo.curriculum != "difficulty":
+            return None, {}
+        ids = ids_of(self.split.learn)
+        known = (difficulty or Difficulty()).of(ids)
+        return [known.weight(name) for name in ids], {"curriculum": known.as_json()}
 
 
 def data_of_mix(settings: Settings, config: MixConfig) -> RunData:

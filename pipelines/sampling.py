@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 from pipelines.curriculum import weighted_draw
@@ -40,17 +41,32 @@ def draw_cohort(
     With ``weights``, one for each item and above 0, every epoch draws for itself, in proportion to them.
     """
     pool = _by_id(items)
-    size = min(settings.sample_size, len(pool))
+    drawn = next(_draws(pool, settings, weights, first=epoch))
+    return cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+
+
+def draw_cohorts(
+    items: Sequence[Item], *, epochs: int, settings: LearningSettings, weights: Sequence[float] | None = None
+) -> Iterator[Cohort]:
+    """The cohorts of epochs 1 to ``epochs``, each as ``draw_cohort`` draws it, without shuffling again for each."""
+    pool = _by_id(items)
+    for epoch, drawn in enumerate(islice(_draws(pool, settings, weights), epochs), start=1):
+        yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+
+
+def _draws(
+    pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, *, first: int = 1
+) -> Iterator[list[int]]:
+    """Places of the items of an epoch, and of every one after it."""
+    seed, size = settings.seed, min(settings.sample_size, len(pool))
     ordered = None if weights is None else [weights[place] for place in pool]
     if settings.with_replacement and pool:
-        rng = stream(settings.seed, "cohort", "with replacement", epoch)
-        drawn = rng.choices(pool, weights=ordered, k=settings.sample_size)
-    elif ordered is not None:
-        lots = weighted_draw(ordered, size, stream(settings.seed, "cohort", "weighted", epoch))
-        drawn = [pool[lot] for lot in lots]
-    else:
-        drawn = _consecutive(pool, size, epoch, settings.seed)
-    return cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+        streams = (stream(seed, "cohort", "with replacement", epoch) for epoch in count(first))
+        return (rng.choices(pool, weights=ordered, k=settings.sample_size) for rng in streams)
+    if ordered is not None:
+        streams = (stream(seed, "cohort", "weighted", epoch) for epoch in count(first))
+        return ([pool[lot] for lot in weighted_draw(ordered, size, rng)] for rng in streams)
+    return islice(_consecutive(pool, size, seed), first - 1, None)
 
 
 def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Cohort:
@@ -69,13 +85,12 @@ def _by_id(items: Sequence[Item]) -> list[int]:
     return sorted(range(len(ids)), key=ids.__getitem__)
 
 
-def _consecutive(pool: Sequence[int], size: int, epoch: int, seed: int) -> list[int]:
+def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int]]:
     waiting: list[int] = []
     shuffles = _shuffles(pool, seed)
-    drawn: list[int] = []
-    for _ in range(epoch):
+    while True:
         drawn, waiting = _take(waiting, size, shuffles)
-    return drawn
+        yield drawn
 
 
 def _take(waiting: list[int], size: int, shuffles: Iterator[list[int]]) -> tuple[list[int], list[int]]:

@@ -24,7 +24,7 @@ class StageThresholds(Section):
 
     min_reward: Fraction = 0.8
     """Reward of the chosen candidate that makes a round a high one, and that the mean has to exceed."""
-    rounds: int = Field(default=10, ge=1)
+    rounds: int = Field(default=10, ge=1, le=1_000_000)
     """High rounds in a row that it takes; also the rounds that falling back looks at."""
     min_parsed: Fraction = 0.95
     """Share of usable answers that has to be exceeded."""

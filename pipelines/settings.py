@@ -60,7 +60,7 @@ class ActorSettings(Section):
     """``chat``, ``tools``, or ``module:attr`` of any Python callable."""
     tools: tuple[Text, ...] = ()
     """``module:attr`` of each typed Python function the ``tools`` actor may call."""
-    max_turns: int = Field(default=8, ge=1)
+    max_turns: int = Field(default=8, ge=1, le=1_000)
     """Model turns of one rollout before it fails."""
     timeout_s: float = Field(default=600.0, gt=0.0)
     """Seconds one rollout may take, all told."""

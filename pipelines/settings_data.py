@@ -38,7 +38,7 @@ class DatasetSettings(Section):
     """Share of ``path`` or ``mix`` that is held out when there is no ``eval_path``."""
     mix: Text | None = option(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
     """Staged data mix instead of ``path``: a file of the ``rl_data_config.yaml`` form, graders included."""
-    mix_stride: int = Field(default=1, ge=1)
+    mix_stride: int = Field(default=1, ge=1, le=1_000_000)
     """Steps of the mix, as its ``until_step`` counts them, that one learning batch goes forward."""
     fields: FieldMap = FieldMap()
     """What the columns are called, where they are not called as here."""

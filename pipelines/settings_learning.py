@@ -5,12 +5,19 @@ Refuses what is wrong with one value alone, as every room ``pipelines.settings*`
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from pipelines.settings_base import Fraction, Section, Temperature, option
 from stores.words import MAX_CHARS, MAX_WORDS
+
+MAX_GROUP_SIZE: Final = 1_000
+MAX_EPOCHS: Final = 1_000
+MAX_SAMPLE: Final = 1_000_000
+MAX_CONCURRENCY: Final = 10_000
+MAX_GROUPS: Final = 5_000_000
+"""Groups of all learning epochs together: each is drawn and counted when a run is planned."""
 
 
 class TemperatureSettings(Section):
@@ -27,16 +34,16 @@ class RetrievalSettings(Section):
 
     min_reward: float | None = None
     """Least reward of a lesson's best attempt for it to be shown. None: any."""
-    max_per_group: int | None = Field(default=None, ge=1)
+    max_per_group: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     """Most of the lessons shown that come from one source group. None: any number."""
 
 
 class ScheduleSettings(Section):
     """Bounds on the actors of a group that the operator allows; both follow ``group_size`` when absent."""
 
-    min_instances: int | None = Field(default=None, ge=1)
+    min_instances: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     """Fewest actors a group may have. None: ``group_size``."""
-    max_instances: int | None = Field(default=None, ge=1)
+    max_instances: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     """Most actors a group may have. None: ``group_size``."""
 
 
@@ -45,13 +52,13 @@ class LearningSettings(Section):
 
     enabled: bool = option(False, env="FEATURE_TFGRPO_GROUP")
     """Feature flag. Off: one actor per item, measured, nothing learned."""
-    group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=2)
+    group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=2, le=MAX_GROUP_SIZE)
     """G, attempts per item."""
-    epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2)
+    epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
     """E. Epochs 1 to E-1 learn, epoch E measures."""
-    sample_size: int = option(100, flag="--sample-size", env="TFGRPO_SAMPLE_SIZE", ge=1)
+    sample_size: int = option(100, flag="--sample-size", env="TFGRPO_SAMPLE_SIZE", ge=1, le=MAX_SAMPLE)
     """Items per epoch; also the most items of the evaluation sweep."""
-    batch_size: int = option(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1)
+    batch_size: int = option(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1, le=MAX_SAMPLE)
     """Items between two curations of the library."""
     with_replacement: bool = False
     """Draw the items of an epoch with replacement: an item may then come several times while others wait."""
@@ -73,7 +80,7 @@ class LearningSettings(Section):
     """Most lessons one group may propose."""
     capacity_factor: float = Field(default=1.5, ge=1.0, le=10.0)
     """Library capacity as a multiple of the pack's experience slots."""
-    edit_budget: int = Field(default=12, ge=1)
+    edit_budget: int = Field(default=12, ge=1, le=1_000)
     """Operations one curation may apply in epoch 1; shrinks in proportion to the epochs left."""
     min_reward: float = 0.0
     """Reward the best attempt of a group must exceed for a lesson that says *do*."""
@@ -83,7 +90,7 @@ class LearningSettings(Section):
     """Repair calls for one structured answer before the deterministic rule takes over."""
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
     """Every random choice of a run follows from it."""
-    concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1)
+    concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Actors in flight at once: the capacity that a group has to fit into."""
     max_lost_share: Fraction = 0.5
     """Share of a batch's rollouts that may fail, or stay ungraded by a rewarder that broke, before the run stops."""

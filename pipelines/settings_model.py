@@ -37,7 +37,7 @@ class ModelSettings(Section):
     """Name of the environment variable that holds the key; the key itself is never a setting."""
     api_key_secret: Text | None = None
     """Name of a Prefect Secret block that holds the key; wins over the environment."""
-    max_tokens: int = Field(default=1024, ge=1)
+    max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
     """Completion tokens one call may use; also what is reserved for it."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Name of that limit on the wire; newer vendor models want the second."""

@@ -16,9 +16,9 @@ from rewarders.powl.keys import ARROW
 from rewarders.powl_answers import model_in
 from stores.canonical import canonical_json, sha256_hex
 from stores.errors import PowlError
+from stores.plain import storable
 from tasks.models.base import AnswerSchema
 from tasks.models.structured import parse_answer
-from tasks.scrubbing import storable
 
 _DEEPEST: Final = 64
 """Levels of a JSON value that are part of its structure. A model may nest a thousand, to no end but to be slow."""

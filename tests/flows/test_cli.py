@@ -111,7 +111,7 @@ def test_an_unknown_option_is_told_without_its_value(capsys):
 
 def test_one_problem_is_one_line(capsys):
     assert cli.main(["run", "--epochs", "1"]) == 2
-    assert capsys.readouterr().err == "tfgrpo: --epochs: got '1'; accepted: a whole number of at least 2\n"
+    assert capsys.readouterr().err == "tfgrpo: --epochs: got '1'; accepted: a whole number from 2 to 1,000\n"
 
 
 def test_options_are_not_abbreviated(capsys):

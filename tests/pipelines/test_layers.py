@@ -149,19 +149,25 @@ def test_the_variables_of_the_specification_exist() -> None:
 
 ROW_47_AND_53 = [
     *[
-        ("TFGRPO_GROUP_SIZE", text, "a whole number of at least 2")
-        for text in ("1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4")
+        ("TFGRPO_GROUP_SIZE", text, "a whole number from 2 to 1,000")
+        for text in ("1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4", "1001")
     ],
-    *[("TFGRPO_EPOCHS", text, "a whole number of at least 2") for text in ("1", "0", "-1", "abc", "2.9", "inf", "3.0")],
-    *[("TFGRPO_SAMPLE_SIZE", text, "a whole number of at least 1") for text in ("0", "-5", "abc", "1e2", "NaN")],
-    *[("TFGRPO_BATCH_SIZE", text, "a whole number of at least 1") for text in ("0", "-5", "1.0")],
+    *[
+        ("TFGRPO_EPOCHS", text, "a whole number from 2 to 1,000")
+        for text in ("1", "0", "-1", "abc", "2.9", "inf", "3.0", "9" * 24)
+    ],
+    *[
+        ("TFGRPO_SAMPLE_SIZE", text, "a whole number from 1 to 1,000,000")
+        for text in ("0", "-5", "abc", "1e2", "NaN", "1000001")
+    ],
+    *[("TFGRPO_BATCH_SIZE", text, "a whole number from 1 to 1,000,000") for text in ("0", "-5", "1.0", "9" * 24)],
     *[
         ("TFGRPO_TRAIN_TEMP", text, "a number from 0 to 2")
         for text in ("-0.1", "2.1", "NaN", "inf", "-inf", "abc", "", "0,7")
     ],
     *[("TFGRPO_EVAL_TEMP", text, "a number from 0 to 2") for text in ("-1", "nan", "Infinity", "warm")],
     *[("TFGRPO_SEED", text, "a whole number of at least 0") for text in ("-1", "1.5", "abc")],
-    *[("TFGRPO_CONCURRENCY", text, "a whole number of at least 1") for text in ("0", "-1", "many")],
+    *[("TFGRPO_CONCURRENCY", text, "a whole number from 1 to 10,000") for text in ("0", "-1", "many", "10001")],
     *[("TFGRPO_EXPERIENCE_MAX_WORDS", text, "a whole number from 4 to 32") for text in ("33", "3", "x")],
     *[("TFGRPO_MAX_USD", text, "a number above 0, or none") for text in ("0", "-1", "nan", "five")],
     *[("TFGRPO_MAX_CALLS", text, "a whole number above 0, or none") for text in ("0", "1.5")],
@@ -189,16 +195,16 @@ def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(
 @pytest.mark.parametrize(
     ("key", "text", "given", "accepted"),
     [
-        ("tfgrpo.group_size", "1", "1", "a whole number of at least 2"),
-        ("tfgrpo.group_size", "'3'", "'3'", "a whole number of at least 2"),
-        ("tfgrpo.group_size", "true", "True", "a whole number of at least 2"),
-        ("tfgrpo.epochs", "2.5", "2.5", "a whole number of at least 2"),
+        ("tfgrpo.group_size", "1", "1", "a whole number from 2 to 1,000"),
+        ("tfgrpo.group_size", "'3'", "'3'", "a whole number from 2 to 1,000"),
+        ("tfgrpo.group_size", "true", "True", "a whole number from 2 to 1,000"),
+        ("tfgrpo.epochs", "2.5", "2.5", "a whole number from 2 to 1,000"),
         ("tfgrpo.temperature.train", ".nan", "nan", "a number from 0 to 2"),
         ("tfgrpo.temperature.eval", "-0.5", "-0.5", "a number from 0 to 2"),
         ("tfgrpo.enabled", "perhaps", "'perhaps'", "true, false, 1, 0, on, off, yes or no"),
-        ("tfgrpo.sample_size", "[1, 2]", "a list of 2", "a whole number of at least 1"),
+        ("tfgrpo.sample_size", "[1, 2]", "a list of 2", "a whole number from 1 to 1,000,000"),
         ("tfgrpo.min_spread", "{a: 1}", "a mapping of 1", "a number of at least 0"),
-        ("tfgrpo.epochs", "null", "None", "a whole number of at least 2"),
+        ("tfgrpo.epochs", "null", "None", "a whole number from 2 to 1,000"),
         ("model.prices", "3", "3", "a mapping"),
         ("rewarders", "gt", "'gt'", "a list"),
         ("telemetry.shutdown_s", "61", "61", "a number above 0 and of at most 60"),
@@ -330,7 +336,7 @@ def test_an_optional_setting_can_be_unset_by_a_higher_layer() -> None:
 
 def test_truth_values_may_come_as_such_from_a_program() -> None:
     assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
-    assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number of at least 2"
+    assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number from 2 to 1,000"
 
 
 SECRETS = ["sk-abcdefghijkl", "hunter2"]
@@ -456,7 +462,7 @@ def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) ->
 def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
         refusal(env={"TFGRPO_GROUP_SIZE": "1"})
-    assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number of at least 2" in caplog.text
+    assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number from 2 to 1,000" in caplog.text
 
 
 def test_the_description_lists_every_leaf_with_its_source() -> None:

@@ -180,6 +180,15 @@ def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_p
     assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
 
 
+def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan) -> None:
+    many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
+    error = refusal(make_plan, tfgrpo__with_replacement="on", **many)
+    assert str(error) == (
+        "tfgrpo.sample_size: got 999,000,000 groups in 999 learning epochs; accepted: at most 5,000,000 groups in a run"
+    )
+    assert make_plan(**{**many, "tfgrpo__epochs": "3"}).forecast.calls.low > 0, "no more than there are items"
+
+
 def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(make_plan: MakePlan) -> None:
     plan = make_plan(tfgrpo__experience_max_words="9", tfgrpo__experience_max_chars="60")
     assert (plan.pack.max_words, plan.pack.max_chars) == (9, 60)

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines import sampling
 from pipelines.items import Item
-from pipelines.sampling import Cohort, draw_cohort, draw_evaluation
+from pipelines.sampling import Cohort, draw_cohort, draw_cohorts, draw_evaluation
 from pipelines.settings import LearningSettings
+from stores.seeds import stream
 
 MakeItems = Callable[..., tuple[Item, ...]]
 
@@ -46,6 +48,26 @@ def test_epochs_differ_and_cover_the_data_before_anything_comes_again(make_items
     epochs = [ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in range(1, 6)]
     assert {name for epoch in epochs[:4] for name in epoch} == {item.id for item in items}
     assert len({tuple(epoch) for epoch in epochs}) == 5
+
+
+@pytest.mark.parametrize("knob", [{}, {"with_replacement": True}, {"sample_size": 40}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_all_epochs_at_once_are_the_epochs_one_by_one(
+    make_items: MakeItems, knob: dict[str, Any], weighted: bool
+) -> None:
+    items = make_items(17)
+    how = {"settings": learning(**knob), "weights": [1.0 + place for place in range(17)] if weighted else None}
+    one_by_one = [draw_cohort(items, epoch=epoch, **how) for epoch in range(1, 6)]
+    assert list(draw_cohorts(items, epochs=5, **how)) == one_by_one
+
+
+def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
+    make_items: MakeItems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled = []
+    monkeypatch.setattr(sampling, "stream", lambda *names: shuffled.append(names) or stream(*names))
+    assert len(list(draw_cohorts(make_items(40), epochs=1000, settings=learning()))) == 1000
+    assert len(shuffled) == 1000 * 10 // 40
 
 
 def test_all_items_come_in_another_order_every_epoch_when_the_sample_takes_them_all(make_items: MakeItems) -> None:
