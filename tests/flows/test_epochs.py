@@ -87,6 +87,9 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
             finally:
                 closed.append(True)
 
+        def as_recorded(self, result):
+            return result
+
     def record_batch(_session, specs, results):
         recorded.append(([one.group_id for one in specs], [result.group_id for result in results]))
 

@@ -45,7 +45,6 @@ def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
 
 def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
     run(tmp_path, run_id=RUN, **SMALL)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")
     assert run(tmp_path, replay=RUN).exit_code == 2
     assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()

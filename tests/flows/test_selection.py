@@ -237,7 +237,7 @@ def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
         ({"prompt": "x", "stage": "BEHAVIORAL_CONSOLIDATION"}, "--stage", "without a reference"),
         ({"prompt": "x", "actor": "nobody"}, "actor.kind", "nobody"),
         ({"prompt": "x", "pack": "nobody"}, "pack", "nobody"),
-        ({"prompt": "x", "task_id": "../up"}, "--task-id", "no identifier"),
+        ({"prompt": "x", "task_id": "../up"}, "--task-id", "1 to 100 of A-Z"),
         ({"prompt": "x", "pipeline": "nobody"}, "--pipeline", "nobody"),
         ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "not empty"),
         ({"item": "/nowhere#1"}, "/nowhere", "no such file"),
