@@ -39,6 +39,7 @@ _MODULES = {"import": "import_batch"}
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that stop at a termination as at Ctrl-C. Those that serve have ways of their own."""
 _STOPPED = 3
+_LOG = logging.getLogger("tfgrpo.cli")
 
 
 def build_parser(command: str | None = None) -> Parser:
@@ -78,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 1
     except (TfgrpoError, OSError) as error:
         console.failure(f"{type(error).__name__}: {error}")
+        code = 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told in a line and not in a page
+        _LOG.debug("an error that nobody foresaw", exc_info=True)
+        console.failure(f"an error that nobody foresaw: {type(error).__name__}: {' '.join(str(error).split())}")
         code = 1
     except KeyboardInterrupt:
         console.failure("interrupted", status="stopped")

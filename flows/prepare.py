@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
+from flows.places import why_not_writable
 from flows.request import RunRequest
 from flows.resume import settings_of_run
 from flows.secrets import read_api_key
@@ -89,12 +88,7 @@ def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
 
 
 def _check_out(paths: TaskPaths) -> None:
-    """Make and remove a directory where the run's will be: permissions alone do not tell, and nothing stays behind."""
-    runs = paths.root / "runs"
-    nearest: Path = next(place for place in (runs, *runs.parents) if place.exists())
-    try:
-        with tempfile.TemporaryDirectory(dir=nearest, prefix=".tfgrpo-"):
-            pass
-    except OSError as error:
-        given = f"{str(paths.root)!r}, where nothing can be written ({error.strerror})"
-        raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one") from error
+    why = why_not_writable(paths.root / "runs")
+    if why is not None:
+        given = f"{str(paths.root)!r}, where nothing can be written ({why})"
+        raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")

@@ -30,7 +30,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptFile(f"{path}: line {number} is no JSON") from error
         if not isinstance(row, dict):
             raise CorruptFile(f"{path}: line {number} is no JSON object")

@@ -7,6 +7,7 @@ import os
 
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
+from flows.prefect_home import check_prefect_home
 from flows.prepare import prepare
 from flows.request import RunRequest
 
@@ -19,6 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Say what would run, or every problem at once."""
     prepared = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ)
+    check_prefect_home(os.environ)
     plan = prepared.plan
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",

@@ -17,6 +17,7 @@ from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.local_server import start_server
 from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
+from flows.prefect_home import check_prefect_home
 from flows.prepare import prepare
 from flows.request import RunRequest
 from flows.stops import RunSummary
@@ -46,6 +47,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         settings=dict(asked_settings(options)),
     )
     prepare(request, os.environ)
+    check_prefect_home(os.environ, make=True)
     summary = _run(request)
     show_summary(summary, console)
     if console.as_json:

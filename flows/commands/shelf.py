@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 from flows.champion import champion_library
 from flows.commands.options import place_of
+from flows.report_files import rows_of
 from prompt_packs import approved_stamps, known_packs, load_prompt_pack
 from prompt_packs.loader import SHIPPED_ROOT
-from stores.atomic import read_lines
 from stores.errors import PackError, SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
@@ -56,11 +55,11 @@ class Shelf:
                     waiting.append((depth + 1, by_id[name]))
 
     def rollouts(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """The rollouts of these ids, as their runs recorded them."""
+        """The rollouts of these ids, as their runs recorded them. Raises ``CorruptFile``."""
         wanted = set(names)
         found = []
         for path in sorted(self.paths.root.glob("runs/*/rollouts.jsonl")):
-            found += [row for row in map(json.loads, read_lines(path)) if row["rollout_id"] in wanted]
+            found += [row for row in rows_of(path) if row.get("rollout_id") in wanted]
         return found
 
     def libraries(self) -> dict[str, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from flows import cli
 from flows.parsing import parse
+from flows.stops import RunSummary
 from pipelines.layers import leaf_options
 from stores.errors import RunAborted, SettingsError
 
@@ -148,6 +150,7 @@ def test_an_endpoint_that_is_not_there_is_refused_before_anything_is_spent(capsy
     [
         (RunAborted("it broke"), 1, "failed"),
         (OSError(28, "No space left"), 1, "failed"),
+        (KeyError("a\nb"), 1, "failed"),
         (KeyboardInterrupt(), 3, "stopped"),
     ],
 )
@@ -160,6 +163,46 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == status
     assert said.err.startswith("tfgrpo: ")
+    assert said.err.count("\n") == 1
+
+
+def test_an_error_that_nobody_foresaw_is_told_in_a_line_and_logged_whole(capsys, monkeypatch, caplog):
+    def fail(*_):
+        raise ZeroDivisionError("of\nall things")
+
+    monkeypatch.setattr("flows.commands.config.execute", fail)
+    with caplog.at_level(logging.DEBUG, "tfgrpo.cli"):
+        assert cli.main(["config"]) == 1
+    assert capsys.readouterr().err == "tfgrpo: an error that nobody foresaw: ZeroDivisionError: of all things\n"
+    assert [record.exc_info[0] for record in caplog.records if record.name == "tfgrpo.cli"] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+@pytest.mark.parametrize("home", ["/proc/nowhere/prefect", "taken", "taken/below"])
+def test_a_home_that_prefect_could_not_write_is_refused_before_prefect_is_imported(
+    capsys, monkeypatch, tmp_path, command, home
+):
+    (tmp_path / "taken").touch()
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / home))
+    monkeypatch.setattr("flows.commands.run._run", lambda request: pytest.fail("Prefect was started"))
+    (problem,) = refused(capsys, command, "--dry-run")
+    assert problem["source"] == "PREFECT_HOME"
+    assert str(tmp_path / home) in problem["given"]
+    assert problem["accepted"] == "a directory that can be made and written"
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert cli.main(["doctor"]) == 0
+
+
+def test_a_home_of_prefect_is_made_for_a_run_and_not_by_doctor(monkeypatch, tmp_path):
+    home = tmp_path / "new" / "home"
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(home))
+    monkeypatch.setattr("flows.commands.run._run", lambda request: RunSummary("finished", "n", "", {}))
+    assert cli.main(["doctor"]) == 0
+    assert not home.parent.exists()
+    assert cli.main(["run", "--dry-run"]) == 0
+    assert home.is_dir()
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly():

@@ -91,6 +91,14 @@ def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, champion)
     assert f"{evidence[0]}  no reward" in ask("blame", champion[0], out=own_run.out).out
 
 
+def test_blame_names_the_line_of_a_run_that_is_damaged(ask, champion, own_run):
+    with own_run.paths.rollouts.open("a") as file:
+        file.write("{torn\n")
+    said = ask("blame", champion[0], out=own_run.out, code=1).err
+    assert "rollouts.jsonl: line" in said
+    assert said.count("\n") == 1
+
+
 def test_diff_shows_what_a_run_changed(ask, champion):
     said = ask("diff", "small").out.splitlines()
     assert [line[:2] for line in said] == ["+ "] * len(champion)
