@@ -86,10 +86,11 @@ def _group_size(settings: Settings, where: Mapping[str, str]) -> Iterator[Proble
 def _fan_out(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
     size, capacity = settings.tfgrpo.group_size, settings.tfgrpo.concurrency
     if size > capacity:
+        smaller = f"--group-size {capacity} or less, or " if capacity >= MIN_GROUP_SIZE else ""
         yield Problem(
             where["tfgrpo.group_size"],
             f"a fan-out of {size} actors per group with a capacity of {capacity}",
-            f"a group that fits: --group-size {capacity} or less, or --concurrency {size} or more",
+            f"a group that fits: {smaller}--concurrency {size} or more",
         )
 
 

@@ -27,7 +27,9 @@ def known_packs(root: Path | None = None) -> tuple[str, ...]:
     try:
         return tuple(sorted(entry.name for entry in base.iterdir() if (entry / MANIFEST).is_file()))
     except OSError as error:
-        raise PackError.one(str(base), type(error).__name__, "a readable directory of prompt packs") from None
+        raise PackError.one(
+            str(base), error.strerror or type(error).__name__, "a readable directory of prompt packs"
+        ) from None
 
 
 def domains(root: Path | None = None) -> dict[str, tuple[str, ...]]:

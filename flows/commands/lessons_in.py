@@ -90,7 +90,8 @@ def _offer(options: argparse.Namespace) -> _Offer:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError.one(str(file), type(error).__name__, "a file of lessons in UTF-8") from error
+        given = error.strerror if isinstance(error, OSError) else f"no UTF-8 at byte {error.start}"
+        raise DatasetError.one(str(file), given or type(error).__name__, "a file of lessons in UTF-8") from error
     if len(content) > _LARGEST:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_LARGEST:,}")
     form = options.form or _ENDINGS.get(file.suffix)

@@ -62,7 +62,7 @@ def _verify(root: Path, name: str | None, console: Console) -> int:
             stamps[pack.manifest.id] = pack.manifest.stamp
         except PackError as error:
             problems.extend(error.problems)
-    if not console.as_json:
+    if stamps and not console.as_json:
         console.text("\n".join(f"{pack}: verifies, stamp {stamp[:12]}" for pack, stamp in stamps.items()))
     if problems:
         raise PackError(problems)

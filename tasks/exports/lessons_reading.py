@@ -65,6 +65,8 @@ def _lines(lines: list[str], first: int, source: str, problems: list[Problem]) -
 
 def _json(text: str, source: str, problems: list[Problem]) -> LessonSet:
     value = _object(text, source, problems)
+    if problems:
+        return LessonSet(())
     entries = value.get("lessons", ())
     if not isinstance(entries, list):
         problems.append(Problem(f"{source}: lessons", type(entries).__name__, "a list"))
@@ -122,13 +124,16 @@ def _playbook(text: str, source: str, problems: list[Problem]) -> LessonSet:
 
 
 def _object(text: str, source: str, problems: list[Problem]) -> dict[str, Any]:
+    given = "no JSON object"
     try:
         value = json.loads(text)
+    except json.JSONDecodeError as error:
+        value, given = None, f"no JSON at line {error.lineno}, column {error.colno} ({error.msg})"
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         return value
-    problems.append(Problem(source, "no JSON object", "one JSON object"))
+    problems.append(Problem(source, given, "one JSON object"))
     return {}
 
 

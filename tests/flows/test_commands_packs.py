@@ -75,6 +75,10 @@ def test_lessons_of_a_task_that_is_not_there_are_refused(ask):
     assert "--task-id" in ask("render", "arithmetic", "--task-id", "nobody", code=2).err
 
 
+def test_where_no_pack_verifies_stdout_is_empty(ask):
+    assert ask("verify", "nobody", code=2).out == ""
+
+
 @pytest.mark.parametrize("arguments", [("render",), ("stamp",), ("stamp", "nobody"), ("render", "nobody")])
 def test_a_pack_that_is_not_named_or_not_there_is_refused(ask, arguments):
     assert "arithmetic" in ask(*arguments, code=2).err

@@ -144,7 +144,9 @@ def test_one_bad_lesson_refuses_the_whole_file(ask, lessons, own_run):
     ("arguments", "says"),
     [
         (("import",), "one name"),
-        (("import", "none.txt"), "a file of lessons"),
+        (("import", "none.txt"), "none.txt: got No such file or directory; accepted: a file of lessons"),
+        (("import", "."), ".: got Is a directory; accepted: a file of lessons"),
+        (("import", "FILE", "--packs-root", "none"), "none: got No such file or directory; accepted: a readable"),
         (("import", "FILE", "--promote"), "only with --reviewed-by"),
         (("import", "FILE", "--reviewed-by", "  "), "--reviewed-by"),
         (("import", "FILE", "--from", "odd"), "skill-md"),
@@ -175,6 +177,12 @@ def test_packs_of_ones_own_can_be_stamped_for(ask, lessons, tmp_path):
     said = json.loads(ask("import", lessons(), "--pack", "arithmetic", *root, "--reviewed-by", "Ann", "--json").out)
     assert said["stored"] == 2
     assert "arithmetic" in ask("import", lessons(), *root, code=2, task="fresh").err
+
+
+def test_a_file_in_another_encoding_is_told_with_the_byte(ask, lessons):
+    file = lessons()
+    file.write_bytes(b"- Do: caf\xe9\n")
+    assert "got no UTF-8 at byte 9; accepted: a file of lessons in UTF-8" in ask("import", file, code=2).err
 
 
 def test_a_file_too_large_to_be_lessons_is_refused(ask, lessons):

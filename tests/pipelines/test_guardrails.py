@@ -63,6 +63,11 @@ def test_a_fan_out_above_capacity_names_both_numbers_and_says_what_to_do() -> No
     validate_tfgrpo_config(settings(tfgrpo={"group_size": 4, "concurrency": 4}))
 
 
+def test_no_group_is_advised_that_would_be_refused() -> None:
+    told = refusal(settings(tfgrpo={"group_size": 2, "concurrency": 1}))
+    assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
+
+
 @pytest.mark.parametrize(("low", "high"), [(3, 2), (3, None), (None, 1), (1, 1), (5, 9)])
 def test_schedule_bounds_that_exclude_the_group_are_refused(low: int | None, high: int | None) -> None:
     told = refusal(settings(tfgrpo={"group_size": 2, "schedule": {"min_instances": low, "max_instances": high}}))
