@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flows.commands.options import add_place, known_tasks, place_of
+from flows.commands.targets import check_target
 from flows.console import Console
 from stores.counted import counted
 from stores.errors import Problem, SettingsError
@@ -47,7 +48,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("run", metavar="RUN", help="run id, directory of a run, or a .jsonl file of groups")
     parser.add_argument("--to", required=True, choices=TARGETS, help="form of the export")
-    parser.add_argument("--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl]")
+    parser.add_argument(
+        "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
+    )
     parser.add_argument(
         "--prompt",
         choices=("as-sent", "bare"),
@@ -81,6 +84,9 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     if path.resolve() == Path(options.run).resolve():
         raise SettingsError.one("--file", options.file, "a file other than the one that is read")
+    check_target(
+        path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
+    )
     report = ExportReport(source.name, wanted, notes=list(source.notes))
     export_groups(_counted(source, report), path, report)
     _tell(report, path, console)

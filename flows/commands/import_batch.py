@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Final
 
+from flows.commands.targets import check_target
 from flows.console import Console
 from stores.counted import counted
 from stores.errors import SettingsError
 from tasks.exports.importing import FORMS, ImportForm, import_groups
+
+_LONGEST: Final = 1 << 26
+"""Bytes of the first line of a file of groups."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +33,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     source, target = Path(options.source), Path(options.file)
     if target.suffix != ".jsonl" or target.resolve() == source.resolve():
         raise SettingsError.one("--file", options.file, "a .jsonl file other than the one that is read")
+    check_target(target, _holds_groups, "one of rollout groups; or remove that one first")
     form: ImportForm = options.form or ("jsonl" if source.suffix == ".jsonl" else "lists")
     groups, rollouts = import_groups(source, form, target)
     if console.as_json:
@@ -35,3 +42,13 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         console.say(f"{counted(rollouts, 'rollout')} in {counted(groups, 'group')}", wrap=False)
         console.text(str(target))
     return 0
+
+
+def _holds_groups(path: Path) -> bool:
+    """Whether a file begins as we write groups."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(_LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.get("kind") == "group"
