@@ -67,12 +67,13 @@ def _check_task_runner(settings: Settings) -> Sequence[Problem]:
 
 
 def _check_names(request: RunRequest) -> None:
-    """Of the names of a new run, of one to go on with and of one to replay, at most one is given."""
-    given = [
-        f"--{name.replace('_', '-')}" for name in ("resume", "replay", "run_id") if getattr(request, name) is not None
-    ]
+    """Of the names of a run to go on with, of one to replay and of a new one, at most one is given."""
+    named = {"--resume": request.resume, "--replay": request.replay, "--run-id": request.run_id}
+    given = [(option, name) for option, name in named.items() if name is not None]
     if len(given) > 1:
-        raise SettingsError.one(given[-1], f"it beside {given[0]}", "one of the two: a run that is there has its name")
+        option, name = given[-1]
+        accepted = "one of the two: a run that is there has its name"
+        raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
 
 
 def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:

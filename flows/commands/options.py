@@ -87,8 +87,12 @@ def place_of(options: argparse.Namespace) -> TaskPaths:
 def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
     """The same task, which need not be there yet. Raises ``SettingsError`` for a name that is none."""
     defaults = {leaf.flag: str(leaf.default) for leaf in leaf_options()}
+    if options.out is not None and not options.out.strip():
+        raise SettingsError.one("--out", repr(options.out), "a directory that tasks are kept in")
     out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
-    task = options.task_id or os.environ.get("TFGRPO_TASK_ID") or defaults["--task-id"]
+    task = options.task_id
+    if task is None:
+        task = os.environ.get("TFGRPO_TASK_ID") or defaults["--task-id"]
     try:
         return TaskPaths.of(out, task)
     except ValueError as error:

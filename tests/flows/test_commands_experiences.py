@@ -162,7 +162,11 @@ def test_the_environment_names_the_place_too(capsys, monkeypatch, small_run):
     assert "tfgrpo-learning" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("task", ["../up", "nobody"])
+def test_a_place_without_a_name_is_refused(ask):
+    assert "--out: got ''; accepted: a directory" in ask("list", out="", code=2).err
+
+
+@pytest.mark.parametrize("task", ["../up", "nobody", ""])
 def test_a_task_that_is_not_there_is_refused(ask, task):
     assert "--task-id" in ask("list", "--task-id", task, code=2).err
 
