@@ -28,7 +28,7 @@ from tasks.models.journaled import JournaledModel
 from tasks.models.limiter import AdaptiveLimiter
 from tasks.models.retry import RetryPolicy
 from tasks.models.transport import open_transport
-from tasks.runtime import Closer, Runtime
+from tasks.runtime import Closer, Runtime, closed
 from tasks.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
@@ -37,51 +37,61 @@ _SIMULATED_URL = "http://simulated.invalid/v1"
 
 async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtime:
     """Build the runtime on the running event loop. Without a journal nothing of it is on disk, and nothing is resumed."""
-    settings = context.settings
-    threads = RewarderThreads(settings.tfgrpo.concurrency)
-    journal = Journal(context.replay_from or context.paths.journal) if journaled else None
-    telemetry = configure(context.telemetry, os.environ)
-    ledger = Ledger(budget_of(settings), shared=context.ledger_path)
-
-    async def close_files() -> None:
-        threads.shutdown()
-        ledger.close()
-        if journal is not None:
-            journal.close()
-
-    closers: list[Closer] = [close_files]
+    closers: list[Closer] = []
     try:
-        # In a thread: a Secret block is fetched with an event loop of its own.
-        endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
-        client = open_client(context, ledger, endpoint) if endpoint is not None else None
-        if client is not None:
-            closers.append(client.aclose)
-        rewarders = rewarders_of(settings)
-        closers.append(partial(asyncio.to_thread, close_rewarders, rewarders))
-        return Runtime(
-            context=context,
-            model=JournaledModel(
-                client,
-                journal,
-                telemetry,
-                send_temperature=settings.model.send_temperature,
-                send_seed=settings.model.send_seed,
-            ),
-            actor=build_actor(settings.actor),
-            rewarders=rewarders,
-            pack=load_prompt_pack(context.pack_id, context.packs_root),
-            journal=journal,
-            ledger=ledger,
-            slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
-            threads=threads,
-            scrub=scrubber(endpoint.api_key if endpoint is not None else None),
-            telemetry=telemetry,
-            closers=closers,
-        )
-    except BaseException:
-        for close in reversed(closers):
-            await close()
+        return await _opened(context, closers, journaled=journaled)
+    except BaseException as error:
+        late = await closed(closers)
+        if late is not None:
+            error.add_note(f"closing what was open failed too: {type(late).__name__}: {late}")
         raise
+
+
+async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool) -> Runtime:
+    """The runtime; how to close what was opened for it is added to ``closers`` as it is opened."""
+    settings = context.settings
+    telemetry = configure(context.telemetry, os.environ)
+    journal = Journal(context.replay_from or context.paths.journal) if journaled else None
+    if journal is not None:
+        closers.append(_calling(journal.close))
+    ledger = Ledger(budget_of(settings), shared=context.ledger_path)
+    closers.append(_calling(ledger.close))
+    threads = RewarderThreads(settings.tfgrpo.concurrency)
+    closers.append(_calling(threads.shutdown))
+    # In a thread: a Secret block is fetched with an event loop of its own.
+    endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
+    client = open_client(context, ledger, endpoint) if endpoint is not None else None
+    if client is not None:
+        closers.append(client.aclose)
+    rewarders = rewarders_of(settings)
+    closers.append(partial(asyncio.to_thread, close_rewarders, rewarders))
+    return Runtime(
+        context=context,
+        model=JournaledModel(
+            client,
+            journal,
+            telemetry,
+            send_temperature=settings.model.send_temperature,
+            send_seed=settings.model.send_seed,
+        ),
+        actor=build_actor(settings.actor),
+        rewarders=rewarders,
+        pack=load_prompt_pack(context.pack_id, context.packs_root),
+        journal=journal,
+        ledger=ledger,
+        slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
+        threads=threads,
+        scrub=scrubber(endpoint.api_key if endpoint is not None else None),
+        telemetry=telemetry,
+        closers=closers,
+    )
+
+
+def _calling(close: Callable[[], object]) -> Closer:
+    async def closer() -> None:
+        close()
+
+    return closer
 
 
 def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> ChatClient:

@@ -69,6 +69,18 @@ class Runtime:
             self.threads.abandon(future)
 
     async def aclose(self) -> None:
-        """Close what was opened, newest first."""
-        for close in reversed(self.closers):
+        """Close what was opened, newest first, all of it; then raise the first error that this brought."""
+        error = await closed(self.closers)
+        if error is not None:
+            raise error
+
+
+async def closed(closers: Sequence[Closer]) -> BaseException | None:
+    """Close everything, newest first, whatever becomes of the others. The first error is returned."""
+    first: BaseException | None = None
+    for close in reversed(closers):
+        try:
             await close()
+        except BaseException as error:  # noqa: BLE001 - the others hold threads and files
+            first = first or error
+    return first
