@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
 from rewarders.threads import RewarderThreads
 from stores.canonical import canonical_json
+from stores.counted import counted
 from stores.errors import RewardError, RewarderTimeout
 from stores.frozen_json import FrozenDict, frozen
 from stores.numbers import is_finite
@@ -161,7 +162,7 @@ def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> 
     name = rewarder.rewarder_id
     given = tuple(verdicts)
     if len(given) != expected:
-        raise RewardError(f"{name}: {len(given)} verdicts for {expected} attempts")
+        raise RewardError(f"{name}: {counted(len(given), 'verdict')} for {counted(expected, 'attempt')}")
     return tuple(_checked_one(name, verdict) for verdict in given)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
 
+from stores.counted import counted
 from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch_checks import is_count, is_number
 from stores.experience_batch_names import default_id
@@ -161,7 +162,8 @@ class _Reader:
             kind = "a text" if isinstance(given, str | bytes) else f"a {type(given).__name__}"
             self.problems.append(ShapeProblem(name, "a list", kind))
         elif count is not None and len(values) != count:
-            self.problems.append(ShapeProblem(name, f"{count} groups, one for each state", f"{len(values)} groups"))
+            expected = f"{counted(count, 'group')}, one for each state"
+            self.problems.append(ShapeProblem(name, expected, counted(len(values), "group")))
             return None
         return values
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
+from stores.counted import counted
 from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch_checks import is_count
 from stores.experience_batch_shapes import Rollout, RolloutGroup
@@ -52,7 +53,11 @@ def shape_groups(
         return Shaped(tuple(groups))
     large = [group for group in groups if len(group.scored) >= min_group_size]
     dropped = [
-        Dropped(group.id, len(group.rollouts), f"{len(group.scored)} scored rollouts, fewer than {min_group_size}")
+        Dropped(
+            group.id,
+            len(group.rollouts),
+            f"{counted(len(group.scored), 'scored rollout')}, fewer than {min_group_size}",
+        )
         for group in groups
         if len(group.scored) < min_group_size
     ]

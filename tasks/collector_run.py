@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rewarders.threads import RewarderThreads
+from stores.counted import counted
 from stores.errors import ConfigError, ModelTimeout, ShapeError, ShapeProblem
 from stores.experience_batch_checks import problems_of_group
 from stores.experience_batch_lists import as_list
@@ -114,8 +115,8 @@ class Collection:
             return [_failed(error, count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
-            received = f"a {type(returned).__name__}" if rows is None else f"{len(rows)} groups"
-            raise ShapeError.one("generations", f"{len(states)} groups, one for each state", received)
+            received = f"a {type(returned).__name__}" if rows is None else counted(len(rows), "group")
+            raise ShapeError.one("generations", f"{counted(len(states), 'group')}, one for each state", received)
         return rows
 
     async def _drafts(self, place: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0) -> list[Generation]:
@@ -193,7 +194,7 @@ class Collection:
         try:
             rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
         except ShapeError as error:
-            where = f"group {groups[0].id!r}" if len(groups) == 1 else f"{len(groups)} groups"
+            where = f"group {groups[0].id!r}" if len(groups) == 1 else counted(len(groups), "group")
             self.problems.extend(
                 replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
             )

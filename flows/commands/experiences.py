@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     count = len(options.names)
     if count < least or (most is not None and count > most):
         accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
-        raise SettingsError.one(f"tfgrpo experiences {options.action}", f"{count} names", accepted[least, most])
+        raise SettingsError.one(f"tfgrpo experiences {options.action}", counted(count, "name"), accepted[least, most])
     if options.action == "import":
         return import_lessons(options, console)
     return _ACTIONS[options.action](open_shelf(options), options, console)

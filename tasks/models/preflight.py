@@ -11,6 +11,7 @@ import json
 
 import httpx
 
+from stores.counted import counted
 from stores.errors import EndpointError, ModelReplyMalformed
 from tasks.models.endpoint import Endpoint, shown
 from tasks.models.refusals import read_refusal
@@ -99,5 +100,5 @@ def _knows(listed: frozenset[str], name: str) -> bool:
 
 def _unknown(name: str, listed: frozenset[str]) -> str:
     close = difflib.get_close_matches(name, sorted(listed), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
+    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {counted(len(listed), 'other')}"
     return f"the endpoint lists no model {name!r}{hint}"

@@ -110,7 +110,7 @@ def test_best_effort_hands_out_what_there_is(capsys):
         )  # fmt: skip
     said = capsys.readouterr()
     assert (code, said.out) == (0, "I cannot.\n")
-    assert "best effort, 0 of 1 candidates valid" in said.err
+    assert "best effort, 0 of 1 candidate valid" in said.err
 
 
 def test_a_spent_budget_is_exit_code_three(capsys):

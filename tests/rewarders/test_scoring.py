@@ -120,7 +120,7 @@ async def test_a_counting_rank_takes_its_share_in_the_total(make_context, thread
         (fixed("bad", math.nan, 1.0), "no finite number"),
         (fixed("bad", 1.0, math.inf), "no finite number"),
         (fixed("bad", "1.0", 1.0), "no finite number"),
-        (fixed("bad", 1.0), "1 verdicts for 2 attempts"),
+        (fixed("bad", 1.0), "1 verdict for 2 attempts"),
         (Scripted("bad", lambda context: [0.5, 0.5]), "float is no verdict"),
         (Scripted("bad", lambda context: None), "TypeError"),
         (Scripted("bad", lambda context: [RewardScore("other", 1.0, "")] * 2), "in the name of 'other'"),

@@ -245,12 +245,12 @@ FIRST = "first bad group: index 0, id 'p'"
         ({"states": "ab"}, "states: expected a list, received a text"),
         ({"states": []}, "states: expected at least one, received none"),
         ({"states": 3}, "states: expected a list, received a int"),
-        ({"actions": ACTIONS[:1]}, "action_groups: expected 2 groups, one for each state, received 1 groups"),
+        ({"actions": ACTIONS[:1]}, "action_groups: expected 2 groups, one for each state, received 1 group"),
         (
             {"actions": [*ACTIONS, ["surplus", "z"]]},
             "action_groups: expected 2 groups, one for each state, received 3 groups",
         ),
-        ({"rewards": REWARDS[:1]}, "rewards: expected 2 groups, one for each state, received 1 groups"),
+        ({"rewards": REWARDS[:1]}, "rewards: expected 2 groups, one for each state, received 1 group"),
         ({"logps": [*LOGPS, [-1.0, -1.0]]}, "log_probs_old: expected 2 groups, one for each state, received 3 groups"),
         ({"actions": ["xy", ["a", "b"]]}, f"action_groups: expected a list for each state, received a str; {FIRST}"),
         ({"rewards": [1.0, 2.0]}, f"rewards: expected a list for each state, received a float; {FIRST} and 1 more"),
@@ -458,7 +458,7 @@ def test_drop_group_says_what_went_and_why():
     shaped, dropped = batch(*RAGGED).shaped("drop_group")
     assert [made.id for made in shaped] == ["whole", "short"]
     assert [(lost.group_id, lost.rollouts, lost.reason) for lost in dropped] == [
-        ("alone", 3, "1 scored rollouts, fewer than 2")
+        ("alone", 3, "1 scored rollout, fewer than 2")
     ]
 
 

@@ -343,7 +343,7 @@ async def test_the_groups_of_a_model_in_this_process_are_counted():
         async def generate_batch(self, states, n):
             return self.returned
 
-    assert (await refused(Model([["x", "y"]]))).received == "1 groups"
+    assert (await refused(Model([["x", "y"]]))).received == "1 group"
     assert (await refused(Model(None))).received == "a NoneType"
     assert "expected 2 for this state, received 1" in str(await refused(Model([["x"], ["y", "z"]])))
 
@@ -528,7 +528,7 @@ async def test_groups_below_the_least_size_are_dropped_with_the_reason():
     )
     assert [place_of(group.id) for group in collected.batch] == ["g0"]
     (lost,) = collected.dropped
-    assert (place_of(lost.group_id), lost.reason) == ("g1", "1 scored rollouts, fewer than 2")
+    assert (place_of(lost.group_id), lost.reason) == ("g1", "1 scored rollout, fewer than 2")
 
 
 async def test_what_is_missing_is_asked_for_again_a_bounded_number_of_times():

@@ -121,7 +121,7 @@ def test_rewards_of_another_shape_are_refused(torch):
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ([["a0", "a1"]], "action_groups: expected 2 groups, one for each state, received 1 groups"),
+        ([["a0", "a1"]], "action_groups: expected 2 groups, one for each state, received 1 group"),
         ([["a0", "a1"]] * 3, "action_groups: expected 2 groups, one for each state, received 3 groups"),
         ([["a0"], "xy"], "received 1; state index 0\naction_groups: .* received a str; state index 1"),
         ("ab", "received a str"),

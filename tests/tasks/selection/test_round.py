@@ -83,6 +83,11 @@ def test_the_highest_reward_is_chosen_and_the_value_says_why(tmp_path):
     assert selection.losses == ""
 
 
+def test_a_candidate_that_was_graded_alone_is_one_candidate(tmp_path):
+    selection = run(tmp_path, by_index("Answer: 7"), spec(k=1))
+    assert selection.choice == Chosen(0, "highest reward of 1 graded candidate, 1")
+
+
 def test_ties_go_to_the_first(tmp_path):
     selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 7", "Answer: 7"))
     assert selection.choice == Chosen(1, "highest reward of 4 graded candidates, 1, the first of 3 that have it")
