@@ -13,7 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 from rewarders.base import Attempt, RewardContext
 from rewarders.judge_prompt import asked_again
 from rewarders.judge_seam import JudgeModel, JudgeQuestion, JudgeReply
-from stores.errors import ModelCallError, RewardError
+from rewarders.repairing import corrected
+from stores.errors import ModelCallError, RepairExhausted, RewardError
 
 T = TypeVar("T")
 
@@ -53,27 +54,35 @@ class Bench:
     async def vote(self, question: JudgeQuestion, read: Callable[[str], T]) -> Vote[T]:
         """Ask until ``read`` does not raise ``ValueError``, which it does for a reply that it cannot use."""
         replies: list[JudgeReply] = []
-        asked = question
-        while True:
-            try:
-                reply = await self.model.ask(asked, self._left())
-            except ModelCallError as error:
-                return Vote(None, f"{type(error).__name__}: {error}", tuple(replies))
-            replies.append(reply)
-            reason = "the reply was cut off at the token limit"
-            if not reply.cut_off:
-                try:
-                    return Vote(read(reply.text), "", tuple(replies))
-                except ValueError as error:
-                    reason = str(error)
-            if len(replies) > self.retries:
-                return Vote(None, reason, tuple(replies))
-            dialogue = asked_again(question.messages, reply.text, reason, question.schema)
-            asked = replace(question, messages=dialogue, attempt=len(replies))
+
+        async def ask(refused: Sequence[tuple[str, str]]) -> str:
+            replies.append(await self.model.ask(_again(question, refused), self._left()))
+            return replies[-1].text
+
+        def usable(text: str) -> T:
+            if replies[-1].cut_off:
+                raise ValueError("the reply was cut off at the token limit")
+            return read(text)
+
+        try:
+            return Vote(await corrected(usable, ask, self.retries + 1), "", tuple(replies))
+        except ModelCallError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except RepairExhausted as error:
+            reason = error.attempts[-1][1]
+        return Vote(None, reason, tuple(replies))
 
     def _left(self) -> float | None:
         """Never below zero: the call is made all the same, so that a replay finds it under the same name."""
         return None if self.until is None else max(0.0, self.until - asyncio.get_running_loop().time())
+
+
+def _again(question: JudgeQuestion, refused: Sequence[tuple[str, str]]) -> JudgeQuestion:
+    """The question behind the answers to it that were refused: with the last of them, and what is wrong with it."""
+    if not refused:
+        return question
+    dialogue = asked_again(question.messages, *refused[-1], question.schema)
+    return replace(question, messages=dialogue, attempt=len(refused))
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:

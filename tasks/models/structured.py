@@ -1,4 +1,4 @@
-"""How does text become a checked value? Strict parsing, and one generic loop that asks again with the error.
+"""How does text become a checked value? Strict parsing, and a conversation in which a model is asked again with the error.
 
 Mends nothing by itself: no trailing comma, no guess at a missing brace. Knows no particular schema.
 """
@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeVar
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from rewarders.repairing import corrected
 from stores.canonical import canonical_json
-from stores.errors import RepairExhausted
 from tasks.models.base import AnswerSchema, ChatReply, Message
 
 T = TypeVar("T")
@@ -41,32 +41,6 @@ def parse_answer(text: str, schema: AnswerSchema) -> Any:
     return value
 
 
-async def corrected(
-    parse: Callable[[str], T],
-    fix: Callable[[Sequence[tuple[str, str]]], Awaitable[str]],
-    max_attempts: int,
-    name: str = "answer",
-) -> T:
-    """Take texts from ``fix`` until ``parse`` accepts one, at most ``max_attempts`` in all (the first one included).
-
-    ``fix`` is given every (text, reason) that was refused so far, none at first. ``parse`` raises ``ValueError``
-    (pydantic's is one) for a text it does not accept. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with
-    every pair; ``name`` says there what was asked for.
-    """
-    if max_attempts < 1:
-        raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
-    refused: list[tuple[str, str]] = []
-    while True:
-        text = await fix(tuple(refused))
-        try:
-            return parse(text)
-        except ValueError as error:
-            reason = str(error)
-        refused.append((text, reason))
-        if len(refused) == max_attempts:
-            raise RepairExhausted(f"no valid {name} after {max_attempts} attempts: {reason}", refused)
-
-
 async def repair(
     parse: Callable[[str], T],
     ask: Callable[[tuple[Message, ...]], Awaitable[ChatReply]],
@@ -74,7 +48,7 @@ async def repair(
     schema: AnswerSchema,
     max_attempts: int,
 ) -> T:
-    """``corrected`` in a conversation: reply, reason and schema go back to the model behind the messages so far.
+    """``rewarders.repairing`` in a conversation: reply, reason and schema go back to the model behind the messages so far.
 
     Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every (reply, reason) pair.
     """

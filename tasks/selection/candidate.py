@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rewarders.repairing import corrected
 from stores import errors
 from stores.canonical import canonical_json
 from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, RepairExhausted
 from stores.outcomes import Failed, Refused, Ungraded
-from tasks.models.structured import corrected
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
 from tasks.selection.formats import Unusable, Usable
