@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rewarders.threads import RewarderThreads
 from stores.counted import counted
-from stores.errors import ConfigError, ModelTimeout, ShapeError, ShapeProblem
+from stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from stores.experience_batch_checks import problems_of_group
 from stores.experience_batch_lists import as_list
 from stores.experience_batch_names import named_by_content
@@ -109,9 +109,8 @@ class Collection:
         try:
             async with self.slots:
                 returned = await self._call(policy.generate_batch, states, count, **self.generation)
-        except PASSED_ON:
-            raise
         except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            _pass_on(error)
             return [_failed(error, count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
@@ -141,9 +140,8 @@ class Collection:
                 if self.problems:  # this collection has failed: nothing more is spent on it
                     return []
                 returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
-        except PASSED_ON:
-            raise
         except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            _pass_on(error)
             return _failed(error, len(indexes))
         return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
@@ -211,9 +209,8 @@ class Collection:
             try:
                 async with self.slots:
                     returned = await self._call(self.reward.score_batch, states, completions)
-            except PASSED_ON:
-                raise
             except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
+                _pass_on(error)
                 return [f"reward: {told(error)[:500]}"] * len(states)
             return [*rewards_of(returned, len(states))]
         pairs = zip(states, completions, strict=True)
@@ -223,9 +220,8 @@ class Collection:
         try:
             async with self.slots:
                 returned = await self._call(function, state, completion)
-        except PASSED_ON:
-            raise
         except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
+            _pass_on(error)
             return f"reward: {told(error)[:500]}"
         return rewards_of([returned], 1)[0]
 
@@ -257,6 +253,12 @@ class Collection:
         finally:
             self.threads.abandon(future)
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
+
+
+def _pass_on(error: Exception) -> None:
+    """Raise what ends a collection. A value that the user's own code could not store ends nothing but its call."""
+    if isinstance(error, PASSED_ON) and not isinstance(error, RecordRejected):
+        raise error
 
 
 def _failed(error: Exception, count: int) -> list[Generation]:

@@ -27,6 +27,8 @@ from tasks.tools.schema import Tool, ToolResult
 
 FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
 """Failures after which no further call of the run can succeed."""
+ENDING = (*FATAL, BudgetRefused)
+"""Failures by which a run ends, or asks for no more of its attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class AttemptContext:
         recorder.begun(key, partial(model_key, key, request))
         try:
             reply = await self.seams.model.complete(request, key)
-        except (*FATAL, BudgetRefused) as error:
+        except ENDING as error:
             self.stopped_by = error
             raise
         recorder.ended(key)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from stores.canonical import sha256_hex
 from stores.errors import ActorError, TfgrpoError
-from tasks.actors.base import AttemptContext, Tally
+from tasks.actors.base import ENDING, AttemptContext, Tally
 from tasks.containment import contained, told
 from tasks.models.base import Message, Role
 from tasks.scrubbing import scrubbed_trajectory
@@ -88,9 +88,12 @@ class CallableActor:
     async def _run(self, attempt: AttemptContext) -> _Finished:
         try:
             value = await contained(self._call(attempt))
-        except TfgrpoError:
+        except TfgrpoError as error:
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by from None
+            if isinstance(error, ENDING):
+                # Of a store, an endpoint or a budget that the agent has for itself: this run's are well.
+                raise ActorError(told(error)) from error
             raise
         except Exception as error:
             raise (attempt.stopped_by or ActorError(told(error))) from error

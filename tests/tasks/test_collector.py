@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from stores import LogProbs, Sampling, ShapeError
-from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, SettingsError
+from stores.errors import (
+    ActorError,
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelServerFault,
+    RecordRejected,
+    SettingsError,
+    StoreError,
+)
 from tasks import CollectorOptions, ExperienceCollector, Generation, Prompt, RolloutReward
 
 
@@ -520,6 +528,28 @@ async def test_what_no_further_call_can_get_past_ends_the_collection(error):
     for rewards in (reward, Rewards(reward)):
         with pytest.raises(type(error)):
             await collect(Policy(), rewards)
+
+
+async def test_a_value_that_a_model_of_the_users_could_not_store_is_the_failure_of_its_call():
+    def refuse(*_):
+        raise RecordRejected("out/mine.jsonl: NaN is no JSON")
+
+    for policy in (refuse, Policy(refuse), Breaking(RecordRejected("NaN"))):
+        collected = await collect(policy, lambda *_: 1.0, ragged="pad")
+        assert {rollout.status for rollout in collected.batch.rollouts()} == {"error"}
+    for reward in (refuse, Rewards(refuse)):
+        collected = await collect(Policy(), reward, ragged="pad")
+        assert {rollout.reward for rollout in collected.batch.rollouts()} == {None}
+        assert "NaN is no JSON" in collected.batch.groups[0].rollouts[0].error
+    with pytest.raises(StoreError, match="no space"):
+        await collect(Policy(), Rewards(fails_with(StoreError("no space"))))
+
+
+def fails_with(error):
+    def answer(*_):
+        raise error
+
+    return answer
 
 
 async def test_groups_below_the_least_size_are_dropped_with_the_reason():

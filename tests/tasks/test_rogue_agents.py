@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stores.errors import BudgetRefused, ModelAuthRefused, RecordRejected, StoreError
 from tasks.actors.callable import CallableActor
 from tasks.context import RunContext
 from tasks.host import RuntimeHost
@@ -49,6 +50,27 @@ async def test_an_agent_that_leaves_or_cancels_itself_fails_alone(tmp_path: Any,
     assert rollout.loss is not None
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert said in rollout.loss.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RecordRejected("NaN is no JSON"), StoreError("its disk"), ModelAuthRefused("401"), BudgetRefused("its own")],
+)
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_store_or_an_endpoint_of_an_agents_own_ends_its_attempt_and_not_the_run(
+    tmp_path: Any, error: Exception, blocking: bool
+) -> None:
+    async def later(prompt: str) -> str:
+        raise error
+
+    def at_once(prompt: str) -> str:
+        raise error
+
+    rollout = await outcome(at_once if blocking else later, tmp_path)
+    assert rollout.fatal is None
+    assert rollout.loss is not None
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+    assert rollout.loss.reason == f"{type(error).__name__}: {error}"
 
 
 async def test_an_agent_that_swallows_its_cancellation_is_given_up_on_at_its_time_limit(tmp_path: Any) -> None:
