@@ -23,6 +23,7 @@ from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
 from stores.outcomes import Scored
 from stores.plain import plain, storable
 from tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+from tasks.tool_metrics import add_costs
 
 
 def voided_groups(paths: RunPaths) -> dict[str, str]:
@@ -54,6 +55,7 @@ class RunFiles:
         self._metrics = MetricsStore(paths.root)
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, _ToolSum] = {}
+        self._epochs: dict[int, _EpochSum] = {}
         self._judges = CalibrationTally(rewarders)
 
     def prompt(self, pack: PackText) -> None:
@@ -101,7 +103,14 @@ class RunFiles:
 
     def per_tool(self) -> list[dict[str, Any]]:
         """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
-        return [{"tool": name, **plain(tool)} for name, tool in sorted(self._tools.items())]
+        return [
+            {"tool": name, **plain(tool), "tool_cost_usd": tool.cost_usd} for name, tool in sorted(self._tools.items())
+        ]
+
+    def epoch_use(self, epoch: int) -> dict[str, Any]:
+        """What the tools of an epoch cost, None when any price is unknown, and the time of its attempts together."""
+        used: dict[str, Any] = plain(self._epochs.get(epoch, _EpochSum()))
+        return used
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:
@@ -110,6 +119,7 @@ class RunFiles:
             self._score("total", rollout.outcome.reward)
         for event in rollout.tools:
             self._tools.setdefault(event.tool, _ToolSum()).add(event)
+        self._epochs.setdefault(rollout.epoch, _EpochSum()).add(rollout)
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])
@@ -151,9 +161,19 @@ class _ToolSum:
     def add(self, event: ToolMetricEvent) -> None:
         self.calls += 1
         self.tokens += event.tokens
-        self.cost_usd = None if self.cost_usd is None or event.cost_usd is None else self.cost_usd + event.cost_usd
+        self.cost_usd = add_costs([self.cost_usd, event.cost_usd])
         self.latency_ms += event.latency_ms
         self.errors += not event.ok
+
+
+@dataclasses.dataclass(slots=True)
+class _EpochSum:
+    tool_cost_usd: float | None = 0.0
+    latency_ms: float = 0.0
+
+    def add(self, rollout: RolloutRecord) -> None:
+        self.tool_cost_usd = add_costs([self.tool_cost_usd, *(event.cost_usd for event in rollout.tools)])
+        self.latency_ms += 1000.0 * rollout.latency_s
 
 
 def _item_row(item: Item) -> dict[str, Any]:

@@ -305,10 +305,15 @@ class Session:
         self.files.failure(epoch, reason)
         self.manifest.warn(f"epoch {epoch} failed, its evidence is void: {reason}")
 
+    def _epoch_row(self, end: EpochEnd) -> dict[str, Any]:
+        """An epoch, also under the specification's literal names."""
+        literal = {"tfgrpo_epoch": end.epoch, "group_size": self.plan.group_size, **self.files.epoch_use(end.epoch)}
+        return {**dataclasses.asdict(end), **literal}
+
     def tfgrpo_block(self) -> dict[str, Any]:
         """The ``tfgrpo`` block of the manifest (requirement 68)."""
         return {
-            "epochs": [dataclasses.asdict(end) for end in self.epochs],
+            "epochs": [self._epoch_row(end) for end in self.epochs],
             "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
             "experiences_written": self.stored,
             "library": [entry.experience_id for entry in self.library.entries],

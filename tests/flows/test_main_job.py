@@ -15,7 +15,7 @@ from stores.clock import utc_now
 from stores.layout import TaskPaths
 from tasks import wording
 from tasks.models.simulated import SimulatedOptions
-from tasks.tools.bookkeeping import ledger_entries
+from tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
 from tests.flows.kit import (
     PACKS,
     RUN,
@@ -111,6 +111,24 @@ def test_the_world_with_tools_measures_every_tool_call(tmp_path):
     for row in lines(paths(tmp_path, task="ledger-tools").metrics):
         metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
     assert metrics == asked
+
+
+def test_the_manifest_tells_epochs_and_tools_under_the_literal_names_of_the_specification(tmp_path, monkeypatch):
+    for tool in (accounts_of, add, exchange_rate):
+        monkeypatch.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
+    summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4)
+    assert summary.exit_code == 0, summary.message
+    block = json.loads(paths(tmp_path, task="ledger-tools").manifest.read_text())["tfgrpo"]
+    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
+    for number, row in enumerate(block["epochs"], start=1):
+        assert (row["tfgrpo_epoch"], row["group_size"]) == (row["epoch"], 2) == (number, 2)
+        mine = [rollout for rollout in rollouts if rollout["epoch"] == number]
+        assert row["latency_ms"] == pytest.approx(sum(1000.0 * rollout["latency_s"] for rollout in mine))
+        assert row["tool_cost_usd"] is None, "nobody said what ledger_entries costs"
+    by_tool = {row["tool"]: row for row in block["per_tool_metrics"]}
+    assert by_tool["ledger_entries"]["tool_cost_usd"] is None
+    assert by_tool["add"]["tool_cost_usd"] == pytest.approx(0.002 * by_tool["add"]["calls"])
+    assert all(row["latency_ms"] > 0 for row in by_tool.values())
 
 
 def night(out, packs, run_id, **asked):
