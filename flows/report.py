@@ -38,6 +38,8 @@ _WITHOUT_SWEEP = {
     "failed": "Not measured: the run failed before the held-out sweep ended",
     "finished": "Measured only: nothing was learned, so there is nothing to compare",
 }
+_OPENING_S, _OPENING_SHARE = 5.0, 0.05
+"""What a run may take beyond its own clock, as an amount and a share, before it counts as interrupted."""
 
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
@@ -77,6 +79,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "headline": _headline(manifest, gate),
         "explanation": gate["explanation"] if gate else manifest.get("message", ""),
         "comparison": _comparison(gate),
+        "noise_floor": _noise_floor(gate),
         "facts": list(_facts(manifest, tfgrpo)),
         "curve": _training_curve(groups),
         "arms": tables.arm_rows(_per_epoch(run), rollouts.tokens),
@@ -106,12 +109,19 @@ def _about(manifest: Json) -> Iterator[str]:
     if started:
         yield f"{_minute(started)} to {_minute(ended) if ended else '–'}"
     if started and ended:
-        took = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
-        yield f"took {duration(took.total_seconds())}"
+        span_s = (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
+        yield _took(span_s, (manifest.get("timing") or {}).get("wall_s"))
     yield f"model {manifest.get('model', 'unknown')}"
     pack = manifest.get("pack")
     if pack:
         yield f"pack {pack['id']} ({pack['stamp'][:12]})"
+
+
+def _took(span_s: float, wall_s: float | None) -> str:
+    """What lay between the parts of a resumed run was no work, and only the last part was timed."""
+    if wall_s is None or span_s - wall_s <= _OPENING_S + _OPENING_SHARE * wall_s:
+        return f"took {duration(span_s if wall_s is None else wall_s)}"
+    return f"its last part took {duration(wall_s)}"
 
 
 def _minute(text: str) -> str:
@@ -136,6 +146,11 @@ def _comparison(gate: Json | None) -> Intervals | None:
         return None
     arms = (("before", "champion"), ("after", "candidate"), ("difference", "difference"))
     return intervals([(name, gate[arm]["low"], gate[arm]["estimate"], gate[arm]["high"]) for name, arm in arms])
+
+
+def _noise_floor(gate: Json | None) -> str:
+    floor = gate.get("noise_floor") if gate else None
+    return f"{floor:.3f}" if floor is not None else ""
 
 
 def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:

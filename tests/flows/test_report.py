@@ -78,6 +78,34 @@ def test_the_verdict_comes_first_with_figures_and_intervals(own_run):
     assert "SIMULATED model" in page.text
 
 
+def test_the_noise_floor_of_the_gate_is_told_where_it_is_known(own_run):
+    floor = own_run.summary.details["gate"]["noise_floor"]
+    assert f"would differ by about {floor:.3f}" in page_of(own_run).text
+    edit(own_run.paths.manifest, lambda it: it["gate"].update(noise_floor=None))
+    assert "Noise floor" not in page_of(own_run).text
+
+
+@pytest.mark.parametrize(
+    ("ended", "timing", "said"),
+    [
+        ("2026-01-01T00:01:00+00:00", {"wall_s": 59.2}, "took 59s"),
+        ("2026-01-01T08:00:00+00:00", {"wall_s": 59.2}, "its last part took 59s"),
+        ("2026-01-01T00:01:00+00:00", None, "took 1m00s"),
+    ],
+)
+def test_hours_between_the_parts_of_a_resumed_run_are_no_time_it_took(own_run, ended, timing, said):
+    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": ended, "timing": timing}
+    edit(own_run.paths.manifest, lambda it: it.update(times))
+    assert f"· {said} ·" in page_of(own_run).text
+
+
+def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
+    text = write_report(own_run.task, own_run.paths).read_text()
+    for wide in ("<table", "<svg"):
+        assert text.count(wide) == text.count(f'<div class="wide">{wide}') > 0
+    assert ".wide { overflow-x:auto;" in text
+
+
 def test_every_part_an_engineer_looks_for_is_there(own_run):
     text = page_of(own_run).text
     for heading in (
