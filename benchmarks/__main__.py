@@ -1,4 +1,7 @@
-"""Run every benchmark, one after another, and end with one table: ``python -m benchmarks [name …]``."""
+"""Run every benchmark, one after another, and end with one table: ``python -m benchmarks [name …]``.
+
+Exit code 1 when a bar is missed, so that whoever waits for it need not read the table.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ def known() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
 
 
-def main() -> None:
-    """Run those named, or all. Always ends well: a bar that is missed is a finding, not a failure of the measurement."""
+def main() -> int:
+    """Run those named, or all, whether their bars hold or not. Returns the exit code."""
     names = sys.argv[1:] or known()
     unknown = [name for name in names if name not in known()]
     if unknown:
@@ -26,6 +29,7 @@ def main() -> None:
     print(f"\n{table(rows)}")
     lost = list(missed(rows))
     print(f"\n{len(lost)} bar(s) missed" if lost else "\nevery bar held")
+    return 1 if lost else 0
 
 
 def _measured(name: str) -> Iterator[Row]:
@@ -36,4 +40,4 @@ def _measured(name: str) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -59,7 +59,7 @@ def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
         module, "measure", lambda: [Row("a", 1.0, "s", 2.0), Row("b", 3.0, "s", 2.0), Row("c", 3.0, "s")]
     )
     monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
-    all_of_them.main()
+    assert all_of_them.main() == 1
     printed = capsys.readouterr().out
     assert [line.split("|")[3].strip() for line in printed.splitlines() if line[:1] in "abc" and "|" in line] == [
         "yes",
@@ -67,6 +67,14 @@ def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
         "–",
     ]
     assert "1 bar(s) missed" in printed
+
+
+def test_without_a_missed_bar_all_is_well(monkeypatch, capsys):
+    module = importlib.import_module("benchmarks.bench_store")
+    monkeypatch.setattr(module, "measure", lambda: [Row("a", 2.0, "s", 2.0), Row("c", 3.0, "s")])
+    monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
+    assert all_of_them.main() == 0
+    assert "every bar held" in capsys.readouterr().out
 
 
 def test_a_bar_holds_when_it_is_met_exactly():
