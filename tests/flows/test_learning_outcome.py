@@ -38,7 +38,7 @@ def test_nothing_is_promoted_where_nothing_can_be_learned(tmp_path):
     assert [gate["decision"] for gate in decided if gate["decision"] == "promote"] == []
     for seed in SEEDS:
         state = json.loads(TaskPaths.of(tmp_path / str(seed), TASK).state.read_text())
-        assert state["champion"]
+        assert state["champion"]["experiences"] == []
 
 
 def test_prompts_of_the_second_epoch_hold_the_lessons_of_the_first_byte_for_byte(tmp_path):

@@ -14,8 +14,14 @@ from rewarders.registry import build_rewarder
 from rewarders.scoring import WeightedRewarder
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
 from stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
+from tasks import group as group_module
+from tasks.actors.tools import ToolActor
 from tasks.group import classify, compare, run_group
+from tasks.models.base import ToolCall
 from tasks.shapes import Trajectory
+from tasks.summarize import summarize_trajectory
+from tasks.tools.schema import tool_from_function
+from tests.tasks import agents
 from tests.tasks.kit import ScriptedModel, item, reply, runtime, spec
 
 LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
@@ -78,6 +84,32 @@ async def test_a_lost_attempt_makes_no_contrast_with_a_good_one(tmp_path, lost):
     assert result.signal == "lost"
     assert result.mean_reward == 1.0
     assert not any(key.role == "reflect" for _, key in model.requests)
+
+
+async def test_every_attempt_is_summarised_once_and_after_its_last_event(tmp_path, monkeypatch):
+    given = []
+
+    def summarised(frames, output, **limits):
+        given.append((frames, output))
+        return summarize_trajectory(frames, output, **limits)
+
+    monkeypatch.setattr(group_module, "summarize_trajectory", summarised)
+
+    def script(_, key):
+        if key.role != "rollout":
+            return LESSON
+        if key.turn <= key.rollout:  # the attempts make one, two and three tool calls
+            return reply(None, finish="tool_calls", calls=(ToolCall("c", "add", '{"left": 1, "right": 2}'),))
+        return f"Answer: {7 + key.rollout}"
+
+    actor = ToolActor([tool_from_function(agents.add)], max_turns=4)
+    _, result = await grouped(script, tmp_path, size=3, actor=actor)
+    assert [output for _, output in given] == [rollout.output for rollout in result.rollouts]
+    assert [[frame.kind for frame in frames].count("tool") for frames, _ in given] == [1, 2, 3]
+    for (frames, output), rollout in zip(given, result.rollouts, strict=True):
+        assert len(rollout.tools) == [frame.kind for frame in frames].count("tool")
+        assert frames[-1].kind == "model", "the last event is the answer"
+        assert rollout.summary == summarize_trajectory(frames, output)
 
 
 async def test_a_group_without_any_score_has_no_mean(tmp_path):

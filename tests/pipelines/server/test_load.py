@@ -19,7 +19,7 @@ from tests.pipelines.server.kit import RIGHT, mix
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = "import sys; from flows.cli import main; sys.exit(main())"
-REQUESTS, ITEMS = 120, 64
+REQUESTS, ITEMS = 500, 64
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_many_requests_at_once_are_all_answered_rightly_in_flat_memory(ser
     process, url = server
     port = int(url.rpartition(":")[2])
     sizes = []
-    for _ in range(4):
+    for _ in range(3):
         answers = await asyncio.gather(*(asked(port, request) for request in range(REQUESTS)))
         sizes.append(process.memory_info().rss / 2**20)
         for request, (status, answer) in enumerate(answers):
