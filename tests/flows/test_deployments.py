@@ -21,6 +21,7 @@ import httpx
 import pytest
 import yaml
 
+from flows.prepare import prepare
 from flows.quiet import PREFECT_DEFAULTS
 from flows.request import RunRequest
 from flows.selection_request import SelectRequest
@@ -266,3 +267,12 @@ def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
     assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
     for deployment in declared["deployments"]:
         requests[deployment["name"]](**deployment["parameters"]["request"])
+
+
+def test_a_night_is_within_a_budget_that_lets_it_end():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    (nightly,) = [each for each in declared["deployments"] if each["name"] == "nightly"]
+    request = RunRequest(**nightly["parameters"]["request"])
+    plan = prepare(request, {}).plan
+    cap = plan.settings.budget.max_calls
+    assert plan.forecast.calls.high < cap <= 5_000
