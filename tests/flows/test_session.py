@@ -75,6 +75,32 @@ def test_a_lesson_that_must_stay_out_is_a_warning_and_the_run_goes_on(tmp_path, 
     assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
 
 
+def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    real = session_module.merge_experiences
+
+    def leaves_one_out(pack, experiences):
+        merged = real(pack, experiences[1:])
+        skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
+        return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
+
+    holds = session_module.ExperienceStore.verify_stamp
+    monkeypatch.setattr(session_module, "merge_experiences", leaves_one_out)
+    # The second epoch writes under a stamp that is not in force.
+    monkeypatch.setattr(
+        session_module.ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it)
+    )
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    said = manifest(tmp_path)["warnings"]
+    counted = {
+        point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")
+    }
+    unsigned = [int(text.split(": ")[1].split()[0]) for text in said if "not stamped for the pack in force" in text]
+    assert counted["stamp"] == sum(unsigned) > 0
+    assert counted["injection"] >= sum("was not injected" in text for text in said) > 0
+
+
 def test_failures_of_an_accepted_batch_are_final_and_a_resumed_run_does_not_try_them_again(tmp_path):
     with Server() as server:
         # Every ninth call breaks, and would not break again.
