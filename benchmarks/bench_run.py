@@ -5,7 +5,8 @@ The simulated model answers from another process after 200 ms, Prefect's server 
 are on. CPU and wall time are the flow's own, from opening the run to its closed books, as its manifest states them; a
 second row holds the CPU of the whole process, imports and start-up included. The ideal is that of ``ideal``. One more
 row tells how a sweep of 50 items does, 1,500 attempts in all: the less of a run is sweep, the more of it is batches that
-have to wait for the one before.
+have to wait for the one before. What the simulated server itself spent on a call is told too: it does the same each
+time, so that this is what the machine makes of the same work in this hour, and the client's figure scales with it.
 
 ``python -m benchmarks.bench_run``
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.ideal import ideal_seconds, journal_keys
@@ -22,6 +23,7 @@ from benchmarks.machine import Machine
 from benchmarks.processes import (
     Measured,
     clean_environment,
+    cpu_of_children,
     datasets,
     measured_run,
     prefect_server,
@@ -31,6 +33,7 @@ from benchmarks.table import Row, table
 
 ITEMS, GROUP_SIZE, EPOCHS, CONCURRENCY, LATENCY_S = 100, 5, 3, 64, 0.2
 SHORT_SWEEP = 50
+_SERVER = "serve-simulated"
 REPEATS = 5
 
 
@@ -46,6 +49,8 @@ class RunFigures:
     wall_s: float
     over_ideal: float
     peak_mb: float
+    served_ms: float = 0.0
+    """CPU per call of the simulated server."""
 
 
 def figures(measured: Measured, concurrency: int = CONCURRENCY, latency_s: float = LATENCY_S) -> RunFigures:
@@ -77,7 +82,10 @@ def measure(repeats: int = REPEATS) -> list[Row]:
             measured_run(environment, folder / "warm", *common, "--sample-size", "5")
             for seed in map(str, range(repeats)):
                 machine.look()
-                whole.append(figures(measured_run(environment, folder / f"whole{seed}", *common, "--seed", seed)))
+                before = cpu_of_children(_SERVER)
+                found = figures(measured_run(environment, folder / f"whole{seed}", *common, "--seed", seed))
+                served = 1e3 * (cpu_of_children(_SERVER) - before) / found.calls
+                whole.append(replace(found, served_ms=served))
                 less = _arguments(folder / "short", base_url, SHORT_SWEEP)
                 machine.look()
                 short.append(figures(measured_run(environment, folder / f"short{seed}", *less, "--seed", seed)))
@@ -121,6 +129,12 @@ def _rows(whole: list[RunFigures], short: list[RunFigures]) -> list[Row]:
             statistics.median(run.over_ideal for run in short),
             "x",
             note=f"{statistics.median(run.wall_s for run in short):.1f} s",
+        ),
+        Row(
+            "run: CPU per call of the simulated server",
+            statistics.median(run.served_ms for run in whole),
+            "ms",
+            note="the same work each time: the client's scales with it",
         ),
         Row("run: peak memory", max(run.peak_mb for run in whole), "MB", 250.0, "worst of all"),
     ]

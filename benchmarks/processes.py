@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from flows.quiet import quiet_prefect
 from tasks.models.simulated import generate_items
 from tasks.models.simulated.worlds import WorldName
@@ -113,6 +115,12 @@ def otlp_receiver() -> Iterator[str]:
     command = [sys.executable, "-m", "benchmarks.receiver"]
     with _process(command, dict(os.environ), stdout=subprocess.PIPE) as process:
         yield process.stdout.readline().decode().strip() if process.stdout else ""
+
+
+def cpu_of_children(word: str) -> float:
+    """CPU seconds so far of those processes of ours that were started with this word."""
+    own = [child.cpu_times() for child in psutil.Process().children() if word in child.cmdline()]
+    return sum(times.user + times.system for times in own)
 
 
 def free_port() -> int:
