@@ -44,7 +44,7 @@ class Shelf:
 
     def ancestry(self, record: ExperienceRecord) -> Iterator[tuple[int, ExperienceRecord]]:
         """The record and every one it descends from, each with its depth."""
-        by_id = {entry.experience_id: entry for entry in self.records}
+        by_id = {entry.experience_id: entry for entry in reversed(self.records)}  # of one id, the first counts
         waiting, seen = [(0, record)], {record.experience_id}
         while waiting:
             depth, entry = waiting.pop()
