@@ -24,6 +24,11 @@ def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: boo
     return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)
 
 
+def verified(library: Library, store: ExperienceStore) -> Library:
+    """The library without what is not stamped for a pack that the store takes."""
+    return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
 _ANY = RetrievalSettings()
 
 

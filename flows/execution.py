@@ -6,13 +6,13 @@ Every end is a ``RunSummary``: bad input is ``refused`` before anything is writt
 
 from __future__ import annotations
 
-import logging
+import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from flows.champion import champion_library
+from flows.champion import champion_library, verified
 from flows.closing import close_books
 from flows.epochs import learn, measure, sweep
 from flows.observer import Observer
@@ -24,13 +24,11 @@ from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
-from stores.library import Library
 from stores.promotions import promotions
 from tasks.evaluation import PairedEvidence
 from tasks.gate import GateDecision, decide_gate
 from tasks.host import close_runtime, halt_runtime
 
-_LOG: Final = logging.getLogger("tfgrpo.execution")
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 
 
@@ -46,13 +44,20 @@ def execute(
     """Run a request to its end, whatever the end is."""
     try:
         prepared = prepare(request, env)
-        with runner(prepared.plan) as fan_out:
-            session = open_session(request, prepared, observer, fan_out, clock=clock)
+        with runner(prepared.plan) as fan_out, ExitStack() as leaving:
+            try:
+                session = open_session(request, prepared, observer, fan_out, clock=clock)
+            except ConfigError:
+                raise
+            except TfgrpoError as error:
+                return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
+            # Whatever of it fails, the lock is released.
+            leaving.callback(session.lock.release)
+            leaving.callback(close_runtime, session.context)
+            leaving.callback(observer.closed)
             return _through(session)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
-    except TfgrpoError as error:
-        return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
 
 
 def _through(session: Session) -> RunSummary:
@@ -64,10 +69,6 @@ def _through(session: Session) -> RunSummary:
         return _unclosed(session, "failed", f"the run could not be closed: {_said(error)}")
     except KeyboardInterrupt:
         return _unclosed(session, "stopped", "interrupted before its books were closed")
-    finally:
-        session.observer.closed()
-        close_runtime(session.context)
-        session.lock.release()
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
@@ -96,7 +97,7 @@ def _attempt(session: Session) -> _End:
     except TfgrpoError as error:
         return _End("failed", _said(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
-        _LOG.exception("the run ended in an error that nobody foresaw")
+        session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
         return _End("failed", f"{type(error).__name__}: {error}")
 
 
@@ -126,5 +127,4 @@ def _overtaken(session: Session) -> bool:
     if own or session.replay_of is not None:
         return False
     in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
-    valid = Library(tuple(entry for entry in in_force.entries if session.store.verify_stamp(entry)))
-    return valid.library_id != session.champion.library_id
+    return verified(in_force, session.store).library_id != session.champion.library_id

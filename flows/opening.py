@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from flows.champion import champion_library
+from flows.champion import champion_library, verified
 from flows.observer import Observer
 from flows.prepare import Prepared
 from flows.records import RunFiles, voided_groups
@@ -42,6 +42,7 @@ from stores.identifiers import ACCEPTED, LONGEST
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
 from stores.manifest import ManifestFile
+from stores.signing import PackStamp
 from stores.telemetry import TelemetryOptions, configure
 from tasks.context import RunContext
 from tasks.host import call_blocking, close_runtime
@@ -76,10 +77,7 @@ def open_session(
     identity = _identity(plan)
     if place.earlier is not None:
         _refuse_other_world(place.earlier, identity)
-    approved = {plan.pack.manifest.id: pack_stamp(plan.pack)}
-    champion, retired = _champion(
-        place, ExperienceStore(place.source.experiences, approved=approved), simulated=plan.simulated
-    )
+    champion, retired = _champion(place, plan)
     options = _telemetry(plan, place.run_id)
     telemetry = configure(options, os.environ)  # refuses an OTEL endpoint that is none
     if request.replay is not None:
@@ -101,13 +99,7 @@ def open_session(
             paths=place.run,
             context=context,
             runtime=runtime,
-            store=ExperienceStore(
-                place.task.experiences,
-                approved=approved,
-                max_words=plan.pack.max_words,
-                epochs=plan.settings.tfgrpo.epochs,
-                clock=clock,
-            ),
+            store=_store(place, plan, clock),
             manifest=manifest,
             files=RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders),
             observer=observer,
@@ -216,20 +208,35 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             )
 
 
-def _champion(place: _Place, store: ExperienceStore, *, simulated: bool) -> tuple[Library, list[str]]:
+def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
+    return ExperienceStore(
+        place.task.experiences,
+        approved=_approved(plan),
+        max_words=plan.pack.max_words,
+        epochs=plan.settings.tfgrpo.epochs,
+        clock=clock,
+    )
+
+
+def _approved(plan: Plan) -> dict[str, PackStamp]:
+    return {plan.pack.manifest.id: pack_stamp(plan.pack)}
+
+
+def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
     """The library that the run starts from, and a warning for what an edited pack retires from it."""
+    store = ExperienceStore(place.source.experiences, approved=_approved(plan))
     if place.earlier is None:
-        promoted = champion_library(store, place.source, simulated=simulated)
+        promoted = champion_library(store, place.source, simulated=plan.simulated)
     else:
         promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
-    valid = tuple(entry for entry in promoted.entries if store.verify_stamp(entry))
-    retired = [entry.experience_id for entry in promoted.entries if entry not in valid]
+    valid = verified(promoted, store)
+    retired = [entry.experience_id for entry in promoted.entries if entry not in valid.entries]
     if not retired:
         return promoted, []
     warning = (
         f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
     )
-    return Library(valid), [warning]
+    return valid, [warning]
 
 
 def _lock(run: RunPaths) -> FileLock:
@@ -286,6 +293,8 @@ def _opening_fields(
         "simulated": plan.simulated,
         "model": plan.models.name,
         "started_at": place.earlier["started_at"] if place.earlier else clock().isoformat(),
+        "resumed_at": clock().isoformat() if place.earlier and place.task == place.source else None,
+        "traceback": None,
         "settings": plan.settings.model_dump(mode="json"),
         "sources": dict(prepared.resolved.sources),
         "settings_table": [

@@ -38,8 +38,6 @@ _WITHOUT_SWEEP = {
     "failed": "Not measured: the run failed before the held-out sweep ended",
     "finished": "Measured only: nothing was learned, so there is nothing to compare",
 }
-_OPENING_S, _OPENING_SHARE = 5.0, 0.05
-"""What a run may take beyond its own clock, as an amount and a share, before it counts as interrupted."""
 
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
@@ -108,20 +106,14 @@ def _about(manifest: Json) -> Iterator[str]:
     started, ended = manifest.get("started_at"), manifest.get("ended_at")
     if started:
         yield f"{_minute(started)} to {_minute(ended) if ended else '–'}"
-    if started and ended:
-        span_s = (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
-        yield _took(span_s, (manifest.get("timing") or {}).get("wall_s"))
+    if started and ended and manifest.get("timing"):
+        # Only the last part was timed, and what lay between the parts was no work.
+        part = "its last part took" if manifest.get("resumed_at") else "took"
+        yield f"{part} {duration(manifest['timing']['wall_s'])}"
     yield f"model {manifest.get('model', 'unknown')}"
     pack = manifest.get("pack")
     if pack:
         yield f"pack {pack['id']} ({pack['stamp'][:12]})"
-
-
-def _took(span_s: float, wall_s: float | None) -> str:
-    """What lay between the parts of a resumed run was no work, and only the last part was timed."""
-    if wall_s is None or span_s - wall_s <= _OPENING_S + _OPENING_SHARE * wall_s:
-        return f"took {duration(span_s if wall_s is None else wall_s)}"
-    return f"its last part took {duration(wall_s)}"
 
 
 def _minute(text: str) -> str:

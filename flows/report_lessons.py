@@ -73,10 +73,11 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     """Lessons with their evidence, and what else the rollouts of the run come to."""
     names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
     own = str(manifest.get("run_id", run.root.name))
-    kept, wanted = {}, set(names)
+    kept: dict[str, Json] = {}
+    wanted = set(names)
     for record in ExperienceStore(task.experiences, approved={}).records():
         if record.experience_id in wanted or record.run_id == own:
-            kept[record.experience_id] = record.model_dump(mode="json")
+            kept.setdefault(record.experience_id, record.model_dump(mode="json"))
     contrasts = {name: _contrasts(record["evidence"]) for name, record in kept.items()}
     shown = {rollout for pairs in contrasts.values() for pair in pairs[:_CONTRASTS] for rollout in pair}
     rollouts = read_rollouts(run, shown)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
+from flows.champion import verified
 from flows.commands.lessons_in import add_import, import_lessons
 from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf
@@ -161,7 +162,7 @@ def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int
 
 def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here."""
-    sound = tuple(entry for entry in shelf.champion.entries if shelf.store.verify_stamp(entry))
+    sound = verified(shelf.champion, shelf.store).entries
     stale = len(shelf.champion.entries) - len(sound)
     if stale:
         console.say(

@@ -27,14 +27,14 @@ async def check_endpoint(
 
     ``client`` None: one is opened for this request and closed again.
     """
-    refuse_socks(endpoint.url("/models"))
     if client is None:
         async with open_transport(concurrency=1) as own:
             return await check_endpoint(endpoint, own, timeout_s=timeout_s)
+    refuse_socks(endpoint.url("/models"))
     received = await _get_models(endpoint, client, timeout_s)
     status = received.status
-    refusal = read_refusal(status, received.content)
     if status in {401, 403}:
+        refusal = read_refusal(status, received.content)
         said = endpoint.excerpt(refusal.message)
         if refusal.out_of_scope:
             return (f"{endpoint.shown} lets this key list no models ({said}); the model name was not checked",)

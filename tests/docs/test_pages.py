@@ -66,7 +66,7 @@ def test_every_field_of_every_file_is_on_the_page_and_the_other_way_round(name, 
 
 def test_files_are_made_for_their_owner_alone(task):
     modes = {path.name: path.stat().st_mode & 0o777 for path in task.rglob("*") if path.is_file()}
-    assert {name: oct(mode) for name, mode in modes.items() if mode != 0o600 and not name.endswith(".lock")} == {}
+    assert {name: oct(mode) for name, mode in modes.items() if mode != 0o600} == {}
 
 
 def test_settings_named_on_the_pages_exist():

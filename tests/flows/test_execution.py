@@ -102,7 +102,7 @@ def test_a_rewarder_that_cannot_tell_stops_nothing(tmp_path):
     assert (summary.status, summary.details["gate"]["decision"]) == ("finished", "undecided")
 
 
-def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch, caplog):
+def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch):
     def broken(*_args, **_kwargs):
         raise LookupError("a fault of ours")
 
@@ -111,7 +111,7 @@ def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_pa
     assert (summary.status, summary.message) == ("failed", "LookupError: a fault of ours")
     assert summary.details["resume with"] == f"--resume {RUN}"
     assert manifest(tmp_path)["status"] == "failed"
-    assert "LookupError" in caplog.text
+    assert manifest(tmp_path)["traceback"].endswith("LookupError: a fault of ours\n")
 
 
 def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_resumed(tmp_path, monkeypatch):

@@ -222,3 +222,18 @@ def proposal(text: str, *, group: str = "g", name: str = "q1", **more: Any) -> P
         "spread": 0.5,
     }
     return Proposal(text=text, group_id=group, item_id=name, **{**values, **more})
+
+
+def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False, **sections: Any) -> RunContext:
+    """Of a run of the simulated model in process."""
+    return RunContext(
+        settings=settings(**sections),
+        run_dir=run_dir,
+        run_id="run",
+        pack_id=pack_id,
+        packs_root=None,
+        read_secret=no_secret,
+        rollout_model="simulated",
+        learning_model="simulated",
+        replay=replay,
+    )

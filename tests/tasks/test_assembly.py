@@ -10,21 +10,7 @@ from stores.journal import Journal
 from stores.ledger import Ledger
 from tasks import assembly
 from tasks.assembly import open_runtime
-from tasks.context import RunContext
-from tests.tasks.kit import no_secret, settings
-
-
-def context(tmp_path, pack_id="arithmetic"):
-    return RunContext(
-        settings=settings(),
-        run_dir=tmp_path,
-        run_id="run",
-        pack_id=pack_id,
-        packs_root=None,
-        read_secret=no_secret,
-        rollout_model="simulated",
-        learning_model="simulated",
-    )
+from tests.tasks.kit import context
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from prompt_packs.loader import load_prompt_pack
 from stores.canonical import sha256_hex
 from stores.errors import PackError, StoreError
 from tasks.assembly import endpoint_for
-from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
 from tasks.group import run_group
 from tasks.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
@@ -23,25 +22,11 @@ from tasks.lull import LullSelector
 from tasks.models.simulated import generate_items
 from tasks.runtime import Runtime
 from tasks.shapes import GroupSpec, PackText
-from tests.tasks.kit import no_secret, settings
+from tests.tasks.kit import context
 
 
 def read_fixed_key(_):
     return "sk-test-123456"
-
-
-def context(tmp_path, pack_id="arithmetic", replay=False, **sections):
-    return RunContext(
-        settings=settings(**sections),
-        run_dir=tmp_path,
-        run_id="run",
-        pack_id=pack_id,
-        packs_root=None,
-        read_secret=no_secret,
-        rollout_model="simulated",
-        learning_model="simulated",
-        replay=replay,
-    )
 
 
 @pytest.fixture

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from stores.errors import ModelAuthRefused, ModelCallError, ModelRateLimited, ModelRequestRejected, ModelServerFault
 from stores.journal import CallKey
-from stores.ledger import Budget, Ledger, PriceBook
 from tasks.models.base import ChatReply, ChatRequest, Message
-from tasks.models.chat import ChatClient
-from tasks.models.endpoint import Endpoint
 from tasks.models.hints import hint_of
-from tasks.models.limiter import AdaptiveLimiter
-from tasks.models.retry import RetryPolicy
-from tasks.models.transport import open_transport
+from tests.tasks.models.calls import NOW, client
 
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 async def ask(
@@ -30,28 +22,14 @@ async def ask(
 ) -> Sequence[ChatReply | ModelCallError]:
     """What one client gets, request by request."""
 
-    async def sleep(seconds: float) -> None:
-        if waits is not None:
-            waits.append(seconds)
-
-    client = ChatClient(
-        Endpoint(server.root),
-        open_transport(concurrency=2, trust_env=False),
-        limiter=AdaptiveLimiter(2),
-        ledger=Ledger(Budget()),
-        prices=PriceBook({}),
-        retry=RetryPolicy(max_retries=retries),
-        rng=random.Random(0),
-        sleep=sleep,
-        clock=lambda: NOW,
-    )
+    use = client(server.root, retries, waits)
     came: list[ChatReply | ModelCallError] = []
     for request in requests or (REQUEST,):
         try:
-            came.append(await client.complete(request, KEY))
+            came.append(await use.complete(request, KEY))
         except ModelCallError as error:
             came.append(error)
-    await client.aclose()
+    await use.aclose()
     return came
 
 

@@ -6,7 +6,6 @@ The bodies are shortened recordings and documented examples of each vendor.
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -21,17 +20,13 @@ from stores.errors import (
     ModelServerFault,
 )
 from stores.journal import CallKey
-from stores.ledger import Budget, Ledger, PriceBook
 from tasks.answers import SHORTENED
 from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
-from tasks.models.chat import ChatClient
-from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
-from tasks.models.limiter import AdaptiveLimiter
+from tasks.models.endpoint import Endpoint, endpoint_of
 from tasks.models.preflight import check_endpoint
-from tasks.models.retry import RetryPolicy
 from tasks.models.structured import parse_answer
-from tasks.models.transport import open_transport
 from tasks.models.wire import WireOptions, encode_request
+from tests.tasks.models.calls import client
 
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
@@ -163,22 +158,6 @@ DEEPSEEK = {
         "prompt_cache_miss_tokens": 4,
     },
 }
-
-
-def client(root: str, retries: int = 0) -> ChatClient:
-    async def sleep(_: float) -> None:
-        return None
-
-    return ChatClient(
-        Endpoint(root, ApiKey("sk-abcdef-0123456789")),
-        open_transport(concurrency=2, trust_env=False),
-        limiter=AdaptiveLimiter(2),
-        ledger=Ledger(Budget()),
-        prices=PriceBook({}),
-        retry=RetryPolicy(max_retries=retries),
-        rng=random.Random(0),
-        sleep=sleep,
-    )
 
 
 async def ask(server: Any, retries: int = 0, request: ChatRequest = REQUEST) -> ChatReply:
