@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import typing
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from rewarders import (
     Estimator,
@@ -20,60 +18,15 @@ from rewarders import (
     batch_statistics,
     estimator_of,
     group_advantage,
-    multi_reward_advantages,
 )
 from rewarders.estimators import ALIASES, ESTIMATORS, EstimatorName
+from tests.rewarders.estimating import NAMES, arrays, batches, greedy_of, lengths_of, plain, rows
 
 VECTORS = Path(__file__).parent / "vectors"
 CASES = [json.loads(line) for line in (VECTORS / "advantage_estimators.jsonl").read_text().splitlines()]
 NOT_ESTIMATORS = {"name", "rewards", "token_lengths"}
 KNOWN = [(case, name) for case in CASES for name in case if name not in NOT_ESTIMATORS]
 GROUP_CASES = [json.loads(line) for line in (VECTORS / "group_advantage.jsonl").read_text().splitlines()]
-
-NAMES = sorted(ESTIMATORS)
-SHIFT_INVARIANT = sorted(set(NAMES) - {"gpg", "remax"})
-"""GPG counts rewards that are zero, and ReMax compares with a reward from outside the group."""
-SCALE_EQUIVARIANT = {"mean_only", "rloo", "rloo_keep_single", "opo_length_weighted", "pass_at_k_top1_minus_top2", "gpg"}
-SCALE_FREE = {"centered_rank", "normal_score"}
-SUM_TO_ZERO = {
-    name for name in NAMES if ESTIMATORS[name].kind in {"group_std", "mean_only", "batch_std", "leave_one_out", "gpg"}
-} | {"centered_rank"}
-
-sane = st.floats(-100, 100).map(lambda value: round(value, 3))
-batches = st.lists(st.lists(sane, min_size=2, max_size=6), min_size=1, max_size=5)
-
-
-def plain(rewards, name, lengths=None, greedy=None):
-    """The loop over single groups that the arrays stand for."""
-    statistics = batch_statistics(rewards, lengths)
-    return [
-        group_advantage(
-            group,
-            name,
-            token_lengths=None if lengths is None else lengths[place],
-            batch=statistics,
-            greedy=None if greedy is None else greedy[place],
-        ).advantages
-        for place, group in enumerate(rewards)
-    ]
-
-
-def lengths_of(rewards):
-    return [[1 + (7 * place + 3 * index) % 11 for index in range(len(group))] for place, group in enumerate(rewards)]
-
-
-def greedy_of(rewards):
-    return [group[0] / 2 for group in rewards]
-
-
-def arrays(rewards, name, **more):
-    lengths, greedy = lengths_of(rewards), greedy_of(rewards)
-    return batch_advantages(rewards, estimator=name, token_lengths=lengths, greedy=greedy, **more)
-
-
-def rows(values):
-    """The values that are there, by group."""
-    return [[value for value in row if not math.isnan(value)] for row in values.tolist()]
 
 
 @pytest.mark.parametrize(("case", "name"), KNOWN, ids=lambda value: value if isinstance(value, str) else value["name"])
@@ -400,153 +353,6 @@ def test_the_rewards_given_are_left_as_they_are():
     for name in NAMES:
         batch_advantages(rewards, estimator=name, token_lengths=np.ones((2, 3)), greedy=np.zeros(2))
     np.testing.assert_array_equal(rewards, before)
-
-
-# --- invariants
-
-
-@given(batches, st.sampled_from([-3.0, 0.5, 40.0]))
-def test_a_shift_of_all_rewards_changes_no_advantage(rewards, shift):
-    moved = [[reward + shift for reward in group] for group in rewards]
-    for name in SHIFT_INVARIANT:
-        lengths = lengths_of(rewards)
-        before = batch_advantages(rewards, estimator=name, token_lengths=lengths)
-        after = batch_advantages(moved, estimator=name, token_lengths=lengths)
-        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6, err_msg=name)
-
-
-@given(batches, st.sampled_from([0.5, 2.0, 1024.0]))
-def test_a_change_of_scale_scales_unnormalised_advantages_and_leaves_ranks_alone(rewards, factor):
-    scaled = [[reward * factor for reward in group] for group in rewards]
-    for name in SCALE_EQUIVARIANT | SCALE_FREE:
-        wanted = arrays(rewards, name) * (1.0 if name in SCALE_FREE else factor)
-        np.testing.assert_allclose(arrays(scaled, name), wanted, rtol=1e-9, atol=1e-9, err_msg=name)
-
-
-@given(batches)
-def test_a_normalised_advantage_hardly_notices_a_change_of_scale(rewards):
-    spread = [[reward + index for index, reward in enumerate(sorted(group))] for group in rewards]
-    scaled = [[reward * 1024 for reward in group] for group in spread]
-    for name in ("grpo", "openrlhf"):
-        np.testing.assert_allclose(arrays(scaled, name), arrays(spread, name), rtol=1e-6)
-
-
-@given(batches, st.randoms(use_true_random=False))
-def test_the_order_within_a_group_does_not_matter(rewards, random):
-    order = [random.sample(range(len(group)), len(group)) for group in rewards]
-    lengths = lengths_of(rewards)
-    shuffled = [[group[index] for index in places] for group, places in zip(rewards, order, strict=True)]
-    moved = [[group[index] for index in places] for group, places in zip(lengths, order, strict=True)]
-    for name in sorted(set(NAMES) - {"remax"}):
-        before = rows(batch_advantages(rewards, estimator=name, token_lengths=lengths))
-        after = rows(batch_advantages(shuffled, estimator=name, token_lengths=moved))
-        wanted = [[row[index] for index in places] for row, places in zip(before, order, strict=True)]
-        assert after == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in wanted], name
-
-
-@given(batches)
-def test_the_order_of_groups_does_not_matter(rewards):
-    for name in sorted(set(NAMES) - {"remax"}):
-        forwards = rows(
-            batch_advantages(rewards, estimator=name, token_lengths=[[2] * len(group) for group in rewards])
-        )
-        backwards = rows(
-            batch_advantages(rewards[::-1], estimator=name, token_lengths=[[2] * len(group) for group in rewards[::-1]])
-        )
-        assert backwards == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in forwards[::-1]], name
-
-
-@given(batches)
-def test_a_batch_twice_over_gives_the_population_form_of_every_group_twice(rewards):
-    for name in ("grpo", "mean_only", "batch_whiten", "gpg"):
-        once = rows(batch_advantages(rewards, estimator=name))
-        assert rows(batch_advantages(rewards * 2, estimator=name)) == [
-            pytest.approx(row, rel=1e-9, abs=1e-9) for row in once * 2
-        ]
-
-
-@given(batches)
-def test_equal_rewards_get_equal_advantages_and_greater_ones_no_smaller(rewards):
-    for name in sorted(set(NAMES) - {"remax", "pass_at_k_top1_minus_top2", "pass_at_k_normalised"}):
-        for group, values in zip(rewards, rows(arrays(rewards, name)), strict=True):
-            pairs = sorted(zip(group, values, strict=True))
-            assert all(a[1] == b[1] if a[0] == b[0] else a[1] <= b[1] for a, b in itertools.pairwise(pairs)), name
-
-
-@given(st.lists(st.integers(2, 6), min_size=1, max_size=4), sane)
-def test_groups_of_equal_rewards_have_advantages_of_zero_everywhere(sizes, reward):
-    rewards = [[reward] * size for size in sizes]
-    for name in sorted(set(NAMES) - {"remax"}):
-        values = arrays(rewards, name)
-        assert all(value == 0.0 for row in rows(values) for value in row), name
-        assert all(value == 0.0 for row in plain(rewards, name, lengths_of(rewards)) for value in row), name
-
-
-@given(batches)
-def test_advantages_against_the_mean_of_the_group_sum_to_zero(rewards):
-    for name in SUM_TO_ZERO:
-        for values in rows(arrays(rewards, name)):
-            assert math.fsum(values) == pytest.approx(0.0, abs=1e-6), name
-
-
-@given(batches)
-def test_the_best_of_a_group_alone_has_an_advantage_under_pass_at_k(rewards):
-    for group, values in zip(rewards, rows(arrays(rewards, "pass_at_k")), strict=True):
-        second, best = sorted(group)[-2:]
-        assert max(values) == best - second
-        assert sum(value != 0.0 for value in values) == (best != second)
-        assert values[group.index(best)] == best - second
-
-
-def test_ranks_of_large_groups_are_sorted_for_with_the_same_result():
-    rng = np.random.default_rng(0)
-    large = np.round(rng.random((3, 120)), 2)
-    mask = rng.random((3, 120)) > 0.3
-    for name in ("rank", "normal_score"):
-        values = batch_advantages(large, mask, name)
-        for group, there, row in zip(large, mask, values, strict=True):
-            np.testing.assert_allclose(row[there], group_advantage(group[there].tolist(), name).advantages, atol=1e-12)
-            assert np.isnan(row[~there]).all()
-
-
-# --- several rewards
-
-
-def test_several_rewards_are_normalised_before_they_are_added_up():
-    parts = {"exact": [[0.0, 1.0], [1.0, 1.0]], "style": [[90.0, 10.0], [40.0, 60.0]]}
-    values = multi_reward_advantages(parts, {"exact": 1.0, "style": 0.5}, epsilon=0.0)
-    unit = 1 / math.sqrt(2)
-    sums = np.array([[-unit + 0.5 * unit, unit - 0.5 * unit], [-0.5 * unit, 0.5 * unit]])
-    np.testing.assert_allclose(values, (sums - sums.mean()) / sums.std(ddof=1), rtol=1e-9)
-
-
-def test_a_part_that_is_absent_leaves_the_others_and_a_rollout_without_any_has_none():
-    parts = {"a": [[0.0, 1.0, None]], "b": [[None, 1.0, None]]}
-    values = multi_reward_advantages(parts, {"a": 1.0, "b": 1.0})
-    assert np.isfinite(values[0, :2]).all()
-    assert math.isnan(values[0, 2])
-    assert np.isnan(multi_reward_advantages({"a": [[None]]}, {"a": 1.0})).all()
-    assert multi_reward_advantages({"a": [[1.0]]}, {"a": 1.0}, epsilon=0.0).tolist() == [[0.0]]
-
-
-@pytest.mark.parametrize(
-    ("parts", "weights", "message"),
-    [
-        ({}, {}, "one for each"),
-        ({"a": [[0.0, 1.0]]}, {"b": 1.0}, "one for each of"),
-        ({"a": [[0.0, 1.0]]}, {"a": math.inf}, "finite numbers, received inf for 'a'"),
-        ({"a": [[0.0, 1.0]], "b": [[0.0]]}, {"a": 1.0, "b": 1.0}, "expected one shape"),
-    ],
-)
-def test_several_rewards_that_do_not_fit_together_are_refused(parts, weights, message):
-    with pytest.raises(ValueError, match=message):
-        multi_reward_advantages(parts, weights)
-
-
-@pytest.mark.parametrize("weight", [1e200, 1.7e308])
-def test_several_rewards_whose_sum_has_no_finite_spread_are_refused_and_get_no_zero(weight):
-    with pytest.raises(ValueError, match="finite"):
-        multi_reward_advantages({"a": [[0.0, 1.0, 5.0]], "b": [[0.0, 1.0, 5.0]]}, {"a": weight, "b": weight})
 
 
 def test_statistics_need_a_batch():

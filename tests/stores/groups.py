@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from stores import ExperienceBatch, ShapeError
 from stores.experience_batch import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 
 
@@ -50,3 +53,13 @@ def full_group(name: str = "q1") -> RolloutGroup:
         prompt_token_ids=(1, 2, 3),
         metadata={"answer": "4", "item_id": "i"},
     )
+
+
+def batch(*groups: RolloutGroup) -> ExperienceBatch:
+    return ExperienceBatch(groups)
+
+
+def refused(make) -> ShapeError:
+    with pytest.raises(ShapeError) as caught:
+        make()
+    return caught.value

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import errno
-import json
-import multiprocessing
 import os
 import stat
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from stores import atomic, line_file, locked_file
-from stores.atomic import KeyedJsonl, append_lines, read_lines, replace_json, replace_text
+from stores.atomic import append_lines, read_lines, replace_json, replace_text
 from stores.errors import CorruptFile, RecordRejected, StoreError
 from tests.stores import writers
-
-ROOT = Path(__file__).resolve().parents[2]
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def in_process(target, *args) -> int:
-    process = SPAWN.Process(target=target, args=args)
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
-
-
-def all_at_once(target, per_process: list[tuple]) -> None:
-    processes = [SPAWN.Process(target=target, args=args) for args in per_process]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0] * len(processes)
+from tests.stores.processes import all_at_once, bytes_read, in_process
 
 
 def mode_of(path: Path) -> int:
@@ -134,110 +110,6 @@ def test_a_line_is_found_by_the_byte_it_begins_at(tmp_path):
         assert file.line_at(second) == b"three"
         with pytest.raises(CorruptFile, match="no line begins at byte 14"):
             file.line_at(file.size)
-
-
-# --- torn tails
-
-
-def test_a_torn_tail_is_invisible_and_is_repaired_before_the_next_append(tmp_path):
-    path = tmp_path / "file"
-    append_lines(path, ["one"])
-    with path.open("ab") as file:
-        file.write(b'{"half": ')
-    assert list(read_lines(path)) == ["one"]
-    append_lines(path, ["two"])
-    assert path.read_bytes() == b"one\ntwo\n"
-    assert b'{"half": ' in (tmp_path / "file.torn").read_bytes()
-    assert mode_of(tmp_path / "file.torn") == 0o600
-
-
-def test_a_file_that_is_one_torn_line_is_empty(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"half")
-    assert list(read_lines(path)) == []
-    append_lines(path, ["whole"])
-    assert list(read_lines(path)) == ["whole"]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.6, 0.99])
-def test_a_batch_torn_by_a_kill_was_never_there(tmp_path, share):
-    path = tmp_path / "file"
-    append_lines(path, ["one", "two"])
-    assert in_process(writers.die_in_mid_write, path, share) == -9
-    assert (tmp_path / "file.pending").exists()
-    assert list(read_lines(path)) == ["one", "two"]
-    append_lines(path, ["three"])
-    assert list(read_lines(path)) == ["one", "two", "three"]
-    assert not (tmp_path / "file.pending").exists()
-
-
-def test_a_batch_whose_writer_was_killed_after_the_last_byte_counts(tmp_path):
-    path = tmp_path / "file"
-    append_lines(path, ["one"])
-    assert in_process(writers.die_in_mid_write, path, 1.0) == -9
-    expected = ["one", *(f"torn {line}" for line in range(10))]
-    assert list(read_lines(path)) == expected
-    append_lines(path, ["last"])
-    assert list(read_lines(path)) == [*expected, "last"]
-    assert not (tmp_path / "file.torn").exists()
-
-
-def test_a_batch_cut_at_a_line_end_by_a_loss_of_power_was_never_there(tmp_path):
-    path = tmp_path / "file"
-    append_lines(path, ["one"])
-    in_process(writers.die_in_mid_write, path, 1.0)
-    size = len(b"one\n" + b"torn 0\n" * 3)
-    os.truncate(path, size)
-    assert list(read_lines(path)) == ["one"]
-    with path.open("ab") as file:  # the length came back, the content did not
-        file.write(b"\0" * (70 - (size - 4)))
-    assert list(read_lines(path)) == ["one"]
-    append_lines(path, ["two"])
-    assert path.read_bytes() == b"one\ntwo\n"
-
-
-@pytest.mark.parametrize("note", [b"", b'{"old": 4, "ne', b"[]", b'{"old":4,"new":900,"digest":"x","more":1}'])
-def test_a_note_that_is_itself_torn_announces_nothing(tmp_path, note):
-    path = tmp_path / "file"
-    append_lines(path, ["one", "two"])
-    (tmp_path / "file.pending").write_bytes(note)
-    assert list(read_lines(path)) == ["one", "two"]
-    append_lines(path, ["three"])
-    assert list(read_lines(path)) == ["one", "two", "three"]
-    assert not (tmp_path / "file.pending").exists()
-
-
-def test_a_note_older_than_the_file_voids_nothing(tmp_path):
-    path = tmp_path / "file"
-    append_lines(path, ["one", "two", "three"])
-    (tmp_path / "file.pending").write_text('{"old":4,"new":8,"digest":"x"}')
-    assert list(read_lines(path)) == ["one", "two", "three"]
-
-
-def test_a_writer_killed_at_any_moment_leaves_whole_batches(tmp_path):
-    path = tmp_path / "file"
-    for pause in (0.0, 0.004, 0.011, 0.03):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.stores.writers", str(path)], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        with child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(pause)
-            child.kill()
-        assert_whole(list(read_lines(path)), 200)
-        append_lines(path, ["end of round"])
-        lines = list(read_lines(path))
-        assert lines[-1] == "end of round"
-        path.unlink()
-
-
-def assert_whole(lines: list[str], size: int) -> None:
-    assert len(lines) >= size
-    assert len(lines) % size == 0
-    assert [tuple(map(int, line.split()[:2])) for line in lines] == [
-        (number // size, number % size) for number in range(len(lines))
-    ]
 
 
 # --- many at once
@@ -339,10 +211,6 @@ def test_what_the_disk_does_not_confirm_is_taken_back(tmp_path, monkeypatch, bat
 # --- appending costs the batch, not the store
 
 
-def bytes_read() -> int:
-    return int(Path("/proc/self/io").read_text().split()[1])
-
-
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
 def test_appending_reads_as_little_from_a_large_file_as_from_a_small_one(tmp_path):
     small, large = tmp_path / "small", tmp_path / "large"
@@ -408,70 +276,3 @@ def test_a_replacement_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
         replace_text(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["text"]
-
-
-# --- keyed rows
-
-
-def by_key(path: Path) -> KeyedJsonl:
-    return KeyedJsonl(path, lambda row: row["key"])
-
-
-def test_a_key_is_written_once(tmp_path):
-    path = tmp_path / "rows"
-    file = by_key(path)
-    assert file.append([{"key": "a", "n": 1}, {"key": "b", "n": 1}, {"key": "a", "n": 2}]) == 2
-    assert file.append([{"key": "a", "n": 3}]) == 0
-    assert by_key(path).append([{"key": "b"}, {"key": "c"}]) == 1
-    assert [json.loads(line) for line in read_lines(path)] == [{"key": "a", "n": 1}, {"key": "b", "n": 1}, {"key": "c"}]
-
-
-def test_no_rows_make_no_file(tmp_path):
-    assert by_key(tmp_path / "rows").append([]) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_open_files_know_of_each_other(tmp_path):
-    one, other = by_key(tmp_path / "rows"), by_key(tmp_path / "rows")
-    assert one.append([{"key": "a"}]) == 1
-    assert other.append([{"key": "a"}, {"key": "b"}]) == 1
-    assert one.append([{"key": "b"}]) == 0
-
-
-def test_processes_that_write_the_same_rows_write_each_once(tmp_path):
-    keys = [f"k{number}" for number in range(40)]
-    all_at_once(writers.append_keyed, [(tmp_path / "rows", keys) for _ in range(4)])
-    assert sorted(json.loads(line)["key"] for line in read_lines(tmp_path / "rows")) == sorted(keys)
-
-
-@pytest.mark.parametrize("row", [{"key": "b", "n": float("nan")}, {"key": "b", "n": {1}}])
-def test_a_row_that_is_no_json_stops_the_whole_batch(tmp_path, row):
-    file = by_key(tmp_path / "rows")
-    file.append([{"key": "a"}])
-    with pytest.raises(RecordRejected):
-        file.append([{"key": "c"}, row])
-    assert list(read_lines(tmp_path / "rows")) == ['{"key":"a"}']
-
-
-def test_lines_damaged_by_hand_do_not_stop_the_next_append(tmp_path):
-    path = tmp_path / "rows"
-    path.write_text('{"key":"a"}\nnonsense\n{"no":"key"}\n[]\n')
-    assert by_key(path).append([{"key": "a"}, {"key": "b"}]) == 1
-
-
-def test_a_file_shortened_by_hand_is_read_anew(tmp_path):
-    path = tmp_path / "rows"
-    file = by_key(path)
-    file.append([{"key": "a"}, {"key": "b"}])
-    path.write_text('{"key":"b"}\n')
-    assert file.append([{"key": "a"}, {"key": "b"}]) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
-def test_a_row_costs_a_row_once_the_file_is_known(tmp_path):
-    file = by_key(tmp_path / "rows")
-    file.append([{"key": f"{number:050d}"} for number in range(50_000)])
-    file.append([{"key": "first"}])
-    before = bytes_read()
-    file.append([{"key": "second"}])
-    assert bytes_read() - before < 2 * line_file._TAIL + 10_000

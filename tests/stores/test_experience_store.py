@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
-import multiprocessing
 import os
 import stat
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from stores.errors import CorruptFile, RecordRejected, StoreError
 from stores.experience_lines import Skipped
-from stores.experience_store import ExperienceStore, support_of
 from stores.lineage import Lineage
-from stores.signing import PackStamp, stamp_record
+from stores.signing import stamp_record
 from tests.stores import writers
-from tests.stores.records import APPROVED, NOW, PACK, make_batch, make_record
-
-MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
-SPAWN = multiprocessing.get_context("spawn")
+from tests.stores.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
+from tests.stores.processes import all_at_once, bytes_read, in_process
+from tests.stores.records import NOW, PACK, make_batch, make_record
 
 
 @pytest.fixture
 def store(tmp_path):
     return open_store(tmp_path)
-
-
-def open_store(folder: Path, **options) -> ExperienceStore:
-    return ExperienceStore(folder / "experiences.jsonl", **{"approved": APPROVED, "clock": lambda: NOW, **options})
-
-
-def ids(records) -> list[str]:
-    return [record.experience_id for record in records]
 
 
 # --- storing
@@ -93,17 +79,13 @@ def test_a_kill_between_batch_and_origin_is_mended_by_the_resumed_run(store):
     assert [stored.manifest_path for stored in open_store(store.path.parent).batches()] == [str(MANIFEST)]
 
 
-_STALE = dataclasses.replace(PACK, stamp="b" * 64)
-_UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
-
-
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
         (make_record("bad").model_copy(update={"stamp_signature": ""}), "unstamped"),
         (make_record("bad").model_copy(update={"stamp_signature": "0" * 64}), "stamp does not hold"),
-        (make_record("bad", pack=_STALE), "stamp does not hold"),
-        (make_record("bad", pack=_UNKNOWN), "'unknown-pack' is not approved"),
+        (make_record("bad", pack=STALE), "stamp does not hold"),
+        (make_record("bad", pack=UNKNOWN), "'unknown-pack' is not approved"),
         (make_record("bad").model_copy(update={"polarity": "avoid"}), "stamp does not hold"),
         (stamp_record(make_record("bad").model_copy(update={"summary32": "w " * 33}), PACK), "33 words"),
         (stamp_record(make_record("bad").model_copy(update={"summary32": "w" * 281}), PACK), "281 characters"),
@@ -147,12 +129,7 @@ def test_an_epoch_beyond_those_of_the_run_is_refused(tmp_path):
 
 
 def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn(store):
-    processes = [SPAWN.Process(target=writers.store_batches, args=(store.path, n, 8, 25)) for n in range(8)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0] * 8
+    all_at_once(writers.store_batches, [(store.path, n, 8, 25) for n in range(8)])
     stored = ids(store.records())
     assert store.skipped == Skipped()
     assert sorted(stored) == sorted(f"w{w}-b{b}-{n}" for w in range(8) for b in range(8) for n in range(25))
@@ -167,10 +144,7 @@ def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn
 def test_a_full_disk_stores_nothing(store):
     store.record_batch(make_batch(5), MANIFEST)
     before = store.path.read_bytes()
-    process = SPAWN.Process(target=writers.store_on_a_full_disk, args=(store.path, len(before) + 3_000))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
+    assert in_process(writers.store_on_a_full_disk, store.path, len(before) + 3_000) == 0
     assert store.path.read_bytes() == before
     assert len(list(store.batches())) == 1
 
@@ -214,162 +188,10 @@ def test_storing_costs_the_batch_and_not_the_store(tmp_path):
         with store.path.open("w") as file:
             file.writelines(line.replace('"exp-1"', f'"old-{number}"') + "\n" for number in range(size))
         store.record_batch([make_record("first")], MANIFEST)
-        before = _bytes_read()
+        before = bytes_read()
         store.record_batch(make_batch(20), MANIFEST)
-        costs.append(_bytes_read() - before)
+        costs.append(bytes_read() - before)
     assert costs[1] <= costs[0] + 150_000  # the last 64 kB are read to find the last line's end
-
-
-def _bytes_read() -> int:
-    return int(Path("/proc/self/io").read_text().split()[1])
-
-
-# --- fetching
-
-
-def fetched(store, *args, **options):
-    return ids(store.fetch_top("general", *args, **options))
-
-
-def test_the_best_supported_come_first_then_reward_then_rank_then_id(store):
-    two_groups = ("g1/0", "g1/1", "g2/0")
-    store.record_batch(
-        [
-            make_record("d", score=0.5, rank=0.5),
-            make_record("c", score=0.5, rank=0.5),
-            make_record("b", score=0.5, rank=0.9),
-            make_record("a", score=0.9, rank=0.1),
-            make_record("e", score=0.1, rank=0.1, evidence=two_groups),
-        ],
-        MANIFEST,
-    )
-    assert fetched(store, 10) == ["e", "a", "b", "c", "d"]
-    assert fetched(store, 2) == ["e", "a"]
-    assert fetched(store, 0) == []
-
-
-def test_many_attempts_of_one_group_are_one_support():
-    assert support_of(make_record(evidence=("g1/0", "g1/1", "g1/2"))) == 1
-    assert support_of(make_record(evidence=("g1/0", "g/2/0", "g/2/1", "loose"))) == 3
-    assert support_of(make_record(evidence=())) == 0
-
-
-def test_the_reward_threshold_is_inclusive(store):
-    store.record_batch([make_record("low", score=0.499), make_record("at", score=0.5), make_record("high")], MANIFEST)
-    assert fetched(store, 9, 0.5) == ["high", "at"]
-    assert fetched(store, 9, min_reward=1.01) == []
-    assert fetched(store, 9, 0.0) == ["high", "at", "low"]
-
-
-def test_other_domains_and_other_tags_are_left_out(store):
-    store.record_batch(
-        [
-            make_record("both", tags=("sums", "units")),
-            make_record("one", tags=("sums",)),
-            make_record("none"),
-            make_record("elsewhere", domain="law", tags=("sums",)),
-        ],
-        MANIFEST,
-    )
-    assert fetched(store, 9) == ["both", "none", "one"]
-    assert fetched(store, 9, tags=["sums"]) == ["both", "one"]
-    assert fetched(store, 9, tags=("units", "sums")) == ["both"]
-    assert ids(store.fetch_top("law", 9)) == ["elsewhere"]
-    assert store.fetch_top("unknown", 9) == []
-
-
-def test_one_group_cannot_fill_the_list(store):
-    store.record_batch(
-        [make_record(f"a{n}", group_id="g1") for n in range(3)] + [make_record("b", group_id="g2")], MANIFEST
-    )
-    assert fetched(store, 9, max_per_group=1) == ["a0", "b"]
-    assert fetched(store, 9, max_per_group=2) == ["a0", "a1", "b"]
-
-
-def test_superseded_and_deleted_experiences_are_out_of_force(store):
-    store.record_batch(make_batch(5), MANIFEST)
-    store.record_batch(
-        [
-            make_record("m", operation="modify", supersedes=("exp-0",)),
-            make_record("j", operation="merge", supersedes=("exp-1", "exp-2")),
-            make_record("x", operation="delete", supersedes=("exp-3",), summary32=""),
-        ],
-        MANIFEST,
-    )
-    assert fetched(store, 9) == ["exp-4", "j", "m"]
-    assert len(list(store.records())) == 8
-
-
-def test_a_stale_or_forged_record_is_neither_shown_nor_able_to_remove_others(store, tmp_path):
-    store.record_batch(make_batch(2), MANIFEST)
-    forged = make_record("f", operation="delete", supersedes=("exp-0",), summary32="").model_copy(
-        update={"stamp_signature": "f" * 64}
-    )
-    append_by_hand(store, forged.model_dump_json())
-    assert fetched(store, 9) == ["exp-0", "exp-1"]
-    assert store.skipped == Skipped(unverified=1)
-    retired = open_store(tmp_path, approved={"general": _STALE})
-    assert retired.fetch_top("general", 9) == []
-    assert retired.skipped == Skipped(unverified=3)
-    assert len(list(retired.records())) == 3
-
-
-def append_by_hand(store, line: str) -> None:
-    with store.path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-
-
-def test_lines_edited_by_hand_are_left_out_and_counted(store):
-    store.record_batch(make_batch(2), MANIFEST)
-    text = make_record("long").model_dump_json()
-    append_by_hand(store, text.replace("Check the units of long.", "word " * 33))
-    append_by_hand(store, text.replace("Check the units of long.", "x" * 281))
-    append_by_hand(store, "not json")
-    append_by_hand(store, '{"summary32": 7}')
-    append_by_hand(store, text.replace('"schema_version":1', '"schema_version":2'))
-    append_by_hand(store, make_record("exp-0").model_dump_json())
-    assert fetched(store, 9) == ["exp-0", "exp-1"]
-    assert store.skipped == Skipped(unreadable=3, over_long=2, repeated=1)
-    assert ids(store.records()) == ["exp-0", "exp-1", "exp-0"]
-    assert store.skipped == Skipped(unreadable=3, over_long=2)
-    assert store.record_batch(make_batch(3), MANIFEST) == 1
-
-
-def test_an_experience_above_a_lowered_limit_is_hidden_and_what_it_replaced_stays_out(store, tmp_path):
-    store.record_batch([make_record("short", summary32="Check units.")], MANIFEST)
-    wordy = make_record("wordy", operation="modify", supersedes=("short",), summary32="Always check all units twice.")
-    store.record_batch([wordy], MANIFEST)
-    strict = open_store(tmp_path, max_words=3)
-    assert strict.fetch_top("general", 9) == []
-    assert strict.skipped == Skipped(over_long=1)
-
-
-@pytest.mark.parametrize(
-    "options", [{"limit": -1}, {"limit": 1, "max_per_group": 0}, {"limit": 1, "min_reward": float("nan")}]
-)
-def test_a_request_that_means_nothing_is_refused(store, options):
-    with pytest.raises(ValueError, match=r"limit|min_reward"):
-        store.fetch_top("general", **options)
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(order=st.permutations(range(6)), limit=st.integers(0, 7))
-def test_the_order_of_storing_does_not_matter(tmp_path_factory, order, limit):
-    store = open_store(tmp_path_factory.mktemp("store"))
-    records = [
-        make_record(f"exp-{n}", score=n % 3 / 2, rank=n % 2, evidence=tuple(f"g{g}/0" for g in range(n % 2)))
-        for n in range(6)
-    ]
-    store.record_batch([records[place] for place in order], MANIFEST)
-    best = sorted(records, key=lambda r: (-support_of(r), -r.reward.gt_score, -r.reward.relative_rank, r.experience_id))
-    assert fetched(store, limit) == ids(best)[:limit]
-
-
-def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
-    assert store.verify_stamp(make_record())
-    assert not store.verify_stamp(make_record(pack=_UNKNOWN))
-    assert not store.verify_stamp(make_record(pack=_STALE))
-    assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))
 
 
 # --- damage

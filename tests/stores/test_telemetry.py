@@ -2,73 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import subprocess
-import sys
-import textwrap
 import threading
-import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from opentelemetry import trace
 
 from stores import telemetry_names as n
-from stores.telemetry import Telemetry, TelemetryOptions, configure
-from stores.telemetry_export import Pipe
-from stores.telemetry_metrics import NameBounds
+from stores.telemetry import TelemetryOptions, configure
 from tests.otlp_receiver import OtlpReceiver
-
-ROOT = Path(__file__).resolve().parents[2]
-OPTIONS = TelemetryOptions(service_version="0.1.0", run_id="run-1", task_id="task-1")
-
-
-def one_rollout(telemetry: Telemetry) -> None:
-    with (
-        telemetry.workflow_span("tfgrpo-learning"),
-        telemetry.epoch_span(epoch=1, phase="train", temperature=0.7, group_size=2, sample_size=100, seed=0),
-        telemetry.group_span(epoch=1, phase="train", group_id="g1", item_id="q-1", group_size=2) as group,
-    ):
-        with telemetry.rollout_span(
-            epoch=1, phase="train", group_id="g1", rollout_id="g1/0", index=0, group_size=2
-        ) as rollout:
-            with telemetry.chat_span(model="m", role="rollout", temperature=0.7, seed=7) as chat:
-                chat.reply(model="m-1", response_id="r", finish_reason="stop", input_tokens=10, output_tokens=2)
-            with telemetry.tool_span(tool="lookup", call_id="c1"):
-                pass
-            rollout.evaluation("gt", 1.0, label="pass", evidence="the answer is 7")
-            rollout.rollout_result(outcome="scored", reward=1.0, relative_rank=0.5, tool_cost_usd=0.25, latency_ms=12.5)
-        group.set({n.SPREAD: 0.5, "absent": None})
-
-
-def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: n.Phase = "train", tool: str = "lookup") -> None:
-    telemetry.record_tool_call(
-        epoch=epoch, phase=phase, tool=tool, duration_s=0.02, tokens=5, cost_usd=0.25, group_size=2
-    )
-    telemetry.record_tool_call(epoch=epoch, phase=phase, tool=tool, duration_s=0.02, error_type="TimeoutError")
-    telemetry.record_llm_call(
-        epoch=epoch,
-        phase=phase,
-        role="rollout",
-        model="m",
-        duration_s=0.2,
-        input_tokens=10,
-        output_tokens=2,
-        cost_usd=0.001,
-    )
-    telemetry.record_rollout(epoch=epoch, phase=phase, outcome="scored", duration_s=1.0, group_size=2)
-    telemetry.record_reward(epoch=epoch, phase=phase, rewarder="gt", score=1.0)
-    telemetry.record_group(epoch=epoch, phase=phase, signal="mixed", spread=0.5, group_size=2)
-    telemetry.record_experience_op(epoch=epoch, domain="arithmetic", op="added")
-    telemetry.record_experience_op(epoch=epoch, domain="arithmetic", op="rejected", reason="over-long")
-    telemetry.record_library(domain="arithmetic", active=3)
-    telemetry.record_injected(epoch=epoch, domain="arithmetic", count=3)
-    telemetry.record_epoch(epoch=epoch, phase=phase, duration_s=4.0, reward_mean=0.5, solve_rate=0.25)
-    telemetry.record_guardrail(rule="fan-out")
-    telemetry.record_grades(grader="math_exact", scored=3, ungraded=1)
-    telemetry.record_samples(dataset="sums", count=2)
-    telemetry.record_request(method="POST", route="/grade", status=200, duration_s=0.1)
+from tests.stores.telemetry_records import OPTIONS, one_rollout, record_everything
 
 
 def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -> None:
@@ -371,114 +314,3 @@ def test_half_a_surrogate_pair_costs_neither_a_batch_nor_an_export(otlp_receiver
     assert received.events[0][1]["gen_ai.evaluation.explanation"] == "?"
     (calls,) = otlp_receiver.points("tfgrpo.tool.calls")
     assert calls.attributes["gen_ai.tool.name"] == "look?up"
-
-
-def test_a_provider_that_breaks_at_its_end_breaks_nothing_else() -> None:
-    def broken() -> None:
-        raise RuntimeError("no")
-
-    telemetry = Telemetry(OPTIONS, pipes=[Pipe("traces", "nowhere", broken, broken)])
-    assert telemetry.shutdown() is None
-
-
-@pytest.mark.parametrize("mode", ["503", "hang"])
-def test_shutdown_keeps_its_deadline_and_says_what_was_lost_once(
-    otlp_receiver: OtlpReceiver, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    otlp_receiver.mode = mode  # type: ignore[assignment]
-    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_EXPORTER_OTLP_TIMEOUT": "30"})
-    one_rollout(telemetry)
-    record_everything(telemetry)
-    with caplog.at_level(logging.WARNING):
-        before = time.monotonic()
-        line = telemetry.shutdown(0.3)
-        took = time.monotonic() - before
-    assert took < 3.0
-    assert line is not None
-    assert line.startswith("telemetry: 6 of 6 spans and the last metrics")
-    assert line.endswith(f" were not delivered to {otlp_receiver.url.removeprefix('http://')}")
-    assert [record.message for record in caplog.records].count(line) == 1
-    assert not [record for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
-
-
-def test_the_first_failed_delivery_is_reported_once_while_running(
-    otlp_receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
-) -> None:
-    otlp_receiver.mode = "503"
-    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"})
-    with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
-        for _ in range(2):
-            record_everything(telemetry)
-            telemetry.collect(wait_s=10.0)
-        line = telemetry.shutdown()
-    address = otlp_receiver.environment()["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://")
-    # Another test's provider may still be failing against a receiver of its own.
-    assert caplog.text.count(f"delivered to {address}; the run goes on without it") == 1
-    assert line is not None
-    assert "the last metrics were not delivered" in line
-
-
-def test_names_beyond_the_bound_share_one() -> None:
-    bounds = NameBounds(2)
-    assert [bounds.admit(n.TOOL, name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
-    assert bounds.admit(n.MODEL, "c") == "c"
-
-
-SCRIPT = """
-    import logging, os, sys, time
-    sys.path.insert(0, {root!r})
-    logging.basicConfig(stream=sys.stderr, format="%(message)s")
-    from stores.telemetry import TelemetryOptions, configure
-    telemetry = configure(TelemetryOptions(run_id="r"), os.environ)
-    for index in range(3000):
-        with telemetry.span("work", {{"index": index}}):
-            telemetry.record_guardrail(rule="r")
-    {ending}
-    print(time.time(), flush=True)
-"""
-
-
-@pytest.mark.parametrize("ending", ["telemetry.shutdown()", "pass"])
-@pytest.mark.parametrize("fault", ["dead", "hang"])
-def test_a_process_ends_within_four_seconds_of_its_work(otlp_receiver: OtlpReceiver, fault: str, ending: str) -> None:
-    otlp_receiver.mode = "hang"
-    endpoint = otlp_receiver.url if fault == "hang" else "http://127.0.0.1:9"
-    script = textwrap.dedent(SCRIPT).format(root=str(ROOT), ending="work_ended = time.time(); " + ending)
-    script = script.replace("print(time.time()", "print(work_ended")
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PATH": "/usr/bin:/bin", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    ended = time.time()
-    assert done.returncode == 0, done.stderr
-    assert ended - float(done.stdout) <= 4.0
-    assert done.stderr.count("were not delivered") == 1
-    assert len(done.stderr.splitlines()) <= 2, done.stderr
-
-
-def test_spans_of_a_spawned_process_join_the_trace_through_the_carrier(otlp_receiver: OtlpReceiver) -> None:
-    telemetry = configure(OPTIONS, otlp_receiver.environment())
-    with telemetry.span("flow"):
-        carrier = telemetry.carrier()
-    script = f"""
-        import os, sys
-        sys.path.insert(0, {str(ROOT)!r})
-        from stores.telemetry import TelemetryOptions, configure
-        telemetry = configure(TelemetryOptions(), os.environ)
-        with telemetry.attached({carrier!r}), telemetry.span("worker"):
-            pass
-        assert telemetry.shutdown() is None
-    """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={"PATH": "/usr/bin:/bin", **otlp_receiver.environment()},
-        timeout=60,
-        check=True,
-    )
-    telemetry.shutdown()
-    flow, worker = otlp_receiver.span("flow"), otlp_receiver.span("worker")
-    assert (worker.trace_id, worker.parent_id) == (flow.trace_id, flow.span_id)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from collections import Counter, defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,53 +19,18 @@ from stores.errors import (
     ModelTimeout,
     SelectionFailed,
 )
-from stores.pattern_averages import LabelAverages
-from tasks.models.journaled import JournaledModel
 from tasks.selection import (
     Chosen,
     Flawed,
     LostCandidate,
     NotChosen,
     PowlFormat,
-    SelectionSpec,
     Sound,
     TextFormat,
     select_best,
 )
-from tasks.shapes import PackText
 from tests.tasks.kit import ScriptedModel, item, reply, runtime
-
-PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
-GT = (WeightedRewarder(build_rewarder("gt")),)
-LIKENESS = (WeightedRewarder(build_rewarder("powl_footprint")),)
-GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
-VECTORS = Path(__file__).parents[2] / "flows" / "vectors"
-
-
-def spec(**more):
-    values = {"selection_id": "s", "item": item(), "pack": PACK, "k": 4}
-    return SelectionSpec(**{**values, **more})
-
-
-def by_index(*answers):
-    """A model that answers each candidate by its index; what is no text is raised."""
-    return ScriptedModel(lambda request, key: answers[key.rollout])
-
-
-def run(tmp_path, model, asked=None, *, journaled=True, **more):
-    """One selection; the runtime is closed behind it."""
-
-    async def main():
-        built = runtime(model, tmp_path, **{"rewarders": GT, **more})
-        if not journaled:
-            built = replace(built, journal=None, model=JournaledModel(model, None))
-        try:
-            return await select_best(asked or spec(), built)
-        finally:
-            built.threads.shutdown()
-
-    return asyncio.run(main())
-
+from tests.tasks.selection.rounds import GOOD, GT, LIKENESS, by_index, run, spec
 
 # Choosing.
 
@@ -378,79 +341,6 @@ def test_keys_that_an_actor_says_are_taken_out(tmp_path):
 def test_a_selection_can_do_without_a_journal(tmp_path):
     selection = run(tmp_path, by_index(*["Answer: 7"] * 4), journaled=False)
     assert selection.choice.index == 0
-
-
-# The policy of earlier systems.
-
-
-def lines(name):
-    return [json.loads(line) for line in (VECTORS / name).read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in lines("candidate_sampler.jsonl") if case["k"] > 0], ids=lambda c: c["name"]
-)
-def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_repaired(tmp_path, case):
-    seen = defaultdict(int)
-
-    def answer(request, key):
-        name = str(request.temperature)
-        replies = case["replies_by_temperature"].get(name, case["replies_by_temperature"]["*"])
-        seen[name] += 1
-        return replies[min(seen[name], len(replies)) - 1]
-
-    model = ScriptedModel(answer)
-    asked = spec(k=case["k"], format=PowlFormat("syntax"), item=item(answer=GOOD))
-    selection = run(tmp_path, model, asked, rewarders=LIKENESS)
-    assert Counter(str(request.temperature) for request, _ in model.requests) == case["calls_by_temperature"]
-    assert len(model.requests) == case["total_calls"]
-    valid = [candidate.index for candidate in selection.candidates if candidate.valid]
-    assert valid == case.get("returned_candidate_indices", [])
-    if "error_type" in case:
-        with pytest.raises(SelectionFailed, match="parse_error"):
-            _ = selection.best
-
-
-def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_candidate(tmp_path):
-    case = next(case for case in lines("candidate_sampler.jsonl") if case["name"] == "k2_loop_arity_not_retried")
-    table = case["replies_by_temperature"]
-    seen = defaultdict(int)
-
-    def answer(request, key):
-        replies = table.get(str(request.temperature), table["*"])
-        seen[request.temperature] += 1
-        return replies[seen[request.temperature] - 1]
-
-    selection = run(
-        tmp_path, ScriptedModel(answer), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)), rewarders=LIKENESS
-    )
-    assert [candidate.valid for candidate in selection.candidates] == [True, True]
-
-
-@pytest.mark.parametrize("case", lines("best_of_k.jsonl"), ids=lambda case: case["name"])
-def test_scored_candidates_choice_and_memory_are_those_of_earlier_systems(tmp_path, case):
-    texts = [json.dumps(each["model_json"]) for each in case["candidates"]]
-    rewards = dict(zip(texts, (each["reward"] for each in case["candidates"]), strict=True))
-
-    class Table:
-        rewarder_id = "table"
-
-        def score(self, context):
-            found = [rewards[attempt.output] for attempt in context.outputs]
-            assert "!raise" not in found
-            return [RewardScore("table", float(reward), "") for reward in found]
-
-    asked = spec(k=len(texts), format=PowlFormat("syntax"), none_valid="best_effort")
-    selection = run(tmp_path, by_index(*texts), asked, rewarders=(WeightedRewarder(Table()),))
-    assert sorted(selection.grades) == case["scored_indices"]
-    assert selection.choice.index == case["best_index"]
-    rows = [
-        (asked.format.pattern(selection.candidates[index].value).label, grade.reward)
-        for index, grade in selection.grades.items()
-        if grade.reward is not None
-    ]
-    table = LabelAverages().remember(rows)
-    assert (len(table), table.hint(3)) == (case["memory_size"], case["bias_hint"])
 
 
 def test_outcome_types_are_three():
