@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from pipelines.problems import did_you_mean
@@ -49,6 +49,25 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         known = _options_of(parser, options.command)
         raise SettingsError(tuple(_unknown(left, command, known)))
     return options
+
+
+def refuse_idle(options: argparse.Namespace, chosen: str, taken_by: Mapping[str, Collection[str]]) -> None:
+    """Raise ``SettingsError`` for options that were given and mean nothing for what was ``chosen``.
+
+    ``taken_by`` names, for an option of some choices only, those that take it. An option is given when it is neither
+    absent nor false.
+    """
+    problems = [
+        Problem(f"--{name.replace('_', '-')}", f"it with {chosen}", f"{' or '.join(choices)} only")
+        for name, choices in taken_by.items()
+        if chosen not in choices and not _absent(getattr(options, name))
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _absent(value: object) -> bool:
+    return value is None or value is False  # a zero was given
 
 
 def _unknown(left: Sequence[str], command: str, known: Sequence[str]) -> Iterator[Problem]:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from flows.champion import verified
-from flows.commands.lessons_in import add_import, import_lessons
+from flows.commands.lessons_in import IMPORT_OPTIONS, add_import, import_lessons
 from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf
 from flows.console import Console
+from flows.parsing import refuse_idle
 from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import support_of
@@ -33,6 +34,9 @@ _NAMES = {
 }
 """How many names each action takes, at least and at most."""
 
+_TAKEN_BY = {"all": ("list",), "to": ("export",), **dict.fromkeys(IMPORT_OPTIONS, ("import",))}
+"""Options that mean something for one action only."""
+
 _Action: TypeAlias = Callable[[Shelf, argparse.Namespace, Console], int]
 
 
@@ -48,8 +52,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_place(parser)
     add_packs_root(parser)
-    parser.add_argument("--all", action="store_true", help="list every record, not only the champion library")
-    parser.add_argument("--to", choices=LESSON_FORMS, default="text", help="form of the export [text]")
+    parser.add_argument("--all", action="store_true", help="list: every record, not only the champion library")
+    parser.add_argument("--to", choices=LESSON_FORMS, help="export: its form [text]")
     add_import(parser)
 
 
@@ -60,6 +64,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if count < least or (most is not None and count > most):
         accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
         raise SettingsError.one(f"tfgrpo experiences {options.action}", counted(count, "name"), accepted[least, most])
+    refuse_idle(options, options.action, _TAKEN_BY)
     if options.action == "import":
         return import_lessons(options, console)
     return _ACTIONS[options.action](open_shelf(options), options, console)
@@ -174,7 +179,7 @@ def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif sound:
-        console.text(render_lessons(lessons, options.to).rstrip("\n"))
+        console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
     else:
         console.say("No library was promoted yet; there is nothing to export.")
     return 0

@@ -12,8 +12,9 @@ from typing import Any, Final
 from flows.commands.options import add_place, known_tasks, place_of
 from flows.commands.targets import check_target
 from flows.console import Console
+from flows.parsing import refuse_idle
 from stores.counted import counted
-from stores.errors import Problem, SettingsError
+from stores.errors import SettingsError
 from stores.experience_batch_lines import read_groups
 from stores.experience_batch_shapes import RolloutGroup
 from stores.identifiers import ACCEPTED
@@ -95,19 +96,8 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 def _limits(options: argparse.Namespace) -> dict[str, Any]:
     """The options of some targets only that were given. Raises ``SettingsError`` for those that the target does not take."""
-    given = {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
-    problems = [
-        Problem(f"--{name.replace('_', '-')}", f"{value} with --to {options.to}", f"only with --to {_named(name)}")
-        for name, value in given.items()
-        if options.to not in _TAKEN_BY[name]
-    ]
-    if problems:
-        raise SettingsError(problems)
-    return given
-
-
-def _named(name: str) -> str:
-    return " or ".join(_TAKEN_BY[name])
+    refuse_idle(options, options.to, _TAKEN_BY)
+    return {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
 
 
 def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]) -> ExportOptions:

@@ -10,6 +10,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from flows.champion import champion_library
 from flows.commands.options import unchecked_place_of
@@ -35,9 +36,12 @@ _LARGEST = 4 << 20
 _ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
 
 
+IMPORT_OPTIONS: Final = ("from", "pack", "reviewed_by", "promote")
+
+
 def add_import(parser: argparse.ArgumentParser) -> None:
     """Arguments of the import."""
-    parser.add_argument("--from", dest="form", choices=LESSON_FORMS, help="import: form of the file [by its ending]")
+    parser.add_argument("--from", choices=LESSON_FORMS, help="import: form of the file [by its ending]")
     parser.add_argument("--pack", metavar="ID", help="import: pack to stamp the lessons for [the task's own]")
     parser.add_argument(
         "--reviewed-by", metavar="NAME", help="import: store the lessons, on the word of this person, who has read them"
@@ -94,7 +98,7 @@ def _offer(options: argparse.Namespace) -> _Offer:
         raise DatasetError.one(str(file), given or type(error).__name__, "a file of lessons in UTF-8") from error
     if len(content) > _LARGEST:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_LARGEST:,}")
-    form = options.form or _ENDINGS.get(file.suffix)
+    form = getattr(options, "from") or _ENDINGS.get(file.suffix)
     if form is None:
         raise SettingsError.one("--from", f"nothing, for {file.name}", ", ".join(LESSON_FORMS))
     paths = unchecked_place_of(options)

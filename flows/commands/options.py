@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.layers import LeafOption, leaf_options
 from pipelines.pipeline_file import shipped_pipelines
-from stores.errors import SettingsError
+from stores.errors import Problem, SettingsError
 from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
 
@@ -50,19 +50,29 @@ def add_setting_flags(parser: argparse.ArgumentParser, flags: Iterable[tuple[str
 
 
 def asked_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The settings given on the command line, as raw text by dotted key. Raises ``SettingsError`` for a bad ``--set``."""
-    return dict(_asked(options))
+    """The settings given on the command line, as raw text by dotted key.
+
+    Of one option given again the last counts, as usual. Raises ``SettingsError`` for a bad ``--set``, and for one that
+    says something else than the option of the same setting.
+    """
+    assigned = dict(_assigned(options.assignments))
+    flagged = {
+        name.removeprefix(_PREFIX): value
+        for name, value in vars(options).items()
+        if name.startswith(_PREFIX) and value is not None
+    }
+    twice = [key for key, value in flagged.items() if assigned.get(key, value) != value]
+    if twice:
+        raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
+    return assigned | flagged
 
 
-def _asked(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    for assignment in options.assignments:
+def _assigned(assignments: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator or not key.strip():
             raise SettingsError.one("--set", "no KEY=VALUE", "KEY=VALUE, such as tfgrpo.min_spread=0.1")
         yield key.strip(), value
-    for name, value in vars(options).items():
-        if name.startswith(_PREFIX) and value is not None:
-            yield name.removeprefix(_PREFIX), value
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from flows.champion import most_valuable
 from flows.commands.options import add_place
 from flows.commands.shelf import add_packs_root, open_shelf
 from flows.console import Console
+from flows.parsing import refuse_idle
 from prompt_packs import known_packs, load_prompt_pack, render_pack, stamp_pack
 from prompt_packs.loader import SHIPPED_ROOT
 from stores.clock import utc_now
@@ -34,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Do what was asked; ``verify`` exits with 2 when a pack does not verify."""
+    refuse_idle(options, options.action, {"out": ("render",), "task_id": ("render",)})
     root = Path(options.packs_root) if options.packs_root else SHIPPED_ROOT
     if options.action == "verify":
         return _verify(root, options.pack, console)
@@ -75,6 +77,8 @@ def _verify(root: Path, name: str | None, console: Console) -> int:
 
 def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
     """The text as an actor gets it; with a task, that includes the lessons promoted there."""
+    if options.out is not None and options.task_id is None:
+        raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
     pack = load_prompt_pack(options.pack, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:

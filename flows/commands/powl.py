@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, get_args
 
 from flows.commands.powl_input import Reading, read_model, read_reference
 from flows.console import Console
+from flows.parsing import refuse_idle
 from rewarders.powl import (
     Aggregate,
     Footprint,
@@ -40,6 +41,8 @@ _SIGNS: Mapping[tuple[str, ...], str] = {
     four: "".join(compress("→←∥#", map(int, four))) or "·" for four in product("01", repeat=4)
 }
 """What stands in a cell, by the digits of its four relations."""
+_TAKEN_BY = {"reference": ("score",), "consensus": ("score",), "allow": ("validate",)}
+"""Options that mean something for one action only."""
 _MANY_LINES = ("footprint", "draw")
 """What takes several lines for one model; with ``--lines`` an empty one ends each."""
 
@@ -94,9 +97,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name, wanted in (("reference", "score"), ("consensus", "score"), ("allow", "validate")):
-        if getattr(options, name) and options.action != wanted:
-            raise SettingsError.one(f"--{name}", f"it with {options.action}", f"{wanted} only")
+    refuse_idle(options, options.action, _TAKEN_BY)
     if options.consensus and (options.reference is not None or not options.lines):
         raise SettingsError.one("--consensus", "it so", "it with --lines and without --reference")
     compares = options.reference is not None or options.consensus

@@ -71,6 +71,7 @@ def isolated(*arguments, cwd=ROOT):
         (["run", "--resume", "a", "--replay", "b"], "--replay"),
         (["run", "--set", "nothing"], "--set"),
         (["run", "--set", "tfgrpo.nothing=1"], "--set tfgrpo.nothing"),
+        (["run", "--set", "tfgrpo.group_size=3", "--group-size", "4"], "--set tfgrpo.group_size"),
         (["run", "--pipeline", "nowhere"], "--pipeline"),
         (["run", "--dataset", "nowhere.jsonl"], "nowhere.jsonl"),
         (["run", "--pack", "nowhere"], "pack"),
@@ -88,6 +89,8 @@ def isolated(*arguments, cwd=ROOT):
         (["report", "x", "y"], "tfgrpo report"),
         (["experiences", "look"], "ACTION"),
         (["packs", "verify", "nowhere"], "pack"),
+        (["packs", "verify", "--task-id", "x"], "--task-id"),
+        (["packs", "render", "general", "--out", "x"], "--out"),
         (["serve-simulated", "--port", "x"], "--port"),
         (["serve-simulated", "--latency", "x"], "--latency"),
     ],
@@ -114,6 +117,13 @@ def test_an_unknown_option_is_told_without_its_value(capsys):
 def test_one_problem_is_one_line(capsys):
     assert cli.main(["run", "--epochs", "1"]) == 2
     assert capsys.readouterr().err == "tfgrpo: --epochs: got '1'; accepted: a whole number from 2 to 1,000\n"
+
+
+def test_a_setting_may_be_given_twice_as_long_as_both_say_the_same(capsys):
+    same = ["--set", "tfgrpo.group_size=3", "--group-size", "3", "--seed", "1", "--seed", "2", "--json"]
+    assert cli.main(["config", *same]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [shown[key]["value"] for key in ("tfgrpo.group_size", "tfgrpo.seed")] == ["3", "2"]
 
 
 def test_options_are_not_abbreviated(capsys):

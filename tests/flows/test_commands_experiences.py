@@ -62,6 +62,21 @@ def test_names_too_few_or_too_many_are_refused(ask, arguments):
     assert "accepted: " in ask(*arguments, code=2).err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list", "--to", "json"), "--to: got it with list; accepted: export only"),
+        (("show", "x", "--all"), "--all: got it with show; accepted: list only"),
+        (("export", "--promote"), "--promote: got it with export; accepted: import only"),
+        (("verify", "--reviewed-by", "me"), "--reviewed-by: got it with verify; accepted: import only"),
+        (("diff", "a", "--from", "json"), "--from: got it with diff; accepted: import only"),
+        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import only"),
+    ],
+)
+def test_an_option_that_the_action_does_not_take_is_refused(ask, arguments, says):
+    assert says in ask(*arguments, code=2).err
+
+
 def test_blame_names_the_rollouts_that_showed_a_lesson(ask, champion, small_run):
     record = next(row for row in records(small_run) if row["experience_id"] == champion[0])
     said = ask("blame", champion[0]).out
