@@ -14,7 +14,7 @@ from typing import Final
 
 from rewarders.graders.base import Grader, GraderInput
 from rewarders.graders.calling import Kept, grade_blocking
-from rewarders.graders.grades import SILENT, Grade, Graded
+from rewarders.graders.grades import SILENT, Grade, Graded, NotGraded
 from rewarders.graders.reasoning_format import ReasoningFormat
 from rewarders.graders.running import GraderRunner
 
@@ -87,6 +87,8 @@ class ItemGrade:
     """Rewards by name of the grader, as given: neither weighted nor multiplied. A second grader of a name is ``name#2``."""
     errors: Mapping[str, str]
     """Why parts are missing, by the same names."""
+    broke: bool = False
+    """A grader failed, rather than the item."""
 
     @property
     def reasons(self) -> str:
@@ -153,7 +155,8 @@ def _put_together(labels: Sequence[str], shares: Sequence[float], grades: Sequen
         else:
             errors[label] = grade.reason
     if errors:
-        return ItemGrade(None, parts, errors)
+        broke = any(isinstance(grade, NotGraded) and grade.broke for grade in grades)
+        return ItemGrade(None, parts, errors, broke)
     rewards = [parts[label] for label in labels]
     reward = 0.0
     for share, part in zip(shares, rewards, strict=False):

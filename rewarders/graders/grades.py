@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 from rewarders.graders.base import GradeResult, GraderInput
-from stores.errors import RewardError
+from stores.errors import GraderUnavailable, RewardError
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -39,6 +39,8 @@ class NotGraded:
     reason: str
     error_type: str
     """Name of the exception, or what is wrong with the result: ``NoResult``, ``NotANumber``, ``TwoResults``."""
+    broke: bool = False
+    """It was the grader that failed: it raised, or cannot be asked. A ``RewardError`` of its own says that of the item."""
 
 
 Grade: TypeAlias = Graded | NotGraded
@@ -67,8 +69,9 @@ def not_graded(error: BaseException) -> NotGraded:
     """What an exception means for an item: its text in one line."""
     text = " ".join(unless_it_raises("", str, error).split())[:_LONGEST]
     kind = type(error).__name__
-    plain = isinstance(error, RewardError) and text
-    return NotGraded(text if plain else f"{kind}: {text}" if text else kind, kind)
+    of_the_item = isinstance(error, RewardError)
+    broke = not of_the_item or isinstance(error, GraderUnavailable)
+    return NotGraded(text if of_the_item and text else f"{kind}: {text}" if text else kind, kind, broke)
 
 
 def matched(inputs: Sequence[GraderInput], said: object) -> tuple[Grade, ...]:

@@ -116,7 +116,7 @@ class Lane:
                 self._give_up_on(loop)
                 return late
             if future.cancelled():
-                return NotGraded(f"{self.name}: the event loop of the grader ended", "GraderUnavailable")
+                return NotGraded(f"{self.name}: the event loop of the grader ended", "GraderUnavailable", broke=True)
             return SILENT if future.result() else late
         finally:
             future.cancel()
@@ -178,7 +178,7 @@ class Lane:
 
     def _refusal(self) -> NotGraded:
         reason = f"{self.name}: {self.left_behind} calls of it hang; it is not asked until one of them ends"
-        return NotGraded(reason, "GraderUnavailable")
+        return NotGraded(reason, "GraderUnavailable", broke=True)
 
 
 class _Call:

@@ -123,7 +123,7 @@ def _verdicts(
     verdicts: list[Verdict] = []
     for item, grade in zip(inputs, graded, strict=True):
         if grade.reward is None:
-            verdicts.append(Abstained(rewarder.rewarder_id, _reasons(grade)))
+            verdicts.append(Abstained(rewarder.rewarder_id, _reasons(grade), grade.broke))
         else:
             details = FrozenDict({"parts": FrozenDict(grade.parts)}) if len(grade.parts) > 1 else None
             evidence = _evidence(item, grade, compared=rewarder.needs_answer)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import socket
 from contextlib import contextmanager
 
 import pytest
@@ -94,6 +96,15 @@ def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
     assert "10 of 10 rollouts of a batch failed" in summary.message
     assert summary.message.endswith("rewarder_broke: tests.flows.test_execution:raises: KeyError: 'S'")
     assert summary.details["ledger"]["calls"] == 10
+
+
+def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        options = {"url": f"http://127.0.0.1:{nobody.getsockname()[1]}/grade", "retries": 0}
+        summary = run(tmp_path, rewarders=json.dumps([{"name": "remote", "options": options}]), **SMALL)
+    assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 10)
+    assert "rewarder_broke: remote: " in summary.message
 
 
 def test_a_rewarder_that_cannot_tell_stops_nothing(tmp_path):

@@ -24,7 +24,7 @@ from rewarders import (
 from rewarders.graders import BUILT_IN, GraderSet, NamedGrader, grader
 from rewarders.graders.naming import GRADER_NAMES
 from rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
-from stores.errors import PipelineError
+from stores.errors import PipelineError, RewardError
 
 
 def context(*outputs: str, answer: str = "42", metadata=None) -> RewardContext:
@@ -148,8 +148,15 @@ def test_what_could_not_be_graded_is_abstained_on_and_the_rest_is_scored():
     for rewarder in (named(picky), QuickGraderRewarder(named(picky).graders, "mine")):
         first, second, third = said(rewarder, context("ok", "boom", "nan"))
         assert first.score == 1.0
-        assert second == Abstained("mine", "mine: ValueError: cannot read")
+        assert second == Abstained("mine", "mine: ValueError: cannot read", broke=True)
         assert third == Abstained("mine", "mine: the reward nan is no finite number")
+
+
+def test_a_grader_may_say_of_an_item_that_it_cannot_be_graded_without_having_failed_itself():
+    def honest(item):
+        raise RewardError("two answers")
+
+    assert said(named(honest), context("a")) == [Abstained("mine", "mine: two answers")]
 
 
 def test_a_grader_that_hangs_costs_what_it_did_not_grade_and_nothing_more():
