@@ -166,7 +166,9 @@ def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:
 
 def _values(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """What an item takes from a record. An answer that is neither text nor a number is shown as JSON."""
-    answer = record.get("answer") or record.get("expected_category")
+    answer = record.get("answer")
+    if answer is None or answer == "":  # a zero is an answer
+        answer = record.get("expected_category")
     if isinstance(answer, dict | list | bool):
         answer = json.dumps(answer, ensure_ascii=False)
     return {

@@ -61,5 +61,5 @@ class DatasetGraders:
     def _verdict(self, grade: ItemGrade) -> Verdict:
         parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
         if grade.reward is None:
-            return Abstained(self.rewarder_id, grade.reasons)
+            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
         return RewardScore(self.rewarder_id, grade.reward, parts)

@@ -64,10 +64,17 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings) -> GateDecisio
 def sign_test(worse: int, better: int) -> float:
     """Chance of at least ``worse`` of ``worse + better`` flips for the worse if both were equally likely.
 
-    One-sided binomial tail at 1/2 (Dixon and Mood 1946); 1.0 when nothing flipped.
+    One-sided binomial tail at 1/2 (Dixon and Mood 1946); 1.0 when nothing flipped. By logarithms, since the counts of a
+    large sweep have more digits than a float has range.
     """
     flips = worse + better
-    return math.fsum(math.comb(flips, count) for count in range(worse, flips + 1)) / 2.0**flips
+    return min(
+        1.0, math.fsum(math.exp(_log_comb(flips, count) - flips * math.log(2)) for count in range(worse, flips + 1))
+    )
+
+
+def _log_comb(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def _decide(

@@ -1,7 +1,7 @@
 """What record does an accepted change become? With evidence, rewards and tool use, an identity, and the pack's stamp.
 
-The identity is a digest of content and origin: the same change learned from the same rollouts has the same id in
-every replay, and no position or clock enters it.
+The identity is a digest of content and origin: the same change of the same run has the same id in every replay, and no
+position or clock enters it. The run does: two runs that delete one lesson rest on nothing else that tells them apart.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from prompt_packs.stamps import pack_stamp
 from stores.canonical import canonical_json, sha256_hex
 from stores.models import ExperienceRecord, Reward, ToolStat
 from stores.signing import stamp_record
+from tasks.context import RunContext
 from tasks.operations import Change
 from tasks.runtime import Runtime
 from tasks.shapes import Proposal, RolloutRecord
@@ -38,7 +39,7 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
     evidence = _evidence(change)
     supersedes = tuple(sorted(record.experience_id for record in change.targets))
     record = ExperienceRecord(
-        experience_id=_identity(context.settings.task_id, change, text, origin, supersedes, evidence),
+        experience_id=_identity(context, change, text, origin, supersedes, evidence),
         run_id=context.run_id,
         task_id=context.settings.task_id,
         domain=manifest.domain,
@@ -61,10 +62,11 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
 
 
 def _identity(
-    task_id: str, change: Change, text: str, origin: Origin, supersedes: Sequence[str], evidence: Sequence[str]
+    context: RunContext, change: Change, text: str, origin: Origin, supersedes: Sequence[str], evidence: Sequence[str]
 ) -> str:
     content = {
-        "task": task_id,
+        "task": context.settings.task_id,
+        "run": context.run_id,
         "epoch": origin.epoch,
         "batch": origin.batch,
         "operation": change.operation,

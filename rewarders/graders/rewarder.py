@@ -123,16 +123,12 @@ def _verdicts(
     verdicts: list[Verdict] = []
     for item, grade in zip(inputs, graded, strict=True):
         if grade.reward is None:
-            verdicts.append(Abstained(rewarder.rewarder_id, _reasons(grade), grade.broke))
+            verdicts.append(Abstained(rewarder.rewarder_id, grade.reasons, grade.broke))
         else:
             details = FrozenDict({"parts": FrozenDict(grade.parts)}) if len(grade.parts) > 1 else None
             evidence = _evidence(item, grade, compared=rewarder.needs_answer)
             verdicts.append(RewardScore(rewarder.rewarder_id, grade.reward, evidence, details))
     return tuple(verdicts)
-
-
-def _reasons(grade: ItemGrade) -> str:
-    return "; ".join(reason if name in reason else f"{name}: {reason}" for name, reason in grade.errors.items())
 
 
 def _evidence(item: GraderInput, grade: ItemGrade, *, compared: bool) -> str:

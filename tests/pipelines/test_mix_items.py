@@ -91,16 +91,26 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     records: list[Any] = [
         {"prompt": f"p{n}", "answer": answer, "system_prompt": "s" if n else None, "metadata": {"n": n}}
-        for n, answer in enumerate(["x", 4, 2.5, ["a", "ü"], True, None, ""])
+        for n, answer in enumerate(["x", 4, 2.5, ["a", "ü"], True, None, "", 0, False])
     ]
-    records[6]["expected_category"] = "cat"
+    records[6]["expected_category"] = records[7]["expected_category"] = "cat"
     write_rows(tmp_path / "data" / "a.jsonl", [*records[:3], "", *records[3:], {"answer": "no prompt"}])
     mix = mix_at(path)
     items = {item.id: item for item in (*mix.split.learn, *mix.split.held_out)}
-    assert [items[f"a:{n}"].answer for n in range(7)] == ["x", "4", "2.5", '["a", "ü"]', "true", "", "cat"]
+    assert [items[f"a:{n}"].answer for n in range(9)] == [
+        "x",
+        "4",
+        "2.5",
+        '["a", "ü"]',
+        "true",
+        "",
+        "cat",
+        "0",
+        "false",
+    ]
     assert (items["a:0"].system_prompt, items["a:1"].system_prompt, items["a:1"].metadata) == ("", "s", {"n": 1})
     assert items["a:3"].source == f"{tmp_path / 'data' / 'a.jsonl'}:5"
-    assert "a:7" not in items
+    assert "a:9" not in items
 
 
 def test_a_large_mix_is_not_held_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from pipelines.mix_config import load_mix_config
 from pipelines.mix_rewarder import DatasetGraders
 from pipelines.rewarding import build_rewarders, close_rewarders, mix_of, rewarders_of
 from pipelines.settings import Settings
-from rewarders.base import Attempt, RewardContext
+from pipelines.settings_rewarding import DATASET_GRADERS
+from rewarders.base import Abstained, Attempt, RewardContext
 from rewarders.scoring import GroupScores, WeightedRewarder, score_group
 from rewarders.threads import RewarderThreads
 from tests.pipelines.mixes import document, write_mix, write_rows
@@ -90,7 +91,7 @@ def test_what_a_grader_cannot_grade_costs_that_attempt_alone(folder: Path) -> No
     changed["datasets"]["a"] |= {"graders": ["broken"], "grader_weights": [1]}
     scores = graded(write_mix(folder, changed), context("a:1", "good", "bad", "good"))
     assert dict(scores.totals) == {"r0": 0.25, "r2": 0.25}
-    assert scores.verdicts[1][0].reason == "broken: ValueError: no idea"  # type: ignore[union-attr]
+    assert scores.verdicts[1][0] == Abstained(DATASET_GRADERS, "broken: ValueError: no idea", broke=True)
 
 
 def test_a_grader_that_is_late_costs_the_attempt_that_it_is_late_for(folder: Path) -> None:

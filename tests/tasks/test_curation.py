@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from pipelines.settings import LearningSettings
 from prompt_packs.stamps import pack_stamp
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
-from stores.experience_store import support_of
+from stores.experience_store import ExperienceStore, support_of
 from stores.models import ExperienceRecord, Reward, ToolStat
 from stores.signing import signature_holds
 from stores.words import count_words
@@ -329,6 +330,17 @@ async def test_identity_is_content_and_origin(tmp_path):
     other_origin = await identity(TEXTS[0], groups(TEXTS[0], TEXTS[0]), "d")
     assert same[0] == same[1]
     assert len({same[0], other_text, other_origin}) == 3
+
+
+async def test_two_runs_that_delete_one_lesson_store_two_records(tmp_path):
+    old = lesson("exp-old", TEXTS[0])
+    made = runtime(ScriptedModel(lambda *_: operations(op("delete", targets=["L1"]))), tmp_path)
+    batch = CurationInput(1, 0, groups(TEXTS[1]), (old,), {}, ())
+    nights = [replace(made, context=replace(made.context, run_id=name)) for name in ("night-1", "night-2")]
+    (first,), (second,) = [(await curate_batch(batch, night)).records for night in nights]
+    assert (first.operation, first.evidence, second.evidence) == ("delete", old.evidence, old.evidence)
+    store = ExperienceStore(tmp_path / "store", approved={made.pack.manifest.id: pack_stamp(made.pack)})
+    assert [store.record_batch([entry], tmp_path / "m") for entry in (first, second)] == [1, 1]
 
 
 async def test_tool_use_of_the_evidence_is_summed_and_not_counted_twice(tmp_path):

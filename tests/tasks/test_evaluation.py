@@ -151,6 +151,11 @@ def test_the_sign_test_has_its_known_values(worse, better, chance):
     assert sign_test(worse, better) == pytest.approx(chance)
 
 
+def test_the_sign_test_of_a_large_sweep_is_a_chance_too():
+    assert sign_test(600, 424) == pytest.approx(2.1056618e-8)
+    assert sign_test(50_000, 50_000) == pytest.approx(0.5, abs=0.01)
+
+
 def test_the_noise_floor_is_the_error_of_two_identical_arms():
     paired = evidence(items(4, [0.0, 1.0]), items(4, [1.0, 1.0]))
     assert noise_floor(paired.pairs) == pytest.approx(math.sqrt(4 * 0.5 / 2) / 4)
