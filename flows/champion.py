@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipelines.settings import RetrievalSettings
 from prompt_packs import LoadedPack
 from stores.experience_store import ExperienceStore, best_of
@@ -18,7 +20,11 @@ def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: boo
     A run asks for that of its own kind of model, simulated or real; None asks for the last of either. Of records with
     one id the first whose stamp holds counts, so that a line added by hand pushes no lesson out; without any, the first.
     """
-    ids = champion_ids(paths.promotions, simulated=simulated)
+    return library_of(store, champion_ids(paths.promotions, simulated=simulated))
+
+
+def library_of(store: ExperienceStore, ids: Sequence[str]) -> Library:
+    """The library of these experiences, in their order; what the store does not hold is left out."""
     wanted = set(ids)
     named = [record for record in store.records() if record.experience_id in wanted]
     return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)

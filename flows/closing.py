@@ -1,4 +1,4 @@
-"""How is a run closed? Promotion, state, spec guard, manifest, report, and the summary for whoever waits.
+"""How is a run closed? State, spec guard, manifest, report, and the summary for whoever waits.
 
 Nothing here is lost when it fails half-way: all of it can be made again from the files by resuming the run.
 """
@@ -20,10 +20,8 @@ from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
 from stores.errors import StoreError
-from stores.promotions import Promotion, promotions, record_promotion
 from stores.seeds import derive_seed
 from stores.task_state import write_state
-from tasks.gate import GateDecision
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -31,7 +29,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     if session.replay_of is not None and status == "finished":
         status, message = compare_with_original(session, message)
     if session.decision is not None:
-        _promote(session, session.decision)
+        _bring_up_to_date(session)
     undelivered = session.telemetry.shutdown()
     if undelivered:
         session.manifest.warn(undelivered)
@@ -59,26 +57,8 @@ def _report(session: Session) -> Path | None:
         return None
 
 
-def _promote(session: Session, decision: GateDecision) -> None:
-    """Record the decision once per run, and bring the view of the task up to date."""
-    if all(earlier.run_id != session.run_id for earlier in promotions(session.task.promotions)):
-        interval = decision.interval
-        record_promotion(
-            session.task.promotions,
-            Promotion(
-                run_id=session.run_id,
-                decided_at=session.clock(),
-                decision=decision.decision,
-                experience_ids=tuple(entry.experience_id for entry in session.library.entries),
-                library_id=session.library.library_id,
-                estimate=interval.estimate if interval else None,
-                low=interval.low if interval else None,
-                high=interval.high if interval else None,
-                pairs=decision.pairs,
-                simulated=session.plan.simulated,
-            ),
-        )
-    # Not simply this run's: a run that is resumed late finds what was promoted since.
+def _bring_up_to_date(session: Session) -> None:
+    """The view of the task. Not simply of this run: one that is resumed late finds what was promoted since."""
     in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
     write_state(session.task.state, session.settings.task_id, in_force, last_run=session.run_id, clock=session.clock)
 

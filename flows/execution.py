@@ -9,24 +9,22 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from flows.champion import champion_library, verified
 from flows.closing import close_books
 from flows.epochs import learn, measure, sweep
 from flows.observer import Observer
 from flows.opening import open_session
 from flows.prepare import prepare
+from flows.promoting import settle
 from flows.request import RunRequest
 from flows.session import RunGroups, Session
 from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
-from stores.promotions import promotions
-from tasks.evaluation import PairedEvidence
-from tasks.gate import GateDecision, decide_gate
+from tasks.gate import decide_gate
 from tasks.host import close_runtime, halt_runtime
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
@@ -107,24 +105,6 @@ def _whole_run(session: Session) -> str:
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     learn(session)
     evidence = sweep(session)
-    decision = _decide(session, evidence)
+    decision = settle(session, decide_gate(evidence, session.settings.gate))
     session.decided(evidence, decision)
     return f"{decision.decision}: {'; '.join(decision.reasons)}"
-
-
-def _decide(session: Session, evidence: PairedEvidence) -> GateDecision:
-    """The gate's decision. What was not compared with the library that is in force now cannot take its place."""
-    decision = decide_gate(evidence, session.settings.gate)
-    if decision.decision != "promote" or not _overtaken(session):
-        return decision
-    reason = "another run's library was promoted since this run began, and it was not compared with that"
-    return replace(decision, decision="undecided", reasons=(reason, *decision.reasons))
-
-
-def _overtaken(session: Session) -> bool:
-    """Whether the champion is another than at the beginning, by other runs than this one."""
-    own = any(earlier.run_id == session.run_id for earlier in promotions(session.task.promotions))
-    if own or session.replay_of is not None:
-        return False
-    in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
-    return verified(in_force, session.store).library_id != session.champion.library_id

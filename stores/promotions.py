@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -11,6 +11,7 @@ from pydantic import ValidationError, field_validator
 
 from stores.atomic import append_lines, read_lines
 from stores.errors import CorruptFile
+from stores.line_file import exclusively
 from stores.models import Strict
 
 Decision: TypeAlias = Literal["promote", "reject", "undecided"]
@@ -47,9 +48,26 @@ def record_promotion(path: Path, promotion: Promotion) -> None:
     append_lines(path, [promotion.model_dump_json()], fsync=True)
 
 
+def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion | None]) -> Promotion | None:
+    """Append what ``decide`` makes of the decisions so far, and return it; nobody else decides meanwhile.
+
+    None, and one of those that it was given, add nothing. Raises as ``record_promotion`` and ``promotions`` do.
+    """
+    with exclusively(path) as file:
+        earlier = tuple(_parsed(path, (line.data for line in file.lines())))
+        decided = decide(earlier)
+        if decided is not None and not any(decided is one for one in earlier):
+            file.append([decided.model_dump_json()], fsync=True)
+    return decided
+
+
 def promotions(path: Path) -> Iterator[Promotion]:
     """All decisions, oldest first; none when there is no file. Raises ``CorruptFile`` for a line that is no decision."""
-    for number, line in enumerate(read_lines(path), start=1):
+    return _parsed(path, read_lines(path))
+
+
+def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
+    for number, line in enumerate(lines, start=1):
         try:
             yield Promotion.model_validate_json(line)
         except ValidationError as error:
@@ -64,8 +82,13 @@ def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...
     ``simulated`` True or False looks only at decisions about simulated or about real models: what helped the one is no
     evidence for the other.
     """
+    return champion_among(promotions(path), simulated=simulated)
+
+
+def champion_among(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> tuple[str, ...]:
+    """As ``champion_ids``, of these decisions, oldest first."""
     champion: tuple[str, ...] = ()
-    for promotion in promotions(path):
+    for promotion in decisions:
         if promotion.decision == "promote" and simulated in (None, promotion.simulated):
             champion = promotion.experience_ids
     return champion

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flows.champion import champion_library
+from flows.champion import champion_library, library_of
 from flows.commands.options import unchecked_place_of
 from flows.console import Console
 from prompt_packs import LoadedPack, approved_stamps, known_packs, load_prompt_pack
@@ -24,7 +25,7 @@ from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library, fold
 from stores.models import ExperienceRecord
-from stores.promotions import Promotion, record_promotion
+from stores.promotions import Promotion, champion_among, record_decided
 from stores.task_state import read_state, write_state
 from stores.words import clean_text
 from tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
@@ -178,30 +179,35 @@ def _stored_before(manifest: Path) -> list[str]:
 def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> Library:
     """The champion with the imported lessons. The decision says that it rests on no pair of items."""
     simulated = offer.found.simulated
-    base = champion_library(offer.store, offer.paths, simulated=simulated)
     named = {entry.known_as for entry in offer.screened if entry.known_as}
     again = [record for record in offer.store.records() if record.experience_id in named]
-    champion = fold(base, [*again, *records])
-    if champion.library_id == base.library_id:
-        return base
-    record_promotion(
-        offer.paths.promotions,
-        Promotion(
-            run_id=review.import_id,
-            decided_at=utc_now(),
-            decision="promote",
-            experience_ids=tuple(entry.experience_id for entry in champion.entries),
-            library_id=champion.library_id,
-            estimate=None,
-            low=None,
-            high=None,
-            pairs=0,
-            simulated=simulated,
-        ),
-    )
-    state = read_state(offer.paths.state) or {}
-    write_state(offer.paths.state, review.task_id, champion, last_run=state.get("last_run"))
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion | None:
+        base = library_of(offer.store, champion_among(earlier, simulated=simulated))
+        champion = fold(base, [*again, *records])
+        return None if champion.library_id == base.library_id else _promotion(review, champion, simulated=simulated)
+
+    promoted = record_decided(offer.paths.promotions, decide)
+    champion = champion_library(offer.store, offer.paths, simulated=simulated)
+    if promoted is not None:
+        state = read_state(offer.paths.state) or {}
+        write_state(offer.paths.state, review.task_id, champion, last_run=state.get("last_run"))
     return champion
+
+
+def _promotion(review: Review, champion: Library, *, simulated: bool) -> Promotion:
+    return Promotion(
+        run_id=review.import_id,
+        decided_at=utc_now(),
+        decision="promote",
+        experience_ids=tuple(entry.experience_id for entry in champion.entries),
+        library_id=champion.library_id,
+        estimate=None,
+        low=None,
+        high=None,
+        pairs=0,
+        simulated=simulated,
+    )
 
 
 def _rows(offer: _Offer) -> list[tuple[str, str, str]]:

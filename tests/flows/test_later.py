@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
 from stores.layout import TaskPaths
-from stores.promotions import promotions
+from stores.promotions import Promotion, promotions, record_promotion
 from tests.flows.kit import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
 
 LATE = threading.Event()
@@ -74,3 +75,35 @@ def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with
     assert (first.run_id, first.decision, last.run_id, last.decision) == ("b", "promote", "a", "undecided")
     assert json.loads(task.state.read_text())["champion"]["library_id"] == first.library_id
     assert run(tmp_path, resume="b").details["gate"]["decision"] == "promote"
+    again = run(tmp_path, resume="a")
+    assert again.message == late.message
+    assert manifest(tmp_path, "a")["gate"]["decision"] == "undecided"
+
+
+def promoted(task):
+    """A decision of another run: the first lesson of the store alone."""
+    first = json.loads(task.experiences.read_text().splitlines()[0])["experience_id"]
+    figures = {"estimate": 0.2, "low": 0.1, "high": 0.3, "pairs": 9}
+    ids = {"run_id": "b", "experience_ids": (first,), "library_id": "0" * 16}
+    return Promotion(decided_at=datetime(2026, 1, 1, tzinfo=UTC), decision="promote", simulated=True, **ids, **figures)
+
+
+class PromotedMeanwhile:
+    """Another run is promoted while this one's sweep is under way."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def __getattr__(self, name):
+        def told(*said):
+            if name == "epoch_ended" and said[0].phase == "eval":
+                record_promotion(self._task.promotions, promoted(self._task))
+
+        return told
+
+
+def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
+    task = TaskPaths.of(tmp_path, TASK)
+    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=PromotedMeanwhile(task))
+    assert ended.message.startswith("undecided: another run's library was promoted since this run began")
+    assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]

@@ -1,0 +1,61 @@
+"""When does a run's candidate take the champion's place? When the gate says so and nobody was quicker.
+
+What was recorded first is the decision: a run that is resumed after its end is told it again. Two runs never decide at
+the same time, so that neither replaces a champion that it was not compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from flows.champion import library_of, verified
+from flows.session import Session
+from stores.promotions import Promotion, champion_among, record_decided
+from tasks.gate import GateDecision
+
+_OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
+
+
+def settle(session: Session, decision: GateDecision) -> GateDecision:
+    """Put what the gate found on record, once per run, and return what is on record. Raises ``StoreError``."""
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion:
+        own = _of_run(session.run_id, earlier)
+        return own or _promotion(session, _unless_overtaken(session, decision, earlier))
+
+    recorded = record_decided(session.task.promotions, decide)
+    if recorded is None or recorded.decision == decision.decision:
+        return decision
+    return replace(decision, decision=recorded.decision, reasons=(_OVERTAKEN, *decision.reasons))
+
+
+def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
+    return next((promotion for promotion in earlier if promotion.run_id == run_id), None)
+
+
+def _unless_overtaken(session: Session, decision: GateDecision, earlier: Sequence[Promotion]) -> GateDecision:
+    """What was not compared with the library that is in force now cannot take its place."""
+    if decision.decision != "promote" or session.replay_of is not None:
+        return decision
+    in_force = library_of(session.store, champion_among(earlier, simulated=session.plan.simulated))
+    if verified(in_force, session.store).library_id == session.champion.library_id:
+        return decision
+    return replace(decision, decision="undecided")
+
+
+def _promotion(session: Session, decision: GateDecision) -> Promotion:
+    interval = decision.interval
+    return Promotion(
+        run_id=session.run_id,
+        decided_at=session.clock(),
+        decision=decision.decision,
+        experience_ids=tuple(entry.experience_id for entry in session.library.entries),
+        library_id=session.library.library_id,
+        estimate=interval.estimate if interval else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        pairs=decision.pairs,
+        simulated=session.plan.simulated,
+    )
