@@ -64,7 +64,16 @@ def test_a_simulated_promotion_is_no_champion_for_a_real_model_nor_the_other_way
     record_promotion(path, decision(ids=("pretended",), simulated=True))
     assert champion_ids(path, simulated=False) == ("real",)
     assert champion_ids(path, simulated=True) == ("pretended",)
+    assert champion_ids(path) == ("real",)
+
+
+def test_a_rehearsal_pushes_no_real_lesson_out_of_force_and_counts_where_there_is_nothing_else(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    record_promotion(path, decision(ids=("pretended",), simulated=True))
     assert champion_ids(path) == ("pretended",)
+    record_promotion(path, decision(ids=("real",)))
+    record_promotion(path, decision(ids=("pretended again",), simulated=True))
+    assert champion_ids(path) == ("real",)
 
 
 def test_an_empty_library_can_be_promoted_to_take_lessons_back(tmp_path):
