@@ -78,6 +78,7 @@ def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with
     again = run(tmp_path, resume="a")
     assert again.message == late.message
     assert manifest(tmp_path, "a")["gate"]["decision"] == "undecided"
+    assert run(tmp_path, replay="a").details["gate"]["decision"] == "undecided"
 
 
 def promoted(task):
