@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipelines.settings import RetrievalSettings
 from prompt_packs import LoadedPack
 from stores.clock import Clock, utc_now
+from stores.counted import counted
 from stores.experience_store import ExperienceStore, best_of
 from stores.layout import TaskPaths
 from stores.library import Library
@@ -49,6 +50,15 @@ def write_view(
 def verified(library: Library, store: ExperienceStore) -> Library:
     """The library without what is not stamped for a pack that the store takes."""
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
+def retirement(library: Library, store: ExperienceStore) -> list[str]:
+    """A warning for the lessons of a library that an edited pack has put out of force; none when all are in force."""
+    valid = verified(library, store).entries
+    retired = [entry.experience_id for entry in library.entries if entry not in valid]
+    if not retired:
+        return []
+    return [f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"]
 
 
 _ANY = RetrievalSettings()

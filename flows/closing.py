@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from flows.champion import write_view
-from flows.progress import money
 from flows.replaying import compare_with_original
 from flows.report import write_report
 from flows.session import Session
 from flows.stops import RunSummary, Status
+from flows.tally import spending
 from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
@@ -88,7 +88,7 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
 
 def _ledger_block(session: Session) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
-    return {**dataclasses.asdict(totals), "spent": money(totals.nano_usd, totals.unknown_price_calls)}
+    return {**dataclasses.asdict(totals), "spent": spending(totals)}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
             for entry in session.library.entries
         ],
         "ledger": dataclasses.asdict(totals),
-        "spent": money(totals.nano_usd, totals.unknown_price_calls),
+        "spent": spending(totals),
         "lost": _lost(session),
         "calibration": session.files.calibration(),
         "timing": timing,
@@ -137,4 +137,5 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
         "run": str(session.paths.root),
         "report": str(report) if report is not None else None,
         "resume with": resume,
+        "warnings": list(session.manifest.read().get("warnings", ())),
     }

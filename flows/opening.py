@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from flows.champion import champion_library, verified
+from flows.champion import champion_library, retirement, verified
 from flows.observer import Observer
 from flows.prepare import Prepared
 from flows.records import RunFiles, voided_groups
@@ -35,7 +35,6 @@ from prompt_packs import pack_stamp
 from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
-from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
 from stores.identifiers import ACCEPTED, LONGEST
@@ -90,7 +89,8 @@ def open_session(
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
-        for warning in (*plan.warnings, *prepared.warnings, *retired, *telemetry.warnings):
+        warnings = (*prepared.warnings, *retired, *telemetry.warnings)
+        for warning in warnings:
             manifest.warn(warning)
         session = Session(
             plan=plan,
@@ -114,7 +114,7 @@ def open_session(
             voided=voided_groups(place.source.run(place.run_id)),
         )
         undo.pop_all()
-    observer.run_started(plan, place.run_id)
+    observer.run_started(plan, place.run_id, warnings)
     return session
 
 
@@ -229,14 +229,7 @@ def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
         promoted = champion_library(store, place.source, simulated=plan.simulated)
     else:
         promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
-    valid = verified(promoted, store)
-    retired = [entry.experience_id for entry in promoted.entries if entry not in valid.entries]
-    if not retired:
-        return promoted, []
-    warning = (
-        f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
-    )
-    return valid, [warning]
+    return verified(promoted, store), retirement(promoted, store)
 
 
 def _lock(run: RunPaths) -> FileLock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +92,7 @@ def show_summary(summary: RunSummary, console: Console) -> None:
             console.say(f"{label:>12}  {details[label]}", wrap=False)
     if details.get("resume with"):
         out = Path(details["run"]).parent.parent.parent
-        where = "" if str(out) == "out" else f" --out {out}"
+        where = "" if str(out) == "out" else f" --out {shlex.quote(str(out))}"
         console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}{where}", wrap=False)
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
     console.say(f"{summary.status:>12}  {summary.message}", style=style)

@@ -228,6 +228,16 @@ def test_other_decisions_have_their_own_words(own_run, decision, says):
     assert says in page_of(own_run).text
 
 
+def test_the_lessons_in_force_are_those_that_were_promoted_and_not_those_that_were_tried(own_run):
+    def rejected(value):
+        value["gate"]["decision"] = "reject"
+        value["champion"]["experience_ids"] = ["a", "b"]
+
+    edit(own_run.paths.manifest, rejected)
+    tried = len(json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["library"])
+    assert re.search(rf"lessons in force\s*2\s*{tried} in the candidate", page_of(own_run).text)
+
+
 class Elsewhere:
     """A run somewhere else, as far as the page needs it."""
 
