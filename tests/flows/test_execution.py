@@ -15,7 +15,7 @@ from stores.clock import utc_now
 from stores.errors import SettingsError, StoreError
 from stores.experience_store import ExperienceStore
 from tasks.shapes import Frame, Trajectory
-from tests.flows.kit import RUN, SMALL, manifest, paths, request, run
+from tests.flows.kit import RUN, SMALL, Server, manifest, on_server, paths, request, run
 
 
 def broken(*_args, **_kwargs):
@@ -157,3 +157,19 @@ def test_an_interrupt_at_any_moment_stops_the_run_and_nothing_is_lost(tmp_path, 
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert paths(tmp_path).report.exists()
     assert run(tmp_path, resume=RUN).exit_code == 0
+
+
+def test_an_error_that_nobody_foresaw_tells_no_key(tmp_path, monkeypatch):
+    secret = "sk-very-secret-indeed-0123"
+
+    def broken(*_args, **_kwargs):
+        raise LookupError(f"no {secret}")
+
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    monkeypatch.setattr(execution, "learn", broken)
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server))
+    assert summary.status == "failed"
+    assert "***" in manifest(tmp_path)["traceback"]
+    assert secret not in paths(tmp_path).manifest.read_text() + summary.message + paths(tmp_path).report.read_text()
+    assert "no ***" in summary.message
