@@ -25,7 +25,9 @@ from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
 
 _SOLVED = 1.0 - 1e-9
-_OFF_SCALE = "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
+_OFF_SCALE = (
+    "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
+)
 _REASONS = 100
 _REASON_CHARS = 200
 
