@@ -28,6 +28,7 @@ from flows.secrets import read_api_key
 from flows.session import RunGroups, Session
 from flows.timing import Stopwatch
 from pipelines.curriculum import Difficulty, difficulty_so_far
+from pipelines.dataset_items import said_by
 from pipelines.items import Item
 from pipelines.layers import describe
 from pipelines.plan import Plan
@@ -192,7 +193,7 @@ def _digest_of(items: Iterable[Item]) -> str:
     """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
     digest = hashlib.sha256(b"[")
     for number, item in enumerate(items):
-        line = canonical_json([item.id, item.prompt, item.answer, item.system_prompt])
+        line = canonical_json(said_by(item))
         digest.update(f"{',' if number else ''}{line}".encode())
     digest.update(b"]")
     return digest.hexdigest()

@@ -123,8 +123,12 @@ def test_settings_go_into_the_manifest_with_their_sources(earlier):
     assert opened["pack"]["id"] == "arithmetic"
 
 
+def other(field, value):
+    return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
+
+
 @pytest.mark.parametrize("side", ["learn", "held_out"])
-@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt"])
+@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt", "metadata"])
 def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side, field):
     dataset = earlier / "items.jsonl"
     kept = dataset.read_text()
@@ -132,7 +136,7 @@ def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side
     share = manifest(earlier)["settings"]["dataset"]["held_out"]
     chosen = {item.id for item in getattr(split_items(load_dataset(dataset), share), side)}
     try:
-        changed = [{**row, field: f"{row.get(field, '')}0"} if row["id"] in chosen else row for row in rows]
+        changed = [{**row, field: other(field, row.get(field, ""))} if row["id"] in chosen else row for row in rows]
         dataset.write_text("".join(json.dumps(row) + "\n" for row in changed))
         refused(run(earlier, resume=RUN), "the run's dataset")
     finally:
