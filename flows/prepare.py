@@ -15,9 +15,10 @@ from pipelines.layers import Resolved, resolve_settings
 from pipelines.pipeline_file import find_pipeline
 from pipelines.plan import Plan, build_plan
 from pipelines.settings import Settings
-from stores.errors import Problem, SettingsError
+from stores.errors import Problem, SettingsError, StoreError
 from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
+from stores.promotions import promotions
 from tasks.actors.registry import actor_warnings, check_actor
 from tasks.models.endpoint import endpoint_of
 from tasks.models.preflight import check_endpoint
@@ -43,6 +44,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         resolved = settings_of_run(request, env)
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+        resolved = _tonight(resolved)
     plan = build_plan(resolved, env, extra_checks=(_check_actor, _check_task_runner))
     _check_run_id(request, plan.paths)
     said: tuple[str, ...] = ()
@@ -50,6 +52,26 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         _check_out(plan.paths)
         said = () if request.replay is not None else _preflight(plan)
     return Prepared(resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
+
+
+def _tonight(resolved: Resolved) -> Resolved:
+    """A night of the task is told from those before it, unless the settings say which one it is."""
+    settings = resolved.settings
+    if settings.tfgrpo.night is not None:
+        return resolved
+    night, source = _nights_before(settings), "as many as the gate of the task has decided"
+    learning = settings.tfgrpo.model_copy(update={"night": night})
+    sources = resolved.sources if not night else {**resolved.sources, "tfgrpo.night": source}
+    return Resolved(settings.model_copy(update={"tfgrpo": learning}), sources)
+
+
+def _nights_before(settings: Settings) -> int:
+    try:
+        return sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
+    except ValueError:
+        return 0  # a task id that is none, which the plan refuses together with everything else
+    except StoreError as error:
+        raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
 
 
 def _preflight(plan: Plan) -> tuple[str, ...]:

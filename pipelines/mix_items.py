@@ -96,7 +96,7 @@ class LearningMix:
         drawn: list[int] = []
         told = []
         for step, size in _steps(epoch, settings, self.stride):
-            rng = stream(settings.seed, "mix", -1 if self.config.seed is None else self.config.seed, step)
+            rng = stream(settings.seed_of("train"), "mix", -1 if self.config.seed is None else self.config.seed, step)
             draws = MixSampler(self.config, rng, only=only, weights=weights).draw(step, size)
             drawn += [place for _, place in draws]
             counts = Counter(name for name, _ in draws)

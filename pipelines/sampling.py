@@ -36,8 +36,9 @@ def draw_cohort(
 ) -> Cohort:
     """The cohort of epoch 1, 2, …: ``sample_size`` items, or all when there are fewer.
 
-    Epochs share one endless sequence of shuffles and take consecutive parts of it; an item that the epoch has already
-    is left out at the seam between two shuffles. With ``with_replacement``, ``sample_size`` independent draws from all.
+    Epochs, also those of later nights, share one endless sequence of shuffles and take consecutive parts of it; an item
+    that the epoch has already is left out at the seam between two shuffles. With ``with_replacement``, ``sample_size``
+    independent draws from all.
     With ``weights``, one for each item and above 0, every epoch draws for itself, in proportion to them.
     """
     pool = _by_id(items)
@@ -58,7 +59,7 @@ def _draws(
     pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, *, first: int = 1
 ) -> Iterator[list[int]]:
     """Places of the items of an epoch, and of every one after it."""
-    seed, size = settings.seed, min(settings.sample_size, len(pool))
+    seed, size = settings.seed_of("train"), min(settings.sample_size, len(pool))
     ordered = None if weights is None else [weights[place] for place in pool]
     if settings.with_replacement and pool:
         streams = (stream(seed, "cohort", "with replacement", epoch) for epoch in count(first))
@@ -66,7 +67,7 @@ def _draws(
     if ordered is not None:
         streams = (stream(seed, "cohort", "weighted", epoch) for epoch in count(first))
         return ([pool[lot] for lot in weighted_draw(ordered, size, rng)] for rng in streams)
-    return islice(_consecutive(pool, size, seed), first - 1, None)
+    return islice(_consecutive(pool, size, settings.seed), settings.epochs_before + first - 1, None)
 
 
 def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Cohort:
@@ -135,6 +136,7 @@ def cohort_of(
         "purpose": purpose,
         "epoch": epoch,
         "seed": settings.seed,
+        "night": settings.night or 0,
         "with_replacement": settings.with_replacement and purpose == "learn",
         "population": population,
         "requested": settings.sample_size,

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from pipelines.settings_base import Fraction, Section, Temperature, option
+from stores.seeds import derive_seed
 from stores.words import MAX_CHARS, MAX_WORDS
 
 MAX_GROUP_SIZE: Final = 1_000
@@ -89,7 +90,9 @@ class LearningSettings(Section):
     max_repairs: int = Field(default=2, ge=0, le=10)
     """Repair calls for one structured answer before the deterministic rule takes over."""
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
-    """Every random choice of a run follows from it."""
+    """Every random choice of a run follows from it, and from the night."""
+    night: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Nights of the task before this one. None: as many as its gate has decided. Learning goes on where they ended."""
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Actors in flight at once: the capacity that a group has to fit into."""
     max_lost_share: Fraction = 0.5
@@ -98,6 +101,15 @@ class LearningSettings(Section):
     """Bounds on the actors of a group."""
     retrieval: RetrievalSettings = RetrievalSettings()
     """Which lessons of the library an actor is shown."""
+
+    def seed_of(self, phase: Literal["train", "eval"]) -> int:
+        """Seed of a phase: learning has another one every night, the held-out sweep always that of the run."""
+        return derive_seed(self.seed, "night", self.night) if self.night and phase == "train" else self.seed
+
+    @property
+    def epochs_before(self) -> int:
+        """Learning epochs of the nights before."""
+        return (self.night or 0) * max(self.epochs - 1, 1)
 
     @property
     def actors_per_item(self) -> int:

@@ -102,7 +102,7 @@ async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, aske
             messages=_with_repair_advice(messages, runtime) if asked else messages,
             temperature=TEMPERATURE,
             max_tokens=settings.model.max_tokens,
-            seed=_seed(settings.tfgrpo.seed, key),
+            seed=_seed(settings.tfgrpo.seed_of("train"), key),
             answer_schema=question.schema,
         )
         asked.append(model_key(key, request))

@@ -91,7 +91,13 @@ class GroupJudge:
             max_tokens=question.max_tokens or context.settings.model.max_tokens,
             # Not of the arm: in the sweep the same output is judged by the same draw, whoever wrote it.
             seed=derive_seed(
-                context.settings.tfgrpo.seed, ROLE, spec.epoch, spec.draw_id, key.rollout, key.turn, key.attempt
+                context.settings.tfgrpo.seed_of(spec.phase),
+                ROLE,
+                spec.epoch,
+                spec.draw_id,
+                key.rollout,
+                key.turn,
+                key.attempt,
             ),
             answer_schema=AnswerSchema(question.schema_name, question.schema),
         )

@@ -135,7 +135,7 @@ def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) 
     options = CallOptions(
         model=runtime.context.rollout_model,
         max_tokens=settings.model.max_tokens,
-        run_seed=settings.tfgrpo.seed,
+        run_seed=settings.tfgrpo.seed_of(spec.phase),
         logprobs=settings.model.logprobs,
     )
 

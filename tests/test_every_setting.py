@@ -98,6 +98,7 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.min_rank": Demo(of_exchange(lambda it: it.curation.rejected), "0.9", {"tfgrpo.group_size": "3"}),
     "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
+    "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.concurrency": Demo(
         of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]),
         "1",
