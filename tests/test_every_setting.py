@@ -105,7 +105,7 @@ DEMOS: dict[str, Demo] = {
         {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
     ),
     "tfgrpo.max_lost_share": Demo(
-        of_tiny(lambda run: run.status), "1.0", {"simulated.faults.server_error": "1.0", "model.max_retries": "0"}
+        of_tiny(lambda run: run.status), "1.0", {"simulated.faults.server_error": "0.8", "model.max_retries": "0"}
     ),
     "tfgrpo.schedule.min_instances": Demo(refused, "3"),
     "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),

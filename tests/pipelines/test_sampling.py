@@ -118,6 +118,7 @@ def test_the_metadata_says_how_the_draw_was_made(make_items: MakeItems) -> None:
         "purpose": "learn",
         "epoch": 2,
         "seed": 3,
+        "night": 0,
         "with_replacement": False,
         "population": 7,
         "requested": 10,
