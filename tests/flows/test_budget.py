@@ -56,6 +56,7 @@ def test_a_cap_is_never_exceeded_and_the_run_goes_on_with_a_higher_one(tmp_path,
         assert 0.3 * limit < taken[cap] <= limit
         assert cap in summary.message
         assert "\n" not in summary.message
+        assert summary.message.endswith("under a higher cap it goes on")
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert paths(tmp_path).report.exists()
         assert manifest(tmp_path)["status"] == "stopped"

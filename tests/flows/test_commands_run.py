@@ -46,6 +46,17 @@ def test_a_run_that_stopped_says_how_to_go_on():
     assert "tfgrpo run --resume night --out elsewhere" in page
     assert "stopped  the budget is spent" in page
     assert "--out" not in closing(RunSummary("stopped", "n", "", {**details, "run": "out/task/runs/night"}))
+    page = closing(RunSummary("stopped", "n", "", {**details, "run": "my work/task/runs/night"}))
+    assert "tfgrpo run --resume night --out 'my work'" in page
+
+
+def test_what_was_warned_of_in_the_night_is_read_in_the_morning():
+    warnings = [f"warning number {number}" for number in range(7)]
+    page = closing(RunSummary("finished", "night", "promote", {"warnings": warnings}))
+    assert [line.split("  ")[-1] for line in page.splitlines() if "warning  " in line] == [
+        *warnings[:5],
+        "2 more in the report",
+    ]
 
 
 def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
