@@ -108,10 +108,6 @@ class Ledger:
         """What is reserved and not yet settled, by all processes."""
         return self._store.read()[1]
 
-    def restore(self, totals: Totals) -> None:
-        """Count at least these totals, which an earlier process of the same run left. Twice is the same as once."""
-        self._store.update(lambda mine: mine.at_least(totals), Amount())
-
     def close(self) -> None:
         """Give up this process's part; calls it still has in flight then count as lost. Harmless when repeated."""
         self._store.close()

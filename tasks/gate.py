@@ -8,7 +8,6 @@ arms ran the same library.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -35,8 +34,6 @@ class GateDecision:
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
     """Items that flipped from always wrong to always right."""
-    champion_mean: float | None
-    candidate_mean: float | None
     noise_floor: float | None
     """Standard error of the difference between two identical arms; None when it cannot be told."""
 
@@ -55,8 +52,6 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings) -> GateDecisio
         lost_share=evidence.lost_share,
         regressions=_flipped(evidence, "regressed"),
         recoveries=_flipped(evidence, "recovered"),
-        champion_mean=_mean([pair.champion_mean for pair in pairs]),
-        candidate_mean=_mean([pair.candidate_mean for pair in pairs]),
         noise_floor=noise_floor(pairs),
     )
 
@@ -127,10 +122,6 @@ def _interval(evidence: PairedEvidence, confidence: float) -> Interval | None:
 def _flipped(evidence: PairedEvidence, how: Literal["regressed", "recovered"]) -> tuple[str, ...]:
     regressed = how == "regressed"
     return tuple(sorted(pair.item_id for pair in evidence.pairs if (pair.regressed if regressed else pair.recovered)))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
 
 
 def _shown(interval: Interval) -> str:

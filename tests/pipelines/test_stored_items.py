@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.datasets import read_dataset, twins
+from pipelines.datasets import read_dataset
 from pipelines.prompts import prompts_of, prompts_of_mix
 from pipelines.sampling import draw_cohort, draw_evaluation
 from pipelines.settings import FieldMap, LearningSettings
@@ -33,7 +33,7 @@ def path(write_jsonl: Callable[..., Path]) -> Path:
 def test_split_cohorts_and_twins_are_the_same_for_items_that_are_not_held(path: Path) -> None:
     held, stored = read_dataset(path).items, read_dataset(path, held_chars=0).items
     assert isinstance(stored, StoredItems)
-    assert twins(stored) == twins(held)
+    assert equals(texts_of(stored)) == equals(texts_of(held))
     one, two = split_items(held, 0.3), split_items(stored, 0.3)
     assert (list(one.learn), list(one.held_out)) == (list(two.learn), list(two.held_out))
     for changes in ({}, {"with_replacement": True}):

@@ -130,17 +130,6 @@ async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
         await second
 
 
-async def test_restoring_raises_the_figures_and_is_harmless_twice(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_calls=5), shared=where)
-    earlier = Totals(calls=5, tokens=70, nano_usd=3, at_risk_tokens=1)
-    ledger.restore(earlier)
-    ledger.restore(earlier)
-    assert ledger.totals() == earlier
-    with pytest.raises(BudgetRefused):
-        await ledger.reserve()
-    ledger.close()
-
-
 def test_totals_speak_dollars_and_survive_json() -> None:
     totals = Totals(calls=2, nano_usd=1_500_000_000, at_risk_nano=250_000_000)
     assert (totals.usd, totals.at_risk_usd) == (1.5, 0.25)
