@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count, islice
 from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
@@ -40,23 +41,19 @@ def learn(session: Session) -> Library:
     return session.library
 
 
-def _learn_from(session: Session, cohort: Cohort, tally: EpochTally) -> None:
-    drawn: Counter[str] = Counter()
-    position = 0
-    for batch, items in enumerate(cohort.batches):
+def _learn_from(session: Session, cohort: Cohort, tally: EpochSums) -> None:
+    for batch, items in enumerate(_numbered(cohort)):
         pack = session.pack_text(session.library)
-        specs: list[GroupSpec] = []
-        for item in items:
-            spec = _spec(session, _Leg(tally.epoch, "train", "train", batch), position, item, pack)
-            specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
-            drawn[item.id] += 1
-            position += 1
+        leg = _Leg(tally.epoch, "train", "train", batch)
+        specs = [_spec(session, leg, position, item, pack, draw=draw) for position, item, draw in items]
         results = run_batch(session, specs)
         record = partial(record_batch, session, specs, results)
-        if _hanging(results):
-            record()  # ends the epoch: nothing is curated out of evidence that is void
+        late = _hanging(results)
+        if late:  # nothing is curated out of evidence that is void
+            record()
+            raise RewarderTimeout(late)
         # The batch is written while the model curates it: the one needs the disk, the other a reply.
-        session.curate(tally.epoch, batch, items, results, record)
+        session.curate(tally.epoch, batch, cohort.batches[batch], results, record)
         tally.add(results)
 
 
@@ -94,27 +91,30 @@ def sweep(session: Session) -> PairedEvidence:
 
 def measure(session: Session) -> None:
     """The feature flag is off: one actor per item, measured, nothing learned."""
-    items = session.cohort(1).items
-    batch_size = session.settings.tfgrpo.batch_size
+    cohort = session.cohort(1)
     pack = session.pack_text(session.library)
-    start = EpochStart(1, 1, "eval", len(items), session.settings.tfgrpo.temperature.eval)
-    drawn: Counter[str] = Counter()
+    start = EpochStart(1, 1, "eval", len(cohort.items), session.settings.tfgrpo.temperature.eval)
     with _epoch(session, start) as tally:
-        for batch, first in enumerate(range(0, len(items), batch_size)):
-            specs: list[GroupSpec] = []
-            for offset, item in enumerate(items[first : first + batch_size]):
-                spec = _spec(session, _Leg(1, "eval", "champion", batch), first + offset, item, pack)
-                specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
-                drawn[item.id] += 1
+        for batch, items in enumerate(_numbered(cohort)):
+            leg = _Leg(1, "eval", "champion", batch)
+            specs = [_spec(session, leg, position, item, pack, draw=draw) for position, item, draw in items]
             results = run_batch(session, specs)
             record_batch(session, specs, results)
+            _end_if_late(results)
             tally.add(results)
 
 
+def _numbered(cohort: Cohort) -> Iterator[list[tuple[int, Item, int]]]:
+    """The batches of a cohort: each item with its place in the epoch, and how often it was drawn before."""
+    places = zip(count(), cohort.items, cohort.draws, strict=False)
+    for batch in cohort.batches:
+        yield list(islice(places, len(batch)))
+
+
 @contextmanager
-def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
+def _epoch(session: Session, start: EpochStart) -> Iterator[EpochSums]:
     """Open an epoch and close its books. A rewarder that hangs ends the epoch, and what it learned is given up."""
-    tally = EpochTally(start.epoch, start.phase)
+    tally = EpochSums(start.epoch, start.phase)
     before = session.library
     began = perf_counter()
     session.epoch_started(start)
@@ -130,7 +130,7 @@ def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
 def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
     """Run batches that do not depend on each other, all at once; each is accepted when it is whole and those before it were.
 
-    Raises as ``run_batch`` and ``record_batch`` do, and then gives up on what is still running.
+    Raises as ``run_batch`` does, and ``RewarderTimeout`` for a batch that is recorded; then gives up on what still runs.
     """
     place = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     back: list[list[GroupResult]] = [[] for _ in batches]
@@ -141,6 +141,7 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
             while turn < len(batches) and len(back[turn]) == len(batches[turn]):
                 results = _whole(session, batches[turn], back[turn])
                 record_batch(session, batches[turn], results)
+                _end_if_late(results)
                 yield results
                 back[turn] = []
                 turn += 1
@@ -157,9 +158,13 @@ def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]
 
 
 def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
-    """Write what a batch came to. Raises ``RewarderTimeout`` after that, because that evidence is final."""
+    """Write what a batch came to, which is final even where a rewarder hung."""
     session.files.items(spec.item for spec in specs)
     session.record_groups(results)
+
+
+def _end_if_late(results: Sequence[GroupResult]) -> None:
+    """Raise ``RewarderTimeout`` when a rewarder hung, which ends the epoch."""
     late = _hanging(results)
     if late:
         raise RewarderTimeout(late)
@@ -207,7 +212,7 @@ class _Leg:
     batch: int
 
 
-def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText) -> GroupSpec:
+def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText, *, draw: int = 0) -> GroupSpec:
     learning = session.settings.tfgrpo
     group_id = f"{session.run_id}:e{leg.epoch}:{leg.arm}:{position:05d}"
     return GroupSpec(
@@ -221,6 +226,7 @@ def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText
         temperature=learning.temperature.train if leg.phase == "train" else learning.temperature.eval,
         pack=pack,
         reflect=leg.phase == "train" and learning.enabled and group_id not in session.voided,
+        draw=draw,
     )
 
 
@@ -247,7 +253,7 @@ class _ArmSum:
 
 
 @dataclasses.dataclass(slots=True)
-class EpochTally:
+class EpochSums:
     """Sums over an epoch's groups, so that nothing else of them has to be kept.
 
     Rewards stay apart by arm, since a mean over champion and candidate would be nobody's: those of the sweep are the
