@@ -73,7 +73,7 @@ def memory_of(
         return None
     domain, measure = scope
     place = MemoryScope(domain=domain, measure=measure, simulated=simulated, pack=pack_stamp(pack))
-    return PatternMemory(task.patterns(), place, MemoryLimits(asked.max_patterns, asked.half_life), clock=clock)
+    return PatternMemory(task.patterns, place, MemoryLimits(asked.max_patterns, asked.half_life), clock=clock)
 
 
 def context_of(

@@ -242,7 +242,7 @@ def _stage(settings: Settings, loaded: _Loaded, *, simulated: bool) -> StageDeci
     uses: dict[str, Use] = {BEHAVIOUR: "production", VALIDITY: "development"}
     # A selection of no task has no history to wait for: its reference counts at once.
     use = uses.get(asked, "history" if loaded.task is not None else "production")
-    history = [] if loaded.task is None else list(recorded_rounds(loaded.task.selections(), simulated=simulated))
+    history = [] if loaded.task is None else list(recorded_rounds(loaded.task.selections, simulated=simulated))
     return decide_stage(
         [PastRound(entry.reward, entry.answered, entry.valid) for entry in history],
         reference=loaded.has_reference,

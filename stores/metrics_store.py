@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from stores.atomic import KeyedJsonl, read_lines, replace_json
+from stores.layout import RunPaths
 from stores.per_epoch import aggregate
 from stores.percentiles import METHOD
 from stores.plain import plain
@@ -86,8 +87,9 @@ class MetricsStore:
     """The metrics of one run: ``metrics.jsonl`` and ``per-epoch.json`` in its directory. One writer."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = run_dir / "metrics.jsonl"
-        self.per_epoch_path = run_dir / "per-epoch.json"
+        paths = RunPaths(run_dir)
+        self.path = paths.metrics
+        self.per_epoch_path = paths.per_epoch
         self._lines = KeyedJsonl(self.path, _key)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
