@@ -21,11 +21,10 @@ from pipelines.sampling import Cohort
 from stores.counted import counted
 from stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from stores.library import Library
-from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, scored_rewards
+from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, is_full, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
 
-_SOLVED = 1.0 - 1e-9
 _REASONS = 100
 _REASON_CHARS = 200
 
@@ -294,7 +293,7 @@ class EpochSums:
             arm = self.arms.setdefault(result.arm, _ArmSum())
             arm.total += sum(rewards)
             arm.scored += len(rewards)
-            arm.solved += sum(reward >= _SOLVED for reward in rewards)
+            arm.solved += sum(map(is_full, rewards))
             self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
             self._count_reasons(result)

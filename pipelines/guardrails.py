@@ -15,12 +15,12 @@ from pathlib import Path
 from pipelines.leaves import leaf_options
 from pipelines.model_choice import ModelChoice, choose_models, dry_run_warnings, endpoint_problems, key_is_missing
 from pipelines.settings import Settings
+from pipelines.settings_learning import MIN_GROUP_SIZE
 from pipelines.settings_rewarding import DATASET_GRADERS
 from stores.errors import Problem, SettingsError
 from stores.identifiers import check_identifier
 
 LOGGER_NAME = "tfgrpo.guardrails"
-MIN_GROUP_SIZE = 2
 _log = logging.getLogger(LOGGER_NAME)
 
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from rewarders.statistics import paired_differences
-from stores.outcomes import scored_rewards
+from stores.outcomes import is_full, is_nothing, scored_rewards
 from tasks.shapes import GroupResult
-
-_RIGHT = 1.0
-_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,12 @@ class ItemPair:
     @property
     def regressed(self) -> bool:
         """Always right before, always wrong now."""
-        return _always_right(self.champion) and _always_wrong(self.candidate)
+        return is_full(min(self.champion)) and is_nothing(max(self.candidate))
 
     @property
     def recovered(self) -> bool:
         """Always wrong before, always right now."""
-        return _always_wrong(self.champion) and _always_right(self.candidate)
+        return is_nothing(max(self.champion)) and is_full(min(self.candidate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +113,3 @@ def _prompts(groups: Iterable[GroupResult]) -> set[str]:
 def _variance(rewards: Sequence[float]) -> float:
     mean = math.fsum(rewards) / len(rewards)
     return math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
-
-
-def _always_right(rewards: Sequence[float]) -> bool:
-    return min(rewards) >= _RIGHT - _EQUAL
-
-
-def _always_wrong(rewards: Sequence[float]) -> bool:
-    return max(rewards) <= _EQUAL

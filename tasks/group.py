@@ -15,7 +15,7 @@ from time import perf_counter
 from rewarders.advantage import group_advantage, relative_ranks
 from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
-from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded
+from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.judging import GroupJudge
@@ -30,8 +30,6 @@ from tasks.transcripts import shorten_middle
 
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
-_FULL_REWARD = 1.0
-_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +134,9 @@ def classify(rewards: Sequence[float], spread: float, min_spread: float) -> Sign
         return "lost"
     if spread > 0.0 and spread >= min_spread:
         return "mixed"
-    if min(rewards) >= _FULL_REWARD - _EQUAL:
+    if is_full(min(rewards)):
         return "all_pass"
-    return "all_fail" if max(rewards) <= _EQUAL else "flat"
+    return "all_fail" if is_nothing(max(rewards)) else "flat"
 
 
 def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:

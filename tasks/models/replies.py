@@ -13,7 +13,7 @@ from typing import Any
 
 from stores.canonical import canonical_json, sha256_hex
 from stores.errors import ModelReplyMalformed
-from tasks.models.base import FinishReason, Message, ToolCall, Usage
+from tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
 
 _MOST = 2**53
 _NO_LOGPROB = -9999.0
@@ -114,7 +114,7 @@ def is_spent(body: Mapping[str, Any]) -> bool:
     """Whether an empty reply would only come back: the token limit went elsewhere, or a filter took the answer."""
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in {"length", "content_filter"}
+    return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in CUT_OFF
 
 
 def _said(error: object) -> str:
