@@ -20,10 +20,11 @@ from pipelines.items import Item
 from pipelines.sampling import Cohort
 from stores.counted import counted
 from stores.errors import BudgetRefused, RewarderTimeout, RunAborted
+from stores.group_terms import Arm, Phase
 from stores.library import Library
 from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, is_full, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
-from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
+from tasks.shapes import GroupResult, GroupSpec, PackText
 
 _REASONS = 100
 _REASON_CHARS = 200

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from flows.observer import EpochStart
 from pipelines.plan import Plan
 from stores.counted import counted
+from stores.group_terms import Arm
 from stores.outcomes import scored_rewards
-from tasks.shapes import Arm, GroupResult
+from tasks.shapes import GroupResult
 
 _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
 from stores.errors import CorruptFile, RecordRejected
+from stores.group_terms import Arm
 from stores.locked_file import LockedFile
 
 SCHEMA_VERSION = 1
@@ -29,11 +30,10 @@ _HEAD = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|fa
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Which call of a run this is. ``arm`` and ``role`` hold no slash, so the text form is unambiguous."""
+    """Which call of a run this is. Arms and roles hold no slash, so the text form is unambiguous."""
 
     epoch: int
-    arm: str
-    """``train``, ``champion`` or ``candidate``."""
+    arm: Arm
     batch: int
     item_id: str
     rollout: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from stores.atomic import KeyedJsonl, read_lines, replace_json
+from stores.group_terms import Arm, Phase, Signal
 from stores.layout import RunPaths
 from stores.per_epoch import aggregate
 from stores.percentiles import METHOD
@@ -41,9 +42,9 @@ class GroupMetrics:
     epoch: int
     group_id: str
     group_size: int
-    phase: Literal["train", "eval"]
-    arm: str
-    signal: str
+    phase: Phase
+    arm: Arm
+    signal: Signal
     reward_mean: float | None
     """Over the scored rollouts; None when there is none."""
     reward_spread: float | None

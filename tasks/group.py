@@ -15,6 +15,7 @@ from time import perf_counter
 from rewarders.advantage import group_advantage, relative_ranks
 from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
+from stores.group_terms import Signal
 from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
@@ -24,7 +25,7 @@ from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
 from tasks.scrubbing import scrubbed_scores
-from tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Signal
+from tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 from tasks.summarize import summarize_trajectory
 from tasks.transcripts import shorten_middle
 
