@@ -53,8 +53,8 @@ class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
     An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
-    Memory holds 16 bytes of digest and an offset per key, never a reply. Surviving a kill of the process is promised,
-    surviving a loss of power is not (there is no ``fsync``).
+    Memory holds a digest and an offset per key, some 130 bytes as Python keeps them, never a reply. Surviving a kill of
+    the process is promised, surviving a loss of power is not (there is no ``fsync``).
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
