@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.settings import RetrievalSettings
+from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import LoadedPack
 from stores.experience_store import ExperienceStore, best_of
 from stores.layout import TaskPaths

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from flows.champion import champion_library
-from flows.progress import money
 from flows.replaying import compare_with_original
 from flows.report import write_report
 from flows.session import Session
 from flows.stops import RunSummary, Status
+from flows.tally import money
 from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval

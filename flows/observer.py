@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pipelines.plan import Plan
 from stores.group_terms import Phase
-from stores.ledger import Totals
+from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult

@@ -11,7 +11,8 @@ from flows.champion import champion_library, most_valuable, short_enough
 from flows.release import release
 from flows.secrets import read_api_key
 from pipelines.model_choice import ModelChoice
-from pipelines.settings import RetrievalSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import merge_experiences, pack_stamp
 from prompt_packs.models import LoadedPack
 from stores.canonical import sha256_hex

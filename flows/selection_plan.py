@@ -22,7 +22,8 @@ from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models, 
 from pipelines.parts import Parts
 from pipelines.pipeline_file import find_pipeline
 from pipelines.rewarding import build_rewarders, mix_of
-from pipelines.settings import RewarderSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_rewarding import RewarderSettings
 from prompt_packs import known_packs, load_prompt_pack
 from prompt_packs.loader import SHIPPED_ROOT
 from prompt_packs.models import LoadedPack

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from pipelines.judging import judge_models
 from pipelines.loopback import is_loopback
-from pipelines.settings import ModelSettings, PriceSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_model import ModelSettings, PriceSettings
 from stores.errors import Problem
 from stores.prices import Price, PriceBook
 

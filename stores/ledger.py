@@ -16,9 +16,6 @@ from typing import Literal
 from stores.errors import BudgetRefused
 from stores.ledger_shared import LedgerStore, MemoryStore, SharedStore
 from stores.ledger_state import Amount, Budget, Totals, judge
-from stores.prices import Price, PriceBook
-
-__all__ = ["Budget", "Ledger", "Price", "PriceBook", "Reservation", "Totals"]
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2

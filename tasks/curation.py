@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from stores.experience_store import support_of
 from stores.journal import CallKey
 from stores.models import ExperienceRecord

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pipelines.settings import GateSettings
+from pipelines.settings_learning import GateSettings
 from rewarders.sequential import paired_confidence_sequence
 from rewarders.statistics import Interval
 from tasks.evaluation import PairedEvidence, noise_floor

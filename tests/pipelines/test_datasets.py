@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.datasets import load_dataset, read_dataset, shipped_dataset
-from pipelines.settings import FieldMap
+from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError
 
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}

@@ -15,7 +15,9 @@ from pipelines.guardrails import (
     validate_tfgrpo_config,
 )
 from pipelines.model_choice import choose_models, is_local
-from pipelines.settings import LearningSettings, PriceSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_learning import LearningSettings
+from pipelines.settings_model import PriceSettings
 from stores.errors import SettingsError
 
 

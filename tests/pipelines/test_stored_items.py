@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pipelines.datasets import read_dataset
 from pipelines.prompts import prompts_of, prompts_of_mix
 from pipelines.sampling import draw_cohort, draw_evaluation
-from pipelines.settings import FieldMap, LearningSettings
+from pipelines.settings_data import FieldMap
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import pair_datasets, split_items
 from pipelines.stored_items import StoredItems, equals, ids_of, pick, take, texts_of
 from stores.errors import DatasetError, PipelineError
@@ -110,7 +111,7 @@ def test_a_dataset_beyond_memory_is_sampled_out_of_its_index(tmp_path: Path) -> 
 import resource, sys
 from pipelines.datasets import read_dataset
 from pipelines.sampling import draw_cohort
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import split_items
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stores.errors import BudgetRefused
-from stores.ledger import Budget, Ledger, Totals
-from stores.ledger_state import Amount
+from stores.ledger import Ledger
+from stores.ledger_state import Amount, Budget, Totals
 
 
 @pytest.fixture(params=["alone", "shared"])

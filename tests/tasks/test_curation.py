@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from prompt_packs.stamps import pack_stamp
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from stores.experience_store import ExperienceStore, support_of

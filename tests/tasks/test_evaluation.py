@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.settings import GateSettings
+from pipelines.settings_learning import GateSettings
 from stores.outcomes import Failed, Scored
 from tasks.evaluation import noise_floor, pair_results
 from tasks.gate import decide_gate, sign_test
