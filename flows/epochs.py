@@ -276,15 +276,15 @@ class EpochSums:
     @property
     def mean_reward(self) -> float | None:
         """Over the scored rollouts of the arm that the epoch is told by; None when there are none."""
-        return self._told.total / self._told.scored if self._told.scored else None
+        return self._reported.total / self._reported.scored if self._reported.scored else None
 
     @property
     def solve_rate(self) -> float | None:
         """Share of that arm's scored rollouts with the full reward; None when there are none."""
-        return self._told.solved / self._told.scored if self._told.scored else None
+        return self._reported.solved / self._reported.scored if self._reported.scored else None
 
     @property
-    def _told(self) -> _ArmSum:
+    def _reported(self) -> _ArmSum:
         return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
 
     def add(self, results: Sequence[GroupResult]) -> None:

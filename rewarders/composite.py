@@ -137,8 +137,10 @@ class CompositeRewarder:
         mean = self._mean(parts)
         if isinstance(mean, Abstained):
             return mean
-        shown = " + ".join(f"{weight:g} * {_shown(verdict)}" for verdict, weight in zip(parts, weights, strict=True))
-        times = "".join(f" * {_shown(verdict)}" for verdict in gates)
+        shown = " + ".join(
+            f"{weight:g} * {_score_text(verdict)}" for verdict, weight in zip(parts, weights, strict=True)
+        )
+        times = "".join(f" * {_score_text(verdict)}" for verdict in gates)
         evidence = f"({shown}) / {math.fsum(weights):g}{times}"
         return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
 
@@ -204,7 +206,7 @@ def _score(verdict: Verdict) -> float | None:
     return verdict.score if isinstance(verdict, RewardScore) else None
 
 
-def _shown(verdict: Verdict) -> str:
+def _score_text(verdict: Verdict) -> str:
     score = _score(verdict)
     return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
 

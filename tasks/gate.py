@@ -79,13 +79,13 @@ def _decide(
     if interval is None or abstention:
         return "undecided", (abstention or "rewards outside 0 … 1: the interval does not hold for them",)
     if interval.high < 0.0:
-        return "reject", (f"the difference lies below zero: {_shown(interval)}",)
+        return "reject", (f"the difference lies below zero: {_interval_text(interval)}",)
     flips = _too_many_flips(evidence, settings)
     if flips is not None:
         return flips
     if interval.low > 0.0:
-        return "promote", (f"the difference lies above zero: {_shown(interval)}",)
-    return "undecided", (f"the interval of the difference holds zero: {_shown(interval)}",)
+        return "promote", (f"the difference lies above zero: {_interval_text(interval)}",)
+    return "undecided", (f"the interval of the difference holds zero: {_interval_text(interval)}",)
 
 
 def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
@@ -124,5 +124,5 @@ def _flipped(evidence: PairedEvidence, how: Literal["regressed", "recovered"]) -
     return tuple(sorted(pair.item_id for pair in evidence.pairs if (pair.regressed if regressed else pair.recovered)))
 
 
-def _shown(interval: Interval) -> str:
+def _interval_text(interval: Interval) -> str:
     return f"{interval.estimate:+.3f}, {interval.confidence:.0%} interval {interval.low:+.3f} … {interval.high:+.3f}"

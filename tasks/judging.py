@@ -68,7 +68,7 @@ class GroupJudge:
             self._broken(error, request, key)
             raise
         self.spend.add(reply)
-        return _told(reply)
+        return _judge_reply(reply)
 
     def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
         spec, context = self._spec, self._runtime.context
@@ -101,7 +101,7 @@ class GroupJudge:
         self.spend.broken.append(ReflectionFailure(type(error).__name__, str(error), model_key(key, request)))
 
 
-def _told(reply: ChatReply) -> JudgeReply:
+def _judge_reply(reply: ChatReply) -> JudgeReply:
     return JudgeReply(
         text=reply.message.content or "",
         cut_off=reply.finish_reason in CUT_OFF,
