@@ -52,7 +52,7 @@ class PrefectArtifacts:
         self._lessons: list[ExperienceRecord] = []
         self._simulated = ""
 
-    def run_started(self, plan: Plan, run_id: str) -> None:  # noqa: ARG002 - the protocol's signature
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:  # noqa: ARG002 - the protocol's signature
         """Remember whether the figures are simulated."""
         self._simulated = "SIMULATED. " if plan.simulated else ""
 

@@ -6,33 +6,59 @@ from collections.abc import Sequence
 
 from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import LoadedPack
+from stores.clock import Clock, utc_now
+from stores.counted import counted
 from stores.experience_store import ExperienceStore, best_of
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
-from stores.promotions import champion_ids
+from stores.promotions import champion_ids, in_force, promotions
+from stores.task_state import write_state
 from stores.words import count_words
 
 
 def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
-    """The library that was promoted last, rebuilt from the store's records; before any promotion, the empty one.
+    """The library in force, rebuilt from the store's records; before any promotion, the empty one.
 
-    A run asks for that of its own kind of model, simulated or real; None asks for the last of either. Of records with
-    one id the first whose stamp holds counts, so that a line added by hand pushes no lesson out; without any, the first.
+    A run asks for that of its own kind of model, simulated or real; None asks for that of a real one, and where there is
+    none for that of the simulated.
     """
     return library_of(store, champion_ids(paths.promotions, simulated=simulated))
 
 
 def library_of(store: ExperienceStore, ids: Sequence[str]) -> Library:
-    """The library of these experiences, in their order; what the store does not hold is left out."""
+    """The library of these experiences, in their order; what the store does not hold is left out.
+
+    Of records with one id the first whose stamp holds counts, so that a line added by hand pushes no lesson out; without
+    any, the first.
+    """
     wanted = set(ids)
     named = [record for record in store.records() if record.experience_id in wanted]
     return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)
 
 
+def write_view(
+    store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
+) -> None:
+    """Bring ``state.json`` up to date with what is in force, whoever promoted it. Raises ``StoreError``."""
+    promoted = in_force(promotions(paths.promotions))
+    library = library_of(store, () if promoted is None else promoted.experience_ids)
+    simulated = promoted is not None and promoted.simulated
+    write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
+
+
 def verified(library: Library, store: ExperienceStore) -> Library:
     """The library without what is not stamped for a pack that the store takes."""
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
+def retirement(library: Library, store: ExperienceStore) -> list[str]:
+    """A warning for the lessons of a library that an edited pack has put out of force; none when all are in force."""
+    valid = verified(library, store).entries
+    retired = [entry.experience_id for entry in library.entries if entry not in valid]
+    if not retired:
+        return []
+    return [f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"]
 
 
 _ANY = RetrievalSettings()

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.champion import champion_library
+from flows.champion import write_view
 from flows.replaying import compare_with_original
 from flows.report import write_report
 from flows.session import Session
 from flows.stops import RunSummary, Status
-from flows.tally import money
+from flows.tally import spending
 from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
 from stores.errors import StoreError
 from stores.seeds import derive_seed
-from stores.task_state import write_state
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -29,7 +28,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     if session.replay_of is not None and status == "finished":
         status, message = compare_with_original(session, message)
     if session.decision is not None:
-        _bring_up_to_date(session)
+        write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     undelivered = session.telemetry.shutdown()
     if undelivered:
         session.manifest.warn(undelivered)
@@ -55,12 +54,6 @@ def _report(session: Session) -> Path | None:
     except (StoreError, OSError) as error:
         session.manifest.warn(f"no report was written: {error}")
         return None
-
-
-def _bring_up_to_date(session: Session) -> None:
-    """The view of the task. Not simply of this run: one that is resumed late finds what was promoted since."""
-    in_force = champion_library(session.store, session.task, simulated=session.plan.simulated)
-    write_state(session.task.state, session.settings.task_id, in_force, last_run=session.run_id, clock=session.clock)
 
 
 def _gate(session: Session) -> dict[str, Any] | None:
@@ -95,7 +88,7 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
 
 def _ledger_block(session: Session) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
-    return {**dataclasses.asdict(totals), "spent": money(totals.nano_usd, totals.unknown_price_calls)}
+    return {**dataclasses.asdict(totals), "spent": spending(totals)}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:
@@ -136,7 +129,7 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
             for entry in session.library.entries
         ],
         "ledger": dataclasses.asdict(totals),
-        "spent": money(totals.nano_usd, totals.unknown_price_calls),
+        "spent": spending(totals),
         "lost": _lost(session),
         "calibration": session.files.calibration(),
         "timing": timing,
@@ -144,4 +137,5 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
         "run": str(session.paths.root),
         "report": str(report) if report is not None else None,
         "resume with": resume,
+        "warnings": list(session.manifest.read().get("warnings", ())),
     }

@@ -26,6 +26,9 @@ from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, i
 from tasks.evaluation import PairedEvidence, pair_results
 from tasks.shapes import GroupResult, GroupSpec, PackText
 
+_OFF_SCALE = (
+    "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
+)
 _REASONS = 100
 _REASON_CHARS = 200
 
@@ -38,7 +41,23 @@ def learn(session: Session) -> Library:
         start = EpochStart(epoch, learning.epochs, "train", len(cohort.items), learning.temperature.train)
         with _epoch(session, start) as tally:
             _learn_from(session, cohort, tally)
+        _refuse_silence(session, tally)
     return session.library
+
+
+def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
+    rewards = [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
+    if rewards and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
+        session.manifest.warn(_OFF_SCALE)
+
+
+def _refuse_silence(session: Session, tally: EpochSums) -> None:
+    """An epoch in which nothing at all was scored is as good as a broken one: the rest of the run would be paid for nothing."""
+    if tally.lost and not tally.scored and tally.epoch not in session.failed_epochs:
+        raise RunAborted(
+            f"not one of {counted(tally.lost, 'rollout')} of epoch {tally.epoch} brought a reward, so that nothing can "
+            f"be learned or judged; most often {tally.lost_mostly}"
+        )
 
 
 def _learn_from(session: Session, cohort: Cohort, tally: EpochSums) -> None:
@@ -47,6 +66,7 @@ def _learn_from(session: Session, cohort: Cohort, tally: EpochSums) -> None:
         leg = _Leg(tally.epoch, "train", "train", batch)
         specs = [_spec(session, leg, position, item, pack, draw=draw) for position, item, draw in items]
         results = run_batch(session, specs)
+        _warn_of_scale(session, results)
         record = partial(record_batch, session, specs, results)
         late = _hanging(results)
         if late:  # nothing is curated out of evidence that is void
@@ -284,6 +304,11 @@ class EpochSums:
         return self._reported.solved / self._reported.scored if self._reported.scored else None
 
     @property
+    def lost_mostly(self) -> str:
+        """Why most of those that were lost were, with their number; empty when none was."""
+        return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
+
+    @property
     def _reported(self) -> _ArmSum:
         return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
 
@@ -316,5 +341,5 @@ class EpochSums:
             self.lost,
             self.informative,
             lessons=len(library.entries),
-            lost_mostly="".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1)),
+            lost_mostly=self.lost_mostly,
         )

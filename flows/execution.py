@@ -62,9 +62,9 @@ def _through(session: Session) -> RunSummary:
     """Learn and close the books; no error of ours comes out of it."""
     try:
         end = _attempt(session)
-        return close_books(session, end.status, end.message)
+        return close_books(session, end.status, session.runtime.scrub(end.message))
     except TfgrpoError as error:
-        return _unclosed(session, "failed", f"the run could not be closed: {_said(error)}")
+        return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
     except KeyboardInterrupt:
         return _unclosed(session, "stopped", "interrupted before its books were closed")
 

@@ -16,7 +16,7 @@ from flows.learning_flow import tfgrpo_learning
 from flows.local_server import API_URL, LocalServer, wanted
 from flows.request import RunRequest
 from flows.stops import RunSummary
-from stores.errors import PrefectUnavailable, SettingsError
+from stores.errors import FlowFailed, PrefectUnavailable, SettingsError
 
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")
 """Name and password in an address, which are nobody's business."""
@@ -36,6 +36,8 @@ def run_locally(request: RunRequest, server: LocalServer | None = None) -> RunSu
         why = _first_line(error)
         raise PrefectUnavailable(f"Prefect failed the run; what it has written is kept: {why}") from error
     data: object = state.result(raise_on_failure=False)
+    if isinstance(data, FlowFailed):
+        data = dict(data.summary)
     if isinstance(data, dict) and "status" in data:
         rest = {key: value for key, value in data.items() if key not in {"status", "run_id", "message"}}
         return RunSummary(data["status"], data["run_id"], data["message"], rest)

@@ -57,7 +57,7 @@ EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative
 class Observer(Protocol):
     """Told of every moment, in order, from the flow's own thread. Must not raise."""
 
-    def run_started(self, plan: Plan, run_id: str) -> None:
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """The plan is valid and spending begins."""
         ...
 
@@ -92,9 +92,9 @@ class Observers:
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)
 
-    def run_started(self, plan: Plan, run_id: str) -> None:
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.run_started(plan, run_id))
+        self._tell(lambda observer: observer.run_started(plan, run_id, warnings))
 
     def epoch_started(self, start: EpochStart) -> None:
         """See ``Observer``."""

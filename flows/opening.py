@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from flows.champion import champion_library, verified
+from flows.champion import champion_library, retirement, verified
 from flows.observer import Observer
 from flows.prepare import Prepared
 from flows.records import RunFiles, voided_groups
@@ -28,6 +28,7 @@ from flows.secrets import read_api_key
 from flows.session import RunGroups, Session
 from flows.timing import Stopwatch
 from pipelines.curriculum import Difficulty, difficulty_so_far
+from pipelines.dataset_items import said_by
 from pipelines.items import Item
 from pipelines.layers import describe
 from pipelines.plan import Plan
@@ -35,7 +36,6 @@ from prompt_packs import pack_stamp
 from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
-from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
 from stores.identifiers import ACCEPTED, LONGEST
@@ -90,7 +90,8 @@ def open_session(
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
-        for warning in (*plan.warnings, *prepared.warnings, *retired, *telemetry.warnings):
+        warnings = (*prepared.warnings, *retired, *telemetry.warnings)
+        for warning in warnings:
             manifest.warn(warning)
         session = Session(
             plan=plan,
@@ -114,7 +115,7 @@ def open_session(
             voided=voided_groups(place.source.run(place.run_id)),
         )
         undo.pop_all()
-    observer.run_started(plan, place.run_id)
+    observer.run_started(plan, place.run_id, warnings)
     return session
 
 
@@ -192,7 +193,7 @@ def _digest_of(items: Iterable[Item]) -> str:
     """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
     digest = hashlib.sha256(b"[")
     for number, item in enumerate(items):
-        line = canonical_json([item.id, item.prompt, item.answer, item.system_prompt])
+        line = canonical_json(said_by(item))
         digest.update(f"{',' if number else ''}{line}".encode())
     digest.update(b"]")
     return digest.hexdigest()
@@ -229,14 +230,7 @@ def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
         promoted = champion_library(store, place.source, simulated=plan.simulated)
     else:
         promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
-    valid = verified(promoted, store)
-    retired = [entry.experience_id for entry in promoted.entries if entry not in valid.entries]
-    if not retired:
-        return promoted, []
-    warning = (
-        f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
-    )
-    return valid, [warning]
+    return verified(promoted, store), retirement(promoted, store)
 
 
 def _lock(run: RunPaths) -> FileLock:

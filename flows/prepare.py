@@ -18,7 +18,7 @@ from pipelines.settings import Settings
 from stores.errors import Problem, SettingsError
 from stores.identifiers import ACCEPTED
 from stores.layout import TaskPaths
-from tasks.actors.registry import check_actor
+from tasks.actors.registry import actor_warnings, check_actor
 from tasks.models.endpoint import endpoint_of
 from tasks.models.preflight import check_endpoint
 
@@ -30,7 +30,7 @@ class Prepared:
     resolved: Resolved
     plan: Plan
     warnings: tuple[str, ...]
-    """What the endpoint said at preflight, beside the plan's own warnings."""
+    """Of the plan, of the actor, and what the endpoint said at preflight."""
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
@@ -45,14 +45,18 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
     plan = build_plan(resolved, env, extra_checks=(_check_actor, _check_task_runner))
     _check_run_id(request, plan.paths)
-    if not preflight:
-        return Prepared(resolved, plan, ())
-    _check_out(plan.paths)
-    if request.replay is not None or plan.models.base_url is None:
-        return Prepared(resolved, plan, ())
+    said: tuple[str, ...] = ()
+    if preflight:
+        _check_out(plan.paths)
+        said = () if request.replay is not None else _preflight(plan)
+    return Prepared(resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
+
+
+def _preflight(plan: Plan) -> tuple[str, ...]:
+    if plan.models.base_url is None:
+        return ()
     model, judges = plan.settings.model, plan.models.judges
-    endpoint = endpoint_of(model, plan.models.base_url, read_api_key(model), judges=judges)
-    return Prepared(resolved, plan, asyncio.run(check_endpoint(endpoint)))
+    return asyncio.run(check_endpoint(endpoint_of(model, plan.models.base_url, read_api_key(model), judges=judges)))
 
 
 def _check_actor(settings: Settings) -> Sequence[Problem]:

@@ -41,7 +41,7 @@ class Progress:
         self._totals = Totals()
         self._live: Live | None = None
 
-    def run_started(self, plan: Plan, run_id: str) -> None:
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Say what begins, and what it may cost."""
         self._run, self._budget = RunTally.of(plan), plan.settings.budget
         if plan.simulated:
@@ -53,7 +53,7 @@ class Progress:
             f"{len(plan.eval_items)} held out, groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
-        for warning in plan.warnings:
+        for warning in warnings:
             self._say(f"warning: {warning}", "yellow")
 
     def epoch_started(self, start: EpochStart) -> None:

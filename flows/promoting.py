@@ -12,7 +12,7 @@ from typing import Final
 
 from flows.champion import library_of, verified
 from flows.session import Session
-from stores.promotions import Promotion, champion_among, record_decided
+from stores.promotions import Promotion, champion_among, promotions, record_decided
 from tasks.gate import GateDecision
 
 _OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
@@ -37,12 +37,18 @@ def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
 
 def _unless_overtaken(session: Session, decision: GateDecision, earlier: Sequence[Promotion]) -> GateDecision:
     """What was not compared with the library that is in force now cannot take its place."""
-    if decision.decision != "promote" or session.replay_of is not None:
-        return decision
-    in_force = library_of(session.store, champion_among(earlier, simulated=session.plan.simulated))
-    if verified(in_force, session.store).library_id == session.champion.library_id:
+    if decision.decision != "promote" or not _overtaken(session, earlier):
         return decision
     return replace(decision, decision="undecided")
+
+
+def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
+    """Whether the champion is another than at the beginning; of a replay, whether it was when the run ended."""
+    if session.replay_of is not None:
+        then = _of_run(session.run_id, promotions(session.replay_of.promotions))
+        return then is not None and then.decision == "undecided"
+    in_force = library_of(session.store, champion_among(earlier, simulated=session.plan.simulated))
+    return verified(in_force, session.store).library_id != session.champion.library_id
 
 
 def _promotion(session: Session, decision: GateDecision) -> Promotion:

@@ -151,12 +151,18 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     budget = manifest.get("settings", {}).get("budget", {})
     if ledger:
         cap = budget.get("max_usd")
-        yield "spent", ledger["spent"], f"of ${cap:g}" if cap is not None else ""
+        spent, _, risk = ledger["spent"].partition(", ")
+        yield "spent", spent, ", ".join(filter(None, (f"of ${cap:g}" if cap is not None else "", risk)))
         calls = ahead.get("calls")
         yield "calls", f"{ledger['calls']:,}", f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
         risk = ledger.get("at_risk_tokens", 0)
         yield "tokens", f"{ledger['tokens']:,}", f"and up to {risk:,} of lost calls" if risk else ""
-    yield "lessons in force", str(len(tfgrpo.get("library", ()))), ""
+    candidate = len(tfgrpo.get("library", ()))
+    if (manifest.get("gate") or {}).get("decision") == "promote":
+        yield "lessons in force", str(candidate), ""
+    else:
+        unchanged = len((manifest.get("champion") or {}).get("experience_ids", ()))
+        yield "lessons in force", str(unchanged), f"{candidate} in the candidate" if candidate else ""
     yield "operations stored", str(tfgrpo.get("experiences_written", 0)), ""
     epochs = tfgrpo.get("epochs", ())
     lost = sum(row["lost"] for row in epochs)

@@ -6,11 +6,10 @@ import os
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Failed
 
 from flows.selection import select
 from flows.selection_request import SelectRequest
-from flows.states import state_of
+from flows.states import failure, state_of
 from flows.stops import RunSummary
 from stores.errors import ConfigError, TfgrpoError
 
@@ -25,7 +24,7 @@ def tfgrpo_select(request: SelectRequest) -> State[dict[str, object]]:
     try:
         return state_of(select(request, os.environ))
     except ConfigError as error:
-        return Failed(message=str(error), data=RunSummary.refused(None, error).as_json())
+        return failure(str(error), RunSummary.refused(None, error).as_json())
     except TfgrpoError as error:
         message = f"{type(error).__name__}: {error}"
-        return Failed(message=message, data={"status": "failed", "message": message})
+        return failure(message, {"status": "failed", "message": message})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
+
+from stores.errors import FlowFailed
 
 
 class Ended(Protocol):
@@ -23,11 +26,16 @@ class Ended(Protocol):
         """Everything."""
 
 
-def state_of(ended: Ended) -> State[dict[str, object]]:
-    """``Completed``, named ``StoppedEarly`` when a limit ended it; else ``Failed``."""
+def state_of(ended: Ended) -> State[Any]:
+    """``Completed`` with the result as data, ``StoppedEarly`` when a limit ended it; else ``Failed``, with a ``FlowFailed``."""
     data = ended.as_json()
     if ended.status == "finished":
         return Completed(message=ended.message, data=data)
     if ended.status == "stopped":
         return Completed(name="StoppedEarly", message=ended.message, data=data)
-    return Failed(message=ended.message, data=data)
+    return failure(ended.message, data)
+
+
+def failure(message: str, data: Mapping[str, object]) -> State[Any]:
+    """``Failed``. Prefect raises what such a state holds, and has a long complaint for what cannot be raised."""
+    return Failed(message=message, data=FlowFailed(message, data))

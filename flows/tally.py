@@ -8,6 +8,7 @@ from flows.observer import EpochStart
 from pipelines.plan import Plan
 from stores.counted import counted
 from stores.group_terms import Arm
+from stores.ledger_state import Totals
 from stores.outcomes import scored_rewards
 from tasks.shapes import GroupResult
 
@@ -18,6 +19,12 @@ def money(nano_usd: int, unknown_calls: int) -> str:
     """Money as people write it; calls with an unknown price are said, not counted as free."""
     known = f"${nano_usd / 1e9:.4f}"
     return f"{known} + {counted(unknown_calls, 'call')} of unknown price" if unknown_calls else known
+
+
+def spending(totals: Totals) -> str:
+    """What a run has cost, and at most more for calls that were sent and not answered, which may be paid for too."""
+    known = money(totals.nano_usd, totals.unknown_price_calls)
+    return f"{known}, and up to {money(totals.at_risk_nano, 0)} of lost calls" if totals.at_risk_nano else known
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +49,13 @@ def text_digest(item: Item) -> int:
 
 def content_digest(item: Item) -> int:
     """64 bits of the digest of all that the run takes from an item."""
-    return _digest(f"{item.id}\x1f{item.prompt}\x1f{item.answer}\x1f{item.system_prompt}\x1f{item.domain}")
+    return _digest("\x1f".join((*said_by(item), item.domain)))
+
+
+def said_by(item: Item) -> list[str]:
+    """What an item says to actors, rewarders and graders; metadata, which graders go by, last and only where there is any."""
+    metadata = [json.dumps(dict(item.metadata), sort_keys=True, default=str)] if item.metadata else []
+    return [item.id, item.prompt, item.answer, item.system_prompt, *metadata]
 
 
 def _digest(text: str) -> int:

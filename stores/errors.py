@@ -29,6 +29,7 @@
     ├── RepairExhausted          a structured answer stayed invalid; carries every attempt
     ├── PrefectUnavailable       Prefect's server does not start, or fails a run: exit code 1
     ├── ReplayMiss               a replay asked for a call that the journal does not hold
+    ├── FlowFailed               a flow ended as failed, with its summary
     └── RunAborted               the run cannot go on after spending began: exit code 1, resumable
 
 A class exists only where a caller handles it differently.
@@ -36,7 +37,7 @@ A class exists only where a caller handles it differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -254,6 +255,17 @@ class PrefectUnavailable(TfgrpoError):
 
 class ReplayMiss(TfgrpoError):
     """A replay asked for a call that the journal does not hold."""
+
+
+class FlowFailed(TfgrpoError):
+    """A flow of ours ended as a failure. What it came to, for machines, is its ``summary``."""
+
+    def __init__(self, message: str, summary: Mapping[str, object] | None = None) -> None:
+        super().__init__(message, summary)  # both, so that it can be pickled
+        self.summary = summary or {}
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class RunAborted(TfgrpoError):

@@ -77,18 +77,27 @@ def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
 
 
 def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...]:
-    """Experiences of the library that was promoted last; empty when none ever was.
-
-    ``simulated`` True or False looks only at decisions about simulated or about real models: what helped the one is no
-    evidence for the other.
-    """
+    """Experiences of the library in force; empty when none ever was. ``simulated`` as in ``in_force``."""
     return champion_among(promotions(path), simulated=simulated)
 
 
 def champion_among(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> tuple[str, ...]:
     """As ``champion_ids``, of these decisions, oldest first."""
-    champion: tuple[str, ...] = ()
+    promoted = in_force(decisions, simulated=simulated)
+    return () if promoted is None else promoted.experience_ids
+
+
+def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> Promotion | None:
+    """What was promoted last of these decisions, oldest first; None when nothing was.
+
+    ``simulated`` True or False looks only at decisions about simulated or about real models: what helped the one is no
+    evidence for the other. None is what a person wants: of the real model, and of the simulated one only where there is
+    nothing else, so that a rehearsal in a task pushes nothing out of force.
+    """
+    last: dict[bool, Promotion] = {}
     for promotion in decisions:
-        if promotion.decision == "promote" and simulated in (None, promotion.simulated):
-            champion = promotion.experience_ids
-    return champion
+        if promotion.decision == "promote":
+            last[promotion.simulated] = promotion
+    if simulated is None:
+        return last.get(False) or last.get(True)
+    return last.get(simulated)

@@ -17,8 +17,19 @@ from stores.library import Library
 SCHEMA_VERSION = 1
 
 
-def write_state(path: Path, task_id: str, champion: Library, *, last_run: str | None, clock: Clock = utc_now) -> None:
-    """Replace the view. Raises ``StoreError`` when the disk refuses; the old view then stays."""
+def write_state(
+    path: Path,
+    task_id: str,
+    champion: Library,
+    *,
+    last_run: str | None,
+    simulated: bool = False,
+    clock: Clock = utc_now,
+) -> None:
+    """Replace the view; ``simulated`` says of the champion what it was learned with.
+
+    Raises ``StoreError`` when the disk refuses; the old view then stays.
+    """
     lessons = [
         {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
         for entry in champion.entries
@@ -28,7 +39,7 @@ def write_state(path: Path, task_id: str, champion: Library, *, last_run: str | 
         {
             "schema_version": SCHEMA_VERSION,
             "task_id": task_id,
-            "champion": {"library_id": champion.library_id, "experiences": lessons},
+            "champion": {"library_id": champion.library_id, "simulated": simulated, "experiences": lessons},
             "last_run": last_run,
             "updated_at": clock().isoformat(),
         },

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 
+from flows.champion import champion_library, retirement
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.prefect_home import check_prefect_home
 from flows.prepare import prepare
 from flows.request import RunRequest
+from pipelines.plan import Plan
+from prompt_packs import approved_stamps
+from stores.experience_store import ExperienceStore
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
-        "warnings": [*plan.warnings, *prepared.warnings],
+        "warnings": [*prepared.warnings, *_retired(plan)],
     }
     if console.as_json:
         console.result({"ok": True, **facts})
@@ -40,3 +44,9 @@ def execute(options: argparse.Namespace, console: Console) -> int:
             console.text(f"{name:>9}  {line}")
     console.text("       ok  nothing was spent")
     return 0
+
+
+def _retired(plan: Plan) -> list[str]:
+    """What a run would start without because its pack was edited."""
+    store = ExperienceStore(plan.paths.experiences, approved=approved_stamps([plan.pack]))
+    return retirement(champion_library(store, plan.paths, simulated=plan.simulated), store)

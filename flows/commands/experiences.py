@@ -8,10 +8,9 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
-from flows.champion import verified
 from flows.commands.lessons_in import IMPORT_OPTIONS, add_import, import_lessons
 from flows.commands.options import add_place
-from flows.commands.shelf import Shelf, add_packs_root, open_shelf
+from flows.commands.shelf import Shelf, add_packs_root, open_shelf, shown_champion
 from flows.console import Console
 from flows.parsing import refuse_idle
 from stores.counted import counted
@@ -20,8 +19,7 @@ from stores.experience_store import support_of
 from stores.library import Library
 from stores.manifest import ManifestFile
 from stores.models import ExperienceRecord
-from stores.promotions import promotions
-from tasks.exports.lessons import LESSON_FORMS, SIMULATED, Lesson, LessonSet, as_json, render_lessons
+from tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
 
 _NAMES = {
     "list": (0, 0),
@@ -71,11 +69,11 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _list(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    shown = shelf.records if options.all else shelf.champion.entries
+    shown = shelf.records if options.all else shown_champion(shelf, console).entries
     if console.as_json:
         console.result({"experiences": [record.model_dump(mode="json") for record in shown]})
         return 0
-    if not shown and not options.all:
+    if not shelf.champion.entries and not options.all:
         console.say("No library was promoted yet; --all lists every record.")
         return 0
     rows = [
@@ -166,34 +164,29 @@ def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int
 
 
 def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here."""
-    sound = verified(shelf.champion, shelf.store).entries
-    stale = len(shelf.champion.entries) - len(sound)
-    if stale:
-        console.say(
-            f"{counted(stale, 'lesson')} kept out: no valid stamp (`tfgrpo experiences verify`).", style="yellow"
-        )
+    """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here.
+
+    Exit code 1 when that is all of them.
+    """
+    sound = shown_champion(shelf, console).entries
     lessons = _lessons(shelf, sound)
-    if lessons.simulated:
-        console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif sound:
         console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
-    else:
+    elif not shelf.champion.entries:
         console.say("No library was promoted yet; there is nothing to export.")
-    return 0
+    return 0 if sound or not shelf.champion.entries else 1
 
 
 def _lessons(shelf: Shelf, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
-    decided = [decision for decision in promotions(shelf.paths.promotions) if decision.decision == "promote"]
     return LessonSet(
         tuple(Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry)) for entry in entries),
         task_id=shelf.paths.root.name,
         domain=entries[0].domain if entries else "",
         pack_id=entries[0].pack_id if entries else "",
         library_id=Library(entries).library_id,
-        simulated=bool(decided) and decided[-1].simulated,
+        simulated=shelf.simulated,
     )
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flows.champion import champion_library, library_of
+from flows.champion import champion_library, library_of, write_view
 from flows.commands.options import unchecked_place_of
+from flows.commands.shelf import packs_root_of
 from flows.console import Console
 from prompt_packs import LoadedPack, approved_stamps, known_packs, load_prompt_pack
 from stores.atomic import replace_json
@@ -26,7 +27,7 @@ from stores.layout import TaskPaths
 from stores.library import Library, fold
 from stores.models import ExperienceRecord
 from stores.promotions import Promotion, champion_among, record_decided
-from stores.task_state import read_state, write_state
+from stores.task_state import read_state
 from stores.words import clean_text
 from tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
 from tasks.exports.lessons_import import Review, Screened, records_of, review_of, screen_lessons
@@ -114,7 +115,7 @@ def _offer(options: argparse.Namespace) -> _Offer:
 
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
-    root = Path(options.packs_root) if options.packs_root else None
+    root = packs_root_of(options)
     name = options.pack or _own_pack(paths)
     if name is None:
         known = sorted({*known_packs(), *(known_packs(root) if root else ())})
@@ -188,11 +189,10 @@ def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> 
         return None if champion.library_id == base.library_id else _promotion(review, champion, simulated=simulated)
 
     promoted = record_decided(offer.paths.promotions, decide)
-    champion = champion_library(offer.store, offer.paths, simulated=simulated)
     if promoted is not None:
-        state = read_state(offer.paths.state) or {}
-        write_state(offer.paths.state, review.task_id, champion, last_run=state.get("last_run"))
-    return champion
+        last_run = (read_state(offer.paths.state) or {}).get("last_run")
+        write_view(offer.store, offer.paths, review.task_id, last_run)
+    return champion_library(offer.store, offer.paths, simulated=simulated)
 
 
 def _promotion(review: Review, champion: Library, *, simulated: bool) -> Promotion:

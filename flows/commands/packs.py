@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.champion import most_valuable
 from flows.commands.options import add_place
-from flows.commands.shelf import add_packs_root, open_shelf
+from flows.commands.shelf import add_packs_root, open_shelf, packs_root_of, shown_champion
 from flows.console import Console
 from flows.parsing import refuse_idle
 from prompt_packs import known_packs, load_prompt_pack, render_pack, stamp_pack
@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Do what was asked; ``verify`` exits with 2 when a pack does not verify."""
     refuse_idle(options, options.action, {"out": ("render",), "task_id": ("render",)})
-    root = Path(options.packs_root) if options.packs_root else SHIPPED_ROOT
+    root = packs_root_of(options) or SHIPPED_ROOT
     if options.action == "verify":
         return _verify(root, options.pack, console)
     if options.pack is None:
@@ -82,7 +82,7 @@ def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
     pack = load_prompt_pack(options.pack, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
-        lessons = most_valuable(open_shelf(options).champion, pack.manifest.experience_slots)
+        lessons = most_valuable(shown_champion(open_shelf(options), console), pack.manifest.experience_slots)
     text = render_pack(pack, lessons)
     _answer(console, {"pack": pack.manifest.id, "text": text}, text)
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from stores.errors import Problem, SettingsError
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
 by itself, and spent up to a tenth of its CPU on looking for it."""
+_WARNINGS: Final = 5
+"""So many are told again at the end, where they are read in the morning; the report has them all."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -89,12 +92,20 @@ def show_summary(summary: RunSummary, console: Console) -> None:
     for label in ("spent", "store", "report"):
         if details.get(label):
             console.say(f"{label:>12}  {details[label]}", wrap=False)
+    _warn(details.get("warnings", ()), console)
     if details.get("resume with"):
         out = Path(details["run"]).parent.parent.parent
-        where = "" if str(out) == "out" else f" --out {out}"
+        where = "" if str(out) == "out" else f" --out {shlex.quote(str(out))}"
         console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}{where}", wrap=False)
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
     console.say(f"{summary.status:>12}  {summary.message}", style=style)
+
+
+def _warn(warnings: Sequence[str], console: Console) -> None:
+    for warning in warnings[:_WARNINGS]:
+        console.say(f"{'warning':>12}  {warning}", style="yellow")
+    if len(warnings) > _WARNINGS:
+        console.say(f"{'warning':>12}  {len(warnings) - _WARNINGS} more in the report", style="yellow")
 
 
 def _rows(details: Mapping[str, Any]) -> Iterator[list[str]]:

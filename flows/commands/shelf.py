@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.champion import champion_library
+from flows.champion import champion_library, verified
 from flows.commands.options import place_of
+from flows.console import Console
 from flows.report_files import rows_of
 from prompt_packs import approved_stamps, known_packs, load_prompt_pack
 from prompt_packs.loader import SHIPPED_ROOT
+from stores.counted import counted
 from stores.errors import PackError, SettingsError
 from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
-from stores.promotions import promotions
+from stores.promotions import in_force, promotions
 from stores.signing import PackStamp
+from tasks.exports.lessons import SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,11 @@ class Shelf:
     store: ExperienceStore
     records: tuple[ExperienceRecord, ...]
     champion: Library
+    """The library in force, also what of it does not verify."""
+    simulated: bool
+    """Whether it was learned with the simulated model."""
+    packs: frozenset[str]
+    """Ids of the packs that verify."""
 
     def find(self, name: str) -> ExperienceRecord:
         """The record whose id is, or begins with, ``name``. Raises ``SettingsError`` for none or several."""
@@ -76,6 +85,12 @@ def add_packs_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--packs-root", metavar="DIR", help="directory of your own packs, besides those that ship")
 
 
+def packs_root_of(options: argparse.Namespace) -> Path | None:
+    """The directory that the option, else the environment, names."""
+    named = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
+    return Path(named) if named else None
+
+
 def open_shelf(options: argparse.Namespace) -> Shelf:
     """The shelf that ``--out`` and ``--task-id`` name. Raises ``SettingsError`` when nothing was learned there."""
     paths = place_of(options)
@@ -83,14 +98,38 @@ def open_shelf(options: argparse.Namespace) -> Shelf:
         raise SettingsError.one(
             "--task-id", repr(paths.root.name), f"a task that has learned something; there is no {paths.experiences}"
         )
-    store = ExperienceStore(paths.experiences, approved=_approved(options.packs_root))
-    return Shelf(paths, store, tuple(store.records()), champion_library(store, paths))
+    approved = _approved(packs_root_of(options))
+    store = ExperienceStore(paths.experiences, approved=approved)
+    promoted = in_force(promotions(paths.promotions))
+    return Shelf(
+        paths,
+        store,
+        records=tuple(store.records()),
+        champion=champion_library(store, paths),
+        simulated=promoted is not None and promoted.simulated,
+        packs=frozenset(approved),
+    )
 
 
-def _approved(root: str | None) -> dict[str, PackStamp]:
+def shown_champion(shelf: Shelf, console: Console) -> Library:
+    """What of the library in force verifies; the person is told of what does not, and of a simulated model."""
+    sound = verified(shelf.champion, shelf.store)
+    kept_out = [entry for entry in shelf.champion.entries if entry not in sound.entries]
+    if kept_out:
+        unknown = sorted({entry.pack_id for entry in kept_out} - shelf.packs)
+        why = "not stamped for the version of the pack in force (`tfgrpo experiences verify`)"
+        if unknown:
+            why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
+        console.say(f"{counted(len(kept_out), 'lesson')} kept out: {why}.", style="yellow")
+    if shelf.simulated:
+        console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
+    return sound
+
+
+def _approved(root: Path | None) -> dict[str, PackStamp]:
     """Stamps of the packs that verify. One that does not has no stamp in force: its lessons count as unverified."""
     approved: dict[str, PackStamp] = {}
-    for each in (SHIPPED_ROOT, *([Path(root)] if root else [])):
+    for each in (SHIPPED_ROOT, *([root] if root else [])):
         for name in known_packs(each):
             try:
                 approved |= approved_stamps([load_prompt_pack(name, each)])

@@ -62,7 +62,8 @@ class CallableActor:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._declared = declared_arguments(function)
+        self.declared = declared_arguments(function)
+        """Which of the offered arguments it takes."""
         self._asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - looked at, not called
         )
@@ -125,7 +126,7 @@ class CallableActor:
             "seed": attempt.seed,
             "chat": chat,
         }
-        return {name: offered[name] for name in self._declared}
+        return {name: offered[name] for name in self.declared}
 
 
 def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:

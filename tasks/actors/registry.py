@@ -39,6 +39,19 @@ def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
+def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
+    """What an agent that works all the same will not do. For settings in which ``check_actor`` found nothing wrong."""
+    if settings.kind in ("chat", "tools"):
+        return ()
+    declared = CallableActor(import_callable(settings.kind)).declared
+    if "chat" in declared:
+        return ()
+    unpaid = f"{settings.kind} takes no `chat`: calls that it makes itself are not counted, and no cap holds for them"
+    if "system" in declared:
+        return (unpaid,)
+    return (f"{settings.kind} takes neither `system` nor `chat`: no lesson can reach it, so it cannot learn", unpaid)
+
+
 def _callable_problems(kind: str) -> list[Problem]:
     if not looks_like_reference(kind):
         return [Problem(_SOURCE, repr(kind), _ACCEPTED)]

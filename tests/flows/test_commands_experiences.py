@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flows import cli
-from stores.promotions import champion_ids
+from stores.promotions import champion_ids, promotions, record_promotion
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -160,6 +160,27 @@ def test_the_export_can_be_pasted_into_a_prompt(ask, champion):
     asked = [json.loads(ask("export", *how).out) for how in (("--to", "json"), ("--json",))]
     assert asked[0] == asked[1]
     assert [lesson["id"] for lesson in asked[0]["lessons"]] == list(champion)
+
+
+def test_a_rehearsal_in_a_task_pushes_no_real_lesson_out(ask, own_run, champion):
+    assert "SIMULATED" in ask("list", out=own_run.out).err
+    rehearsed = list(promotions(own_run.task.promotions))[-1]
+    real = rehearsed.model_copy(update={"run_id": "real", "simulated": False, "experience_ids": champion[:1]})
+    for one in (real, rehearsed.model_copy(update={"run_id": "again"})):
+        record_promotion(own_run.task.promotions, one)
+    said = ask("export", "--to", "json", out=own_run.out)
+    assert [lesson["id"] for lesson in json.loads(said.out)["lessons"]] == [champion[0]]
+    assert "SIMULATED" not in said.err
+
+
+def test_lessons_of_a_pack_that_is_not_known_here_are_kept_out_and_the_remedy_is_told(ask, own_run, champion):
+    stored = own_run.task.experiences.read_text()
+    own_run.task.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
+    said = ask("export", out=own_run.out, code=1)
+    assert said.out == ""
+    assert f"{len(champion)} lessons kept out: no version of the pack mine verifies here; --packs-root" in said.err
+    assert "promoted yet" not in said.err
+    assert json.loads(ask("list", "--json", out=own_run.out).out) == {"experiences": []}
 
 
 def test_before_any_promotion_there_is_nothing_in_force(ask, own_run):

@@ -15,7 +15,7 @@ from stores.clock import utc_now
 from stores.errors import SettingsError, StoreError
 from stores.experience_store import ExperienceStore
 from tasks.shapes import Frame, Trajectory
-from tests.flows.kit import RUN, SMALL, manifest, paths, request, run
+from tests.flows.kit import RUN, SMALL, Server, manifest, on_server, paths, request, run
 
 
 def broken(*_args, **_kwargs):
@@ -75,13 +75,19 @@ def no_number(prompt):
 def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent):
     more = {"tfgrpo__max_lost_share": 1.0, "actor__kind": f"tests.flows.test_execution:{agent}"}
     summary = run(tmp_path, run_id=RUN, **SMALL, **more)
-    assert (summary.status, summary.details["lost"]["rollouts"]) == ("finished", summary.details["lost"]["of"])
-    assert run(tmp_path, resume=RUN).exit_code == 0
+    assert summary.message.startswith("RunAborted: not one of 20 rollouts of epoch 1 brought a reward")
+    assert summary.details["lost"] == {"rollouts": 20, "of": 20}
+    assert run(tmp_path, resume=RUN).message == summary.message
 
 
 def raises(output, answer):
     """A rewarder with a mistake in it."""
     raise KeyError(output[:1])
+
+
+def generous(output, answer):
+    """A rewarder on a scale of its own."""
+    return 7.0 if answer in output else -3.0
 
 
 def none_known(output, answer):
@@ -107,10 +113,28 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
     assert "rewarder_broke: remote: " in summary.message
 
 
-def test_a_rewarder_that_cannot_tell_stops_nothing(tmp_path):
+def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
     rewarders = '[{"name": "tests.flows.test_execution:none_known"}]'
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
-    assert (summary.status, summary.details["gate"]["decision"]) == ("finished", "undecided")
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert "not one of 20 rollouts of epoch 1 brought a reward" in summary.message
+    assert summary.message.endswith("most often 20 × ungraded: tests.flows.test_execution:none_known: returned None")
+    assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
+
+
+def test_rewards_off_the_scale_of_the_gate_are_told_while_they_can_still_be_stopped(tmp_path):
+    class Stopping:
+        def __getattr__(self, moment):
+            def told(*_):
+                if moment == "epoch_ended":
+                    raise KeyboardInterrupt
+
+            return told
+
+    rewarders = '[{"name": "tests.flows.test_execution:generous"}]'
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=Stopping(), **SMALL)
+    assert summary.status == "stopped"
+    assert [text for text in summary.details["warnings"] if "the gate will abstain" in text]
 
 
 def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch):
@@ -157,3 +181,19 @@ def test_an_interrupt_at_any_moment_stops_the_run_and_nothing_is_lost(tmp_path, 
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert paths(tmp_path).report.exists()
     assert run(tmp_path, resume=RUN).exit_code == 0
+
+
+def test_an_error_that_nobody_foresaw_tells_no_key(tmp_path, monkeypatch):
+    secret = "sk-very-secret-indeed-0123"
+
+    def broken(*_args, **_kwargs):
+        raise LookupError(f"no {secret}")
+
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    monkeypatch.setattr(execution, "learn", broken)
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server))
+    assert summary.status == "failed"
+    assert "***" in manifest(tmp_path)["traceback"]
+    assert secret not in paths(tmp_path).manifest.read_text() + summary.message + paths(tmp_path).report.read_text()
+    assert "no ***" in summary.message

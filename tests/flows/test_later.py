@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import threading
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from flows.session import Session
 from stores.layout import TaskPaths
 from stores.promotions import Promotion, promotions, record_promotion
 from tests.flows.kit import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
@@ -78,6 +80,7 @@ def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with
     again = run(tmp_path, resume="a")
     assert again.message == late.message
     assert manifest(tmp_path, "a")["gate"]["decision"] == "undecided"
+    assert run(tmp_path, replay="a").details["gate"]["decision"] == "undecided"
 
 
 def promoted(task):
@@ -107,3 +110,36 @@ def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=PromotedMeanwhile(task))
     assert ended.message.startswith("undecided: another run's library was promoted since this run began")
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
+
+
+def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch):
+    real = Session.as_recorded
+
+    def late(session, result):
+        fault = "gt: no verdict within 30 s" if (result.phase, result.batch) == ("eval", 1) else None
+        return dataclasses.replace(real(session, result), rewarder_fault=fault)
+
+    monkeypatch.setattr(Session, "as_recorded", late)
+    summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
+    assert summary.exit_code == 0, summary.message
+    swept = {row["group_id"] for row in lines(paths(tmp_path).groups) if row["phase"] == "eval"}
+    assert len(swept) == 60, "both batches of both arms are on record"
+    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["3"]
+    gate = summary.details["gate"]
+    assert (gate["decision"], gate["pairs"], gate["candidate"]) == ("undecided", 0, None)
+
+
+def test_a_replay_decides_as_its_run_did_whatever_that_run_started_from(tmp_path):
+    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
+    task = TaskPaths.of(tmp_path, TASK)
+    [first] = promotions(task.promotions)
+    # As if only one of its lessons had been taken over, so that the next night has something to add.
+    one = first.model_copy(update={"run_id": "hand", "experience_ids": first.experience_ids[:1]})
+    record_promotion(task.promotions, one)
+    night = run(tmp_path, run_id="b", seed=1, **asked)
+    assert manifest(tmp_path, "b")["champion"]["experience_ids"] == list(one.experience_ids)
+    assert night.details["gate"]["decision"] == "promote"
+    replayed = run(tmp_path, replay="b")
+    assert replayed.exit_code == 0, replayed.message
+    assert replayed.details["gate"] == night.details["gate"]

@@ -162,6 +162,7 @@ def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_pat
     assert opened["champion"]["experience_ids"] == []
     (warning,) = [text for text in opened["warnings"] if "retired" in text]
     assert warning.startswith(f"{len(champion)} lessons retired, ")
+    assert warning in third.details["warnings"]
     assert store(tmp_path)[: len(history)] == history, "retiring rewrites nothing"
     assert third.details["gate"]["decision"] == "promote", "it learns again under the new text"
 

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from flows import release
+from pipelines.datasets import load_dataset
+from pipelines.split import split_items
 from prompt_packs.stamping import stamp_pack
 from stores.clock import utc_now
 from tests.flows.kit import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
@@ -119,3 +121,31 @@ def test_settings_go_into_the_manifest_with_their_sources(earlier):
     assert opened["sources"]["tfgrpo.sample_size"] == "command line --sample-size"
     assert opened["seeds"] == {"run": 0, "simulated": 0}
     assert opened["pack"]["id"] == "arithmetic"
+
+
+def other(field, value):
+    return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
+
+
+@pytest.mark.parametrize("side", ["learn", "held_out"])
+@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt", "metadata"])
+def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side, field):
+    dataset = earlier / "items.jsonl"
+    kept = dataset.read_text()
+    rows = [json.loads(line) for line in kept.splitlines()]
+    share = manifest(earlier)["settings"]["dataset"]["held_out"]
+    chosen = {item.id for item in getattr(split_items(load_dataset(dataset), share), side)}
+    try:
+        changed = [{**row, field: other(field, row.get(field, ""))} if row["id"] in chosen else row for row in rows]
+        dataset.write_text("".join(json.dumps(row) + "\n" for row in changed))
+        refused(run(earlier, resume=RUN), "the run's dataset")
+    finally:
+        dataset.write_text(kept)
+
+
+def test_a_resumed_run_says_when_it_began_and_when_it_went_on(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    began = manifest(out)
+    assert run(out, resume=RUN).exit_code == 3
+    later = manifest(out)
+    assert later["started_at"] == began["started_at"] < later["resumed_at"]

@@ -20,6 +20,21 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("returns_a_number", ["takes neither `system` nor `chat`: no lesson can reach it", "no cap holds for them"]),
+        ("drafts_and_corrects", []),
+        ("takes_everything", []),
+        ("goes_on_after_the_end", []),
+    ],
+)
+def test_what_an_agent_cannot_be_given_is_told_before_anything_is_spent(tmp_path, agent, told):
+    prepared = prepare(RunRequest(out=str(tmp_path), actor=f"tests.tasks.agents:{agent}"), {})
+    assert len(prepared.warnings) == len(told)
+    assert all(part in warning for part, warning in zip(told, prepared.warnings, strict=True))
+
+
 @pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null/x"])
 def test_a_place_that_cannot_be_written_is_refused(out):
     with pytest.raises(SettingsError, match="out"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ from rich.console import Console as RichConsole
 
 from flows.observer import EpochEnd, EpochStart, Observers
 from flows.progress import SIMULATED_BANNER, Progress
-from flows.tally import EpochTally, RunTally, duration, money
+from flows.tally import EpochTally, RunTally, duration, money, spending
 from pipelines.settings import BudgetSettings
 from stores.ledger_state import Totals
 from stores.outcomes import Failed, Scored
@@ -153,7 +152,7 @@ def test_an_epoch_without_any_reward_says_so():
 def test_warnings_of_the_plan_are_said_first(small_run):
     plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
     console = screen(terminal=False)
-    Progress(console).run_started(dataclasses.replace(plan, warnings=("a price is unknown",)), "night")
+    Progress(console).run_started(plan, "night", ("a price is unknown",))
     assert "warning: a price is unknown" in console.file.getvalue()
 
 
@@ -185,6 +184,11 @@ def test_spans_of_time_are_written_as_people_write_them(seconds, says):
 def test_money_of_unknown_price_is_not_free():
     assert money(1_500_000_000, 0) == "$1.5000"
     assert money(0, 3) == "$0.0000 + 3 calls of unknown price"
+
+
+def test_what_lost_calls_may_still_cost_stands_beside_what_was_spent():
+    assert spending(Totals(nano_usd=144_500_000)) == "$0.1445"
+    assert spending(Totals(nano_usd=144_500_000, at_risk_nano=41_500_000)) == "$0.1445, and up to $0.0415 of lost calls"
 
 
 def test_a_run_that_only_measures_counts_its_groups(small_run):

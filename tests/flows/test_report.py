@@ -11,6 +11,7 @@ import pytest
 
 from flows.report import write_report
 from flows.report_files import Groups, RoleCost
+from flows.report_lessons import learned
 from flows.report_tables import arm_rows, cost_rows, flip_rows, number, seconds, tool_rows, whole
 from stores.errors import CorruptFile
 from stores.layout import TaskPaths
@@ -228,6 +229,16 @@ def test_other_decisions_have_their_own_words(own_run, decision, says):
     assert says in page_of(own_run).text
 
 
+def test_the_lessons_in_force_are_those_that_were_promoted_and_not_those_that_were_tried(own_run):
+    def rejected(value):
+        value["gate"]["decision"] = "reject"
+        value["champion"]["experience_ids"] = ["a", "b"]
+
+    edit(own_run.paths.manifest, rejected)
+    tried = len(json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["library"])
+    assert re.search(rf"lessons in force\s*2\s*{tried} in the candidate", page_of(own_run).text)
+
+
 class Elsewhere:
     """A run somewhere else, as far as the page needs it."""
 
@@ -380,3 +391,37 @@ def test_items_that_got_worse_are_shown_before_those_that_got_better():
 def test_figures_are_written_for_people():
     assert (number(None), whole(None), seconds(None)) == ("–", "–", "–")
     assert (seconds(0.0123), seconds(2.0), whole(1234.4)) == ("12 ms", "2.0 s", "1,234")
+
+
+def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
+    manifest = json.loads(own_run.paths.manifest.read_text(encoding="utf-8"))
+    rows = manifest["tfgrpo"]["epochs"]
+    manifest["tfgrpo"]["epochs"] = [{**rows[0], "lost": 25, "scored": 75}]
+    own_run.paths.manifest.write_text(json.dumps(manifest), encoding="utf-8")
+    page = write_report(own_run.task, own_run.paths).read_text(encoding="utf-8")
+    assert "25.0 %" in page
+    assert "25 of 100 rollouts" in page
+
+
+def test_every_rollout_without_a_reward_is_lost_however_it_ended():
+    nothing = {"mean": None, "p50": None, "p90": None, "p99": None}
+    outcomes = {"scored": 5, "failed": 1, "refused": 1, "ungraded": 3}
+    arm = {
+        "groups": 5,
+        "rollouts": 10,
+        "outcomes": outcomes,
+        "signals": {},
+        "reward_mean": nothing,
+        "latency_ms": nothing,
+    }
+    [row] = arm_rows({"1": {"arms": {"train": arm}}}, {})
+    assert (row.scored, row.lost) == (5, 5)
+
+
+def test_the_attempt_that_is_called_better_has_the_higher_reward(small_run):
+    lessons, _ = learned(small_run.task, small_run.paths, kit.manifest(small_run.out, "small"))
+    pairs = [contrast.attempts for lesson in lessons.library for contrast in lesson.contrasts]
+    assert pairs
+    for better, worse in pairs:
+        assert (better.label, worse.label) == ("better", "worse")
+        assert float(better.reward.split()[1]) > float(worse.reward.split()[1])

@@ -125,3 +125,22 @@ def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
     assert resolved.sources["tfgrpo.min_rank"] == "default"
     with pytest.raises(SettingsError, match="nothing, as the run began with"):
         resumed(own_run, settings={"tfgrpo.min_rank": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.reflection_name", "other"),
+        ("model.max_tokens", 99),
+        ("model.structured", "none"),
+        ("model.send_temperature", False),
+        ("model.prices", '{"simulated": {"input": 0, "output": 0}}'),
+        ("actor.max_turns", 2),
+        ("gate.confidence", 0.6),
+        ("dataset.held_out", 0.5),
+        ("pack", "powl"),
+    ],
+)
+def test_no_other_setting_may_be_given_anew(small_run, key, value):
+    with pytest.raises(SettingsError, match="as the run began with"):
+        resumed(small_run, settings={key: value})

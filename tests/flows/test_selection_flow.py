@@ -7,6 +7,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.selection_flow import tfgrpo_select
 from flows.selection_request import SelectRequest
+from stores.errors import FlowFailed
 from tests.flows.chat_server import ChatServer
 from tests.flows.kit import prefect_server
 
@@ -21,7 +22,8 @@ def _api():
 
 def state_of(**asked):
     state = tfgrpo_select(SelectRequest(**asked), return_state=True)
-    return state, state.result(raise_on_failure=False)
+    data = state.result(raise_on_failure=False)
+    return state, data.summary if isinstance(data, FlowFailed) else data
 
 
 def test_a_selection_is_completed_with_its_value_as_data():
@@ -44,6 +46,8 @@ def test_bad_input_fails_with_every_problem():
     state, data = state_of(k=99, min_success=77)
     assert state.type.value == "FAILED"
     assert {problem["source"] for problem in data["problems"]} == {"--k", "--min-success"}
+    with pytest.raises(FlowFailed, match="--min-success"):
+        tfgrpo_select(SelectRequest(k=99, min_success=77))
 
 
 def test_a_history_that_cannot_be_read_fails_with_one_message(tmp_path):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from flows import session as session_module
+from flows.records import RunFiles
 from flows.session import _code
 from prompt_packs.inject import MergedPrompt
 from prompt_packs.stamping import stamp_pack
@@ -143,3 +144,64 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
 )
 def test_a_reason_becomes_a_label_of_few_words(reason, code):
     assert _code(reason) == code
+
+
+def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
+    told = []
+
+    async def refuses(batch, runtime):
+        told.append(batch.rejected_before)
+        return replace(await curate_batch(batch, runtime), memory=(*batch.rejected_before, f"idea {len(told)}"))
+
+    monkeypatch.setattr(session_module, "curate_batch", refuses)
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert len(told) > 1
+    assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]
+
+
+def test_the_warning_of_lost_evidence_tells_it_as_a_share_of_all(tmp_path):
+    with Server() as server:
+        server.before_answer = lambda number: 500 if number % 9 == 0 else None
+        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
+    outcomes = [(row["epoch"], row["outcome"]["name"]) for row in lines(paths(tmp_path).rollouts)]
+    for epoch in (1, 2, 3):
+        names = [name for at, name in outcomes if at == epoch]
+        lost = len(names) - names.count("scored")
+        told = f"epoch {epoch}: {lost} of {len(names)} rollouts brought no reward and count nowhere; "
+        assert any(text.startswith(told) for text in manifest(tmp_path)["warnings"]) == (lost > 0)
+    assert {name for _, name in outcomes} > {"scored"}
+
+
+def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatch):
+    real, early = RunFiles.groups, []
+
+    def recorded(files, results):
+        final = {row["key"] for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"}
+        broken = [it.outcome.call_key for result in results for it in result.rollouts if it.outcome.name == "failed"]
+        early.extend(key not in final for key in broken)
+        real(files, results)
+
+    monkeypatch.setattr(RunFiles, "groups", recorded)
+    with Server() as server:
+        server.before_answer = lambda number: 500 if number % 9 == 0 else None
+        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
+    assert early
+    assert not any(early)
+
+
+def test_the_manifest_says_what_is_drawn_as_an_epoch_begins_and_what_came_of_it_as_it_ends(tmp_path):
+    drawn, ended = [], []
+
+    class Looking:
+        def __getattr__(self, moment):
+            def told(*_):
+                if moment == "epoch_started":
+                    drawn.append(list(manifest(tmp_path)["cohorts"]))
+                if moment == "epoch_ended":
+                    ended.append([row["epoch"] for row in manifest(tmp_path)["tfgrpo"]["epochs"]])
+
+            return told
+
+    assert run(tmp_path, run_id=RUN, observer=Looking(), **SMALL).exit_code == 0
+    assert drawn == [["1"], ["1", "2"], ["1", "2", "3"]]
+    assert ended == [[1], [1, 2], [1, 2, 3]]

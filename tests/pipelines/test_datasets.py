@@ -223,3 +223,11 @@ def test_any_text_survives_both_formats(
     (folder / "a.csv").write_bytes(buffer.getvalue().encode())
     for name in ("a.jsonl", "a.csv"):
         assert [(item.id, item.prompt, item.answer) for item in load_dataset(folder / name)] == rows
+
+
+def test_a_blank_answer_is_no_answer_to_compare_with(write_jsonl):
+    found = read_dataset(
+        write_jsonl([{"id": "a", "prompt": "1?", "answer": " "}, {"id": "b", "prompt": "2?", "answer": "2"}])
+    )
+    assert found.answers == 1
+    assert any("1 of 2 items without an answer" in text for text in found.warnings)

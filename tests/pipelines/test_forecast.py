@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -124,3 +125,18 @@ def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecas
     slow = ahead(simulated={"latency_s": 1.0})
     assert slow.seconds is not None
     assert slow.seconds.low == pytest.approx(slow.calls.low / 32)
+
+
+def test_the_upper_bound_of_prompts_holds_all_that_every_turn_sends_again(
+    ahead: Callable[..., Forecast], pack: LoadedPack
+) -> None:
+    def most(text: str) -> int:
+        return 40 + math.ceil(len(text) / 2.5)
+
+    found = ahead(
+        items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8}
+    )
+    first = most(pack.system_text) + most("Question q 0?")
+    lessons = 8 * (math.ceil(280 / 2.5) + 4)
+    again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
+    assert found.prompt_tokens.high == 8 * (first + lessons) + again

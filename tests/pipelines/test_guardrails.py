@@ -264,3 +264,11 @@ def test_places_name_the_source_where_it_is_not_the_default() -> None:
 def test_two_judges_of_different_names_may_grade_together() -> None:
     twice = [{"name": "judge", "options": {"rewarder_id": name}} for name in ("kind", "brief")]
     validate_tfgrpo_config(settings(rewarders=twice))
+
+
+def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model() -> None:
+    prices = {"m": {"input": 0.0, "output": 0.1}, "r": {"input": 0.0, "output": 10.0}}
+    model = {"name": "m", "reflection_name": "r", "base_url": "http://h/v1", "max_tokens": 1000, "prices": prices}
+    with pytest.raises(SettingsError, match=r"at least 0.01, which one call may cost"):
+        validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.0099}}))
+    validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.01}}))

@@ -132,3 +132,11 @@ def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path: Any) -> N
 def test_nested_options_hold_no_secret_and_no_nan(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"options without|finite number"):
         settings({"name": "mine:judge", "options": options})
+
+
+def test_a_question_that_is_repeated_carries_the_replies_before_it(ahead: Callable[..., Forecast]) -> None:
+    bare, once, thrice = (
+        ahead(*judges).prompt_tokens.high
+        for judges in ((), (JudgeRewarder(JudgeOptions(retries=0)),), (JudgeRewarder(JudgeOptions(retries=2)),))
+    )
+    assert thrice - bare > 3 * (once - bare)

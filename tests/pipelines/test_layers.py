@@ -327,3 +327,14 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
 def test_literal_leaves_offer_their_words() -> None:
     runner = leaves_by_key()["task_runner"]
     assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)
+
+
+@pytest.mark.parametrize("url", ["https://sk-token-0123@host/v1", "https://:word@host/v1", "https://a:b@host/v1"])
+def test_an_address_with_a_name_or_a_word_before_its_host_is_refused(url):
+    with pytest.raises(SettingsError, match="without user name"):
+        resolve_settings(cli={"model.base_url": url, "model.name": "m"}, env={})
+
+
+def test_a_stage_that_the_command_line_names_brings_its_environment():
+    stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
+    assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5

@@ -273,3 +273,12 @@ def test_public_names_are_the_truth() -> None:
 def test_settings_survive_the_manifest() -> None:
     settings = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("tfgrpo-learning")).settings
     assert Settings.model_validate_json(json.dumps(settings.model_dump(mode="json"))) == settings
+
+
+def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path: Path) -> None:
+    def plan(name: str) -> Plan:
+        cli = {"model.name": name, "model.base_url": "http://127.0.0.1:1/v1", "out": str(tmp_path)}
+        return build_plan(resolve_settings(cli=cli, env={}), {})
+
+    assert plan("simulated").simulated
+    assert not plan("gpt").simulated

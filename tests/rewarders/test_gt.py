@@ -234,3 +234,11 @@ def test_any_text_is_judged_the_same_twice_and_never_raises(output, answer, matc
 def test_any_mixture_of_signs_and_digits_agrees_with_itself(text):
     verdict = judge(text, text, match="numeric")
     assert isinstance(verdict, Abstained) or verdict.score == 1.0
+
+
+@pytest.mark.parametrize("match", ["exact", "normalized"])
+@pytest.mark.parametrize("reference", ["42", "Six times seven.\nAnswer: 42", r"so \boxed{42}"])
+def test_a_reference_is_read_by_the_rule_that_reads_an_answer(make_context, match, reference):
+    outputs = ["42", "Answer: 42", r"It is \boxed{42}", "Answer: 41"]
+    verdicts = GroundTruthRewarder(match).score(make_context(outputs, answer=reference))
+    assert [verdict.score for verdict in verdicts] == [1.0, 1.0, 1.0, 0.0]

@@ -307,3 +307,10 @@ def test_a_rank_that_counts_needs_groups_of_two():
     with pytest.raises(PipelineError, match="relative counting in groups of 1"):
         check_rewarders(counting, group_size=1)
     check_rewarders([counting[0], WeightedRewarder(RelativeRewarder(), 0.0)], group_size=1)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+async def test_only_a_rewarder_that_counts_breaks_a_rollout(make_context, threads, weight):
+    broken = WeightedRewarder(raising("broken", RuntimeError("down")), weight)
+    said = await score_group([broken], make_context(["7", "8"]), threads)
+    assert [verdict.broke for each in said.verdicts for verdict in each] == [weight > 0] * 2

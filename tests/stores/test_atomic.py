@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from stores import atomic, line_file, locked_file
 from stores.atomic import append_lines, read_lines, replace_json, replace_text
 from stores.errors import CorruptFile, RecordRejected, StoreError
+from stores.line_file import exclusively
 from tests.stores import writers
 from tests.stores.processes import all_at_once, bytes_read, in_process
 
@@ -276,3 +278,18 @@ def test_a_replacement_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
         replace_text(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_reader_waits_for_the_batch_that_is_being_written(tmp_path):
+    path = tmp_path / "file"
+    append_lines(path, ["one"])
+    with ThreadPoolExecutor(1) as pool:
+        with exclusively(path) as file:
+            whole = file.size
+            with path.open("ab") as under_way:
+                under_way.write(b"half a batch\n")
+            reading = pool.submit(lambda: list(read_lines(path)))
+            with pytest.raises(TimeoutError):
+                reading.result(timeout=0.3)
+            file.undo(whole)
+        assert reading.result(timeout=10) == ["one"]

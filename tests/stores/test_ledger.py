@@ -241,3 +241,12 @@ def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
     assert ledger.totals().calls <= 40
     assert ledger.in_flight() == Amount()
     ledger.close()
+
+
+async def test_the_money_of_a_lost_call_counts_against_the_cap(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_usd=0.000001), shared=where)
+    (await ledger.reserve(tokens=1, nano_usd=600)).lose()
+    with pytest.raises(BudgetRefused, match=r"max_usd 0.000001 is reached: 0.000001 spent or at risk"):
+        await ledger.reserve(tokens=1, nano_usd=401)
+    (await ledger.reserve(tokens=1, nano_usd=400)).release()
+    ledger.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from datetime import datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
 
-from stores.errors import CorruptFile
+from stores.errors import CorruptFile, StoreError
 from stores.promotions import Promotion, champion_ids, promotions, record_promotion
 from tests.stores.records import NOW
 
@@ -64,7 +66,16 @@ def test_a_simulated_promotion_is_no_champion_for_a_real_model_nor_the_other_way
     record_promotion(path, decision(ids=("pretended",), simulated=True))
     assert champion_ids(path, simulated=False) == ("real",)
     assert champion_ids(path, simulated=True) == ("pretended",)
+    assert champion_ids(path) == ("real",)
+
+
+def test_a_rehearsal_pushes_no_real_lesson_out_of_force_and_counts_where_there_is_nothing_else(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    record_promotion(path, decision(ids=("pretended",), simulated=True))
     assert champion_ids(path) == ("pretended",)
+    record_promotion(path, decision(ids=("real",)))
+    record_promotion(path, decision(ids=("pretended again",), simulated=True))
+    assert champion_ids(path) == ("real",)
 
 
 def test_an_empty_library_can_be_promoted_to_take_lessons_back(tmp_path):
@@ -98,3 +109,16 @@ def test_a_damaged_line_never_silently_changes_the_champion(tmp_path, line):
 def test_a_decision_that_is_none_is_refused(changes):
     with pytest.raises(ValidationError):
         decision(**changes)
+
+
+def test_a_decision_that_the_disk_does_not_confirm_is_not_recorded(tmp_path, monkeypatch):
+    path = tmp_path / "promotions.jsonl"
+
+    def full(_fd):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            record_promotion(path, decision())
+    assert list(promotions(path)) == []

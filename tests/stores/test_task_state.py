@@ -21,7 +21,7 @@ def test_the_view_shows_the_champion_and_the_last_run(tmp_path):
     assert state["task_id"] == "task-1"
     assert state["last_run"] == "run-7"
     assert state["updated_at"] == NOW.isoformat()
-    assert state["champion"]["library_id"] == champion.library_id
+    assert (state["champion"]["library_id"], state["champion"]["simulated"]) == (champion.library_id, False)
     assert state["champion"]["experiences"][0] == {
         "experience_id": "exp-0",
         "polarity": "do",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines.settings import ActorSettings
-from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, ReplayMiss, SettingsError
+from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, ReplayMiss, SettingsError
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
@@ -342,3 +342,20 @@ def test_a_bad_actor_is_one_problem_before_anything_is_spent(settings):
     assert problem.accepted
     with pytest.raises(SettingsError):
         build_actor(settings)
+
+
+async def test_an_attempt_that_is_over_runs_no_tool_any_more(tmp_path):
+    ran = []
+
+    class GoesOn:
+        async def attempt(self, attempt):
+            attempt.end()
+            try:
+                await attempt.call_tool(tool_from_function(agents.add), '{"left": 1, "right": 2}')
+            except ActorError as error:
+                ran.append(str(error))
+                raise
+
+    rollout = await attempt(GoesOn(), lambda *_: "7", tmp_path)
+    assert ran == ["the attempt is over"]
+    assert rollout.tools == ()

@@ -370,3 +370,31 @@ async def test_a_missing_polarity_is_that_of_the_source_or_the_target(tmp_path):
         "Something new here.": "do",
         "Units come first.": "avoid",
     }
+
+
+@pytest.mark.parametrize("answer", ["42", "57"])
+async def test_a_lesson_of_several_items_gives_away_the_answer_of_none(tmp_path, answer):
+    text = f"Sums like this come to {answer}."
+    result = await curate(
+        lambda *_: operations(op("add", sources=["P1"], text=text)),
+        tmp_path,
+        groups(TEXTS[0], TEXTS[0]),
+        answers={"q1": "42", "q2": "57"},
+    )
+    assert result.records == ()
+    assert "gives away" in reasons(result)[text]
+
+
+@pytest.mark.parametrize(("fresh", "kept"), [(0.75, 0.75), (0.25, 0.5)])
+async def test_a_rewritten_lesson_bears_the_best_reward_that_it_rests_on(tmp_path, fresh, kept):
+    answer = operations(op("modify", targets=["L1"], sources=["P1"], text="Carry tens first."))
+    library = [lesson("e1", TEXTS[0], reward=Reward(gt_score=0.5, relative_rank=1.0))]
+    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1], best_reward=fresh), library)
+    [made] = result.records
+    assert made.reward.gt_score == kept
+
+
+async def test_a_lesson_that_left_stands_in_nobodys_way(tmp_path):
+    answer = operations(op("delete", targets=["L1"]), op("add", sources=["P1"], text=TEXTS[0], polarity="avoid"))
+    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1]), [lesson("e1", TEXTS[0])])
+    assert [(made.operation, made.polarity) for made in result.records] == [("delete", "do"), ("add", "avoid")]

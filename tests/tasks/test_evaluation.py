@@ -173,3 +173,23 @@ def test_identical_arms_are_hardly_ever_promoted():
         candidate = {f"q{n}": [float(chance.random() < 0.5) for _ in range(2)] for n in range(40)}
         wrong += decide(champion, candidate).decision == "promote"
     assert wrong <= 8
+
+
+def test_limits_of_nothing_let_clean_evidence_pass():
+    decision = decide(items(60, [0.0]), items(60, [1.0]), max_lost_share=0.0, max_regressions=0.0)
+    assert decision.decision == "promote"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.5, 1.0), (1.0, 1.5), (-0.5, 0.0), (0.0, -0.5)])
+def test_one_arm_on_another_scale_is_undecided(before, after):
+    decision = decide(items(60, [before]), items(60, [after]))
+    assert (decision.decision, decision.interval) == ("undecided", None)
+
+
+def test_items_that_lost_their_evidence_do_not_make_regressions_rarer():
+    champion = {**items(58, [0.0]), **{f"loss{n}": [1.0] for n in range(7)}, **{f"lost{n}": [None] for n in range(10)}}
+    candidate = {**items(58, [1.0]), **{f"loss{n}": [0.0] for n in range(7)}, **{f"lost{n}": [1.0] for n in range(10)}}
+    decision = decide(champion, candidate)
+    assert decision.interval.low > 0
+    assert decision.decision == "undecided"
+    assert "7 of 65 items" in decision.reasons[0]

@@ -226,3 +226,30 @@ def test_the_budget_holds_inside_a_group(tmp_path):
     assert totals.calls == 5
     assert any(group.budget_refused for group in groups)
     assert all(group.fatal is None for group in groups)
+
+
+def test_halting_ends_what_runs_and_leaves_the_runtime_open(tmp_path):
+    began, ended = threading.Event(), []
+
+    async def opened(_context):
+        return object()
+
+    async def endless(_runtime):
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def quick(_runtime):
+        return "still open"
+
+    host = RuntimeHost(context(tmp_path), opened)
+    try:
+        host.submit(endless)
+        assert began.wait(10)
+        host.halt()
+        assert ended == [True]
+        assert host.submit(quick).result(10) == "still open"
+    finally:
+        host.close()

@@ -203,3 +203,33 @@ def test_a_huge_transcript_keeps_every_step_and_both_ends():
 @pytest.mark.parametrize("limit", [0, 10, 60, 99])
 def test_shortening_never_exceeds_its_limit(limit):
     assert len(shorten_middle("a" * 100, limit)) <= limit
+
+
+@pytest.mark.parametrize("long", [False, True])
+async def test_a_lesson_gives_away_no_answer_neither_as_it_is_nor_shortened(tmp_path, long):
+    told = "Sums like this come to 42."
+
+    def script(request, key):
+        return {"text": told} if key.role == "shorten" else lessons(LONG if long else told)
+
+    _, reflection = await reflect(script, tmp_path, of=item(answer="42"))
+    assert reflection.proposals == ()
+    [(_, reason)] = reflection.rejected
+    assert reason.startswith("gives away the answer")
+
+
+async def test_shortening_is_paid_for_like_every_learning_call(tmp_path):
+    def script(request, key):
+        return {"text": "Check the sum."} if key.role == "shorten" else lessons(LONG)
+
+    _, reflection = await reflect(script, tmp_path)
+    assert (reflection.spend.calls, reflection.spend.tokens, reflection.spend.cost_usd) == (2, 30, 0.002)
+
+
+@pytest.mark.parametrize("error", [BudgetRefused("max_calls 3"), ModelAuthRefused("401")])
+async def test_what_ends_the_run_while_a_lesson_is_shortened_ends_it(tmp_path, error):
+    def script(request, key):
+        return error if key.role == "shorten" else lessons(LONG)
+
+    _, reflection = await reflect(script, tmp_path)
+    assert (reflection.spend.budget_refused or reflection.spend.fatal).endswith(str(error))

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from flows import cli
+from flows.commands.targets import check_target
+from stores.errors import SettingsError
 from tests.flows import kit
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -88,3 +90,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(write
     assert "a directory; accepted: a file of your own that can be written" in write(tmp_path / "a.jsonl", code=2)
     for place in (tmp_path / "file" / "x.jsonl", "/proc/nowhere/x.jsonl", tmp_path / f"{'n' * 300}.jsonl"):
         assert "--file: got " in write(place, code=2)
+
+
+@pytest.mark.parametrize("name", ["experiences.jsonl", "promotions.jsonl", "runs/night/more.jsonl"])
+def test_a_task_whose_first_run_was_stopped_early_is_a_task(tmp_path, name):
+    run = tmp_path / "mine" / "runs" / "night"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text("{}")
+    with pytest.raises(SettingsError, match="belongs to the records of a task"):
+        check_target(tmp_path / "mine" / name, lambda _: True, "one of its own")

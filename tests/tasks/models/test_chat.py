@@ -348,3 +348,41 @@ async def test_a_plain_transport_that_never_connects_costs_nothing(
     with pytest.raises(ModelUnreachable, match=f"no connection to http://nowhere.invalid/v1: {kind.__name__}"):
         await use.ask()
     assert use.ledger.totals().calls == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (200, {"error": {"code": 502, "message": "Provider returned error"}}, ModelServerFault),
+        (400, {"error": {"code": "tool_use_failed", "message": "Failed to call a function."}}, ModelReplyMalformed),
+    ],
+)
+async def test_a_refusal_behind_which_a_model_may_have_worked_stays_at_risk(
+    server: Any, act: Any, bench: Any, status: int, body: Any, error: type[ModelCallError]
+) -> None:
+    use = bench(retry=RetryPolicy(max_retries=0))
+    server.acts = [act(status=status, body=body)]
+    with pytest.raises(error):
+        await use.ask()
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.lost_calls, totals.at_risk_tokens) == (1, 1, BOUND)
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_an_endpoint_that_has_too_much_to_do_gets_fewer_calls(
+    server: Any, act: Any, bench: Any, status: int
+) -> None:
+    use = bench(cap=8, retry=RetryPolicy(max_retries=0))
+    server.acts = [act(status=status, body={})]
+    with pytest.raises(ModelCallError):
+        await use.ask()
+    assert use.limiter.limit == 4
+
+
+async def test_the_price_of_the_longest_answer_is_reserved_before_a_call_leaves(server: Any, bench: Any) -> None:
+    most = (BOUND - 64) * 1000 + 64 * 2000  # of the bench's prices, in nano-dollars
+    with pytest.raises(BudgetRefused, match="max_usd"):
+        await bench(budget=Budget(max_usd=(most - 1) / 1e9)).ask()
+    assert server.seen == []
+    await bench(budget=Budget(max_usd=most / 1e9)).ask()
+    assert len(server.seen) == 1

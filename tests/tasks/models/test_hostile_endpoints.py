@@ -380,3 +380,21 @@ async def test_the_password_of_a_proxy_is_in_no_message(closed_port: int, monkey
         with pytest.raises(ModelUnreachable) as caught:
             await use.ask()
     assert "pw-of-proxy" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("place", ["reasoning_content", "extra_content"])
+async def test_a_key_that_is_echoed_among_thoughts_reaches_nobody(
+    server: Any, act: Any, reply_body: Any, tmp_path: Path, place: str
+) -> None:
+    echo = reply_body("")
+    call: dict[str, Any] = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    holder = call if place == "extra_content" else echo["choices"][0]["message"]
+    holder[place] = {"thought": f"The key is {SECRET}."}
+    echo["choices"][0]["message"]["tool_calls"] = [call]
+    server.acts = [act(body=echo)]
+    async with using(server.root) as use:
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            reply = await JournaledModel(use.client, journal).complete(REQUEST, key())
+    assert "***" in repr(reply)
+    assert SECRET not in repr(reply)
+    assert SECRET not in (tmp_path / "journal.jsonl").read_text()

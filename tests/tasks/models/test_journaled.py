@@ -296,3 +296,20 @@ async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal: Jou
     text = watched.spans()[0].to_json()
     assert ("2+2?" in text) is content
     assert ("four!" in text) is content
+
+
+async def test_a_reply_that_could_not_be_journalled_reaches_nobody(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise errors.StoreError("no space left")
+
+    monkeypatch.setattr(journal, "append", full)
+    inner = Scripted(REPLY, REPLY)
+    inner.gate.clear()
+    model = JournaledModel(inner, journal)
+    both = [asyncio.ensure_future(model.complete(REQUEST, KEY)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    assert inner.calls == 1
+    inner.gate.set()
+    assert [type(came) for came in await asyncio.gather(*both, return_exceptions=True)] == [errors.StoreError] * 2

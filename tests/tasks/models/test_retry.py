@@ -129,3 +129,10 @@ def test_a_slip_of_the_model_is_asked_for_again() -> None:
 )
 def test_the_end_of_a_rate_limit_is_understood_as_moment_and_as_span(reset: str | None, seconds: float | None) -> None:
     assert reset_after({} if reset is None else {"x-ratelimit-reset": reset}, NOW) == seconds
+
+
+def test_callers_that_were_told_the_same_wait_do_not_come_back_together() -> None:
+    told = Fault(ModelRateLimited("x"), again=True, after_s=20.0)
+    waits = [RetryPolicy(base_s=0.5).wait(1, told, 0.0, random.Random(seed)) for seed in range(8)]
+    assert len(set(waits)) == 8
+    assert all(wait is not None and 20.0 <= wait <= 20.5 for wait in waits)
