@@ -22,7 +22,9 @@ from typing import NamedTuple
 
 from benchmarks.table import Row, table
 from stores.journal import CallKey, Journal
-from stores.ledger import Budget, Ledger, Price, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import Price, PriceBook
 from tasks.models.base import ChatModel, ChatRequest, Message
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint

@@ -23,7 +23,8 @@ from rewarders.powl import Model, parse_text
 from rewarders.powl_rewarders import MODEL_KEY
 from rewarders.scoring import score_group
 from stores.journal import CallKey
-from stores.ledger import Budget, Ledger
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
 from tasks.actors.chat import ChatActor
 from tasks.context import RunContext
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage

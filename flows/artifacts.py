@@ -25,7 +25,7 @@ from prefect.artifacts import (
 from flows.console import visible
 from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS, EpochEnd, EpochStart
 from pipelines.plan import Plan
-from stores.ledger import Totals
+from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.settings import RetrievalSettings
+from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import LoadedPack
 from stores.clock import Clock, utc_now
 from stores.counted import counted

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count, islice
 from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
@@ -19,12 +20,12 @@ from pipelines.items import Item
 from pipelines.sampling import Cohort
 from stores.counted import counted
 from stores.errors import BudgetRefused, RewarderTimeout, RunAborted
+from stores.group_terms import Arm, Phase
 from stores.library import Library
-from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, scored_rewards
+from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, is_full, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
-from tasks.shapes import Arm, GroupResult, GroupSpec, PackText, Phase
+from tasks.shapes import GroupResult, GroupSpec, PackText
 
-_SOLVED = 1.0 - 1e-9
 _OFF_SCALE = (
     "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
 )
@@ -50,7 +51,7 @@ def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
         session.manifest.warn(_OFF_SCALE)
 
 
-def _refuse_silence(session: Session, tally: EpochTally) -> None:
+def _refuse_silence(session: Session, tally: EpochSums) -> None:
     """An epoch in which nothing at all was scored is as good as a broken one: the rest of the run would be paid for nothing."""
     if tally.lost and not tally.scored and tally.epoch not in session.failed_epochs:
         raise RunAborted(
@@ -59,24 +60,20 @@ def _refuse_silence(session: Session, tally: EpochTally) -> None:
         )
 
 
-def _learn_from(session: Session, cohort: Cohort, tally: EpochTally) -> None:
-    drawn: Counter[str] = Counter()
-    position = 0
-    for batch, items in enumerate(cohort.batches):
+def _learn_from(session: Session, cohort: Cohort, tally: EpochSums) -> None:
+    for batch, items in enumerate(_numbered(cohort)):
         pack = session.pack_text(session.library)
-        specs: list[GroupSpec] = []
-        for item in items:
-            spec = _spec(session, _Leg(tally.epoch, "train", "train", batch), position, item, pack)
-            specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
-            drawn[item.id] += 1
-            position += 1
+        leg = _Leg(tally.epoch, "train", "train", batch)
+        specs = [_spec(session, leg, position, item, pack, draw=draw) for position, item, draw in items]
         results = run_batch(session, specs)
         _warn_of_scale(session, results)
         record = partial(record_batch, session, specs, results)
-        if _hanging(results):
-            record()  # ends the epoch: nothing is curated out of evidence that is void
+        late = _hanging(results)
+        if late:  # nothing is curated out of evidence that is void
+            record()
+            raise RewarderTimeout(late)
         # The batch is written while the model curates it: the one needs the disk, the other a reply.
-        session.curate(tally.epoch, batch, items, results, record)
+        session.curate(tally.epoch, batch, cohort.batches[batch], results, record)
         tally.add(results)
 
 
@@ -114,27 +111,30 @@ def sweep(session: Session) -> PairedEvidence:
 
 def measure(session: Session) -> None:
     """The feature flag is off: one actor per item, measured, nothing learned."""
-    items = session.cohort(1).items
-    batch_size = session.settings.tfgrpo.batch_size
+    cohort = session.cohort(1)
     pack = session.pack_text(session.library)
-    start = EpochStart(1, 1, "eval", len(items), session.settings.tfgrpo.temperature.eval)
-    drawn: Counter[str] = Counter()
+    start = EpochStart(1, 1, "eval", len(cohort.items), session.settings.tfgrpo.temperature.eval)
     with _epoch(session, start) as tally:
-        for batch, first in enumerate(range(0, len(items), batch_size)):
-            specs: list[GroupSpec] = []
-            for offset, item in enumerate(items[first : first + batch_size]):
-                spec = _spec(session, _Leg(1, "eval", "champion", batch), first + offset, item, pack)
-                specs.append(dataclasses.replace(spec, draw=drawn[item.id]))
-                drawn[item.id] += 1
+        for batch, items in enumerate(_numbered(cohort)):
+            leg = _Leg(1, "eval", "champion", batch)
+            specs = [_spec(session, leg, position, item, pack, draw=draw) for position, item, draw in items]
             results = run_batch(session, specs)
             record_batch(session, specs, results)
+            _end_if_late(results)
             tally.add(results)
 
 
+def _numbered(cohort: Cohort) -> Iterator[list[tuple[int, Item, int]]]:
+    """The batches of a cohort: each item with its place in the epoch, and how often it was drawn before."""
+    places = zip(count(), cohort.items, cohort.draws, strict=False)
+    for batch in cohort.batches:
+        yield list(islice(places, len(batch)))
+
+
 @contextmanager
-def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
+def _epoch(session: Session, start: EpochStart) -> Iterator[EpochSums]:
     """Open an epoch and close its books. A rewarder that hangs ends the epoch, and what it learned is given up."""
-    tally = EpochTally(start.epoch, start.phase)
+    tally = EpochSums(start.epoch, start.phase)
     before = session.library
     began = perf_counter()
     session.epoch_started(start)
@@ -150,7 +150,7 @@ def _epoch(session: Session, start: EpochStart) -> Iterator[EpochTally]:
 def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
     """Run batches that do not depend on each other, all at once; each is accepted when it is whole and those before it were.
 
-    Raises as ``run_batch`` and ``record_batch`` do, and then gives up on what is still running.
+    Raises as ``run_batch`` does, and ``RewarderTimeout`` for a batch that is recorded; then gives up on what still runs.
     """
     place = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     back: list[list[GroupResult]] = [[] for _ in batches]
@@ -161,6 +161,7 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
             while turn < len(batches) and len(back[turn]) == len(batches[turn]):
                 results = _whole(session, batches[turn], back[turn])
                 record_batch(session, batches[turn], results)
+                _end_if_late(results)
                 yield results
                 back[turn] = []
                 turn += 1
@@ -177,9 +178,13 @@ def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]
 
 
 def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
-    """Write what a batch came to. Raises ``RewarderTimeout`` after that, because that evidence is final."""
+    """Write what a batch came to, which is final even where a rewarder hung."""
     session.files.items(spec.item for spec in specs)
     session.record_groups(results)
+
+
+def _end_if_late(results: Sequence[GroupResult]) -> None:
+    """Raise ``RewarderTimeout`` when a rewarder hung, which ends the epoch."""
     late = _hanging(results)
     if late:
         raise RewarderTimeout(late)
@@ -227,7 +232,7 @@ class _Leg:
     batch: int
 
 
-def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText) -> GroupSpec:
+def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText, *, draw: int = 0) -> GroupSpec:
     learning = session.settings.tfgrpo
     group_id = f"{session.run_id}:e{leg.epoch}:{leg.arm}:{position:05d}"
     return GroupSpec(
@@ -241,6 +246,7 @@ def _spec(session: Session, leg: _Leg, position: int, item: Item, pack: PackText
         temperature=learning.temperature.train if leg.phase == "train" else learning.temperature.eval,
         pack=pack,
         reflect=leg.phase == "train" and learning.enabled and group_id not in session.voided,
+        draw=draw,
     )
 
 
@@ -267,7 +273,7 @@ class _ArmSum:
 
 
 @dataclasses.dataclass(slots=True)
-class EpochTally:
+class EpochSums:
     """Sums over an epoch's groups, so that nothing else of them has to be kept.
 
     Rewards stay apart by arm, since a mean over champion and candidate would be nobody's: those of the sweep are the
@@ -290,12 +296,12 @@ class EpochTally:
     @property
     def mean_reward(self) -> float | None:
         """Over the scored rollouts of the arm that the epoch is told by; None when there are none."""
-        return self._told.total / self._told.scored if self._told.scored else None
+        return self._reported.total / self._reported.scored if self._reported.scored else None
 
     @property
     def solve_rate(self) -> float | None:
         """Share of that arm's scored rollouts with the full reward; None when there are none."""
-        return self._told.solved / self._told.scored if self._told.scored else None
+        return self._reported.solved / self._reported.scored if self._reported.scored else None
 
     @property
     def lost_mostly(self) -> str:
@@ -303,7 +309,7 @@ class EpochTally:
         return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
 
     @property
-    def _told(self) -> _ArmSum:
+    def _reported(self) -> _ArmSum:
         return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
 
     def add(self, results: Sequence[GroupResult]) -> None:
@@ -313,7 +319,7 @@ class EpochTally:
             arm = self.arms.setdefault(result.arm, _ArmSum())
             arm.total += sum(rewards)
             arm.scored += len(rewards)
-            arm.solved += sum(reward >= _SOLVED for reward in rewards)
+            arm.solved += sum(map(is_full, rewards))
             self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
             self._count_reasons(result)

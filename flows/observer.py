@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from pipelines.plan import Plan
-from stores.ledger import Totals
+from stores.group_terms import Phase
+from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
-from tasks.shapes import GroupResult, Phase
+from tasks.shapes import GroupResult
 
 _log = logging.getLogger("tfgrpo.observer")
 

@@ -18,12 +18,10 @@ from flows.tally import EpochTally, RunTally, duration, money
 from pipelines.plan import Plan
 from pipelines.settings import BudgetSettings
 from stores.counted import counted
-from stores.ledger import Totals
+from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
 from tasks.gate import GateDecision
 from tasks.shapes import GroupResult
-
-__all__ = ["SIMULATED_BANNER", "Progress", "duration", "money"]
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
 _LINES = 5

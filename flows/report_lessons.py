@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from flows.report_files import Json, Rollouts, read_rollouts
 from pipelines.datasets import shipped_dataset
 from pipelines.prompts import prompts_of, prompts_of_mix
-from pipelines.settings import FieldMap
+from pipelines.settings_data import FieldMap
 from stores.errors import ConfigError
 from stores.experience_store import ExperienceStore
 from stores.layout import RunPaths, TaskPaths

@@ -62,15 +62,16 @@ class RunRequest(BaseModel):
 
     def options(self) -> dict[str, str]:
         """The settings asked for, as raw text by dotted key: the uppermost layer of the settings."""
-        asked = {str(key): _text(value) for key, value in self.settings.items()}
+        asked = {str(key): option_text(value) for key, value in self.settings.items()}
         for leaf in leaf_options():
             if leaf.flag is None:
                 continue
             value = getattr(self, leaf.flag.removeprefix("--").replace("-", "_"), None)
             if value is not None:
-                asked[leaf.key] = _text(value)
+                asked[leaf.key] = option_text(value)
         return asked
 
 
-def _text(value: Scalar) -> str:
+def option_text(value: Scalar) -> str:
+    """A value as it is given on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

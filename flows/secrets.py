@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from pipelines.settings import ModelSettings
+from pipelines.settings_model import ModelSettings
 from stores.errors import SettingsError
 
 _ACCEPTED = "the name of a Prefect Secret block; `prefect block ls` lists those there are"

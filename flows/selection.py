@@ -133,7 +133,7 @@ def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[
     if plan.task is None:
         return ()
     try:
-        record_round(plan.task.selections(), _round_of(plan, selection, clock))
+        record_round(plan.task.selections, _round_of(plan, selection, clock))
         if plan.memory is not None:
             plan.memory.observe(_observations(selection), selection.spec.selection_id)
     except StoreError as error:

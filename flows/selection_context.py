@@ -11,7 +11,8 @@ from flows.champion import champion_library, most_valuable, short_enough
 from flows.release import release
 from flows.secrets import read_api_key
 from pipelines.model_choice import ModelChoice
-from pipelines.settings import RetrievalSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import merge_experiences, pack_stamp
 from prompt_packs.models import LoadedPack
 from stores.canonical import sha256_hex
@@ -73,7 +74,7 @@ def memory_of(
         return None
     domain, measure = scope
     place = MemoryScope(domain=domain, measure=measure, simulated=simulated, pack=pack_stamp(pack))
-    return PatternMemory(task.patterns(), place, MemoryLimits(asked.max_patterns, asked.half_life), clock=clock)
+    return PatternMemory(task.patterns, place, MemoryLimits(asked.max_patterns, asked.half_life), clock=clock)
 
 
 def context_of(

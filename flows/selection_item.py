@@ -12,12 +12,13 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from flows.commands.powl_input import read_reference
+from flows.powl_input import read_reference
 from flows.selection_request import SelectRequest
 from pipelines.datasets import read_dataset, shipped_dataset
 from pipelines.items import Item
 from pipelines.layers import Resolved
-from pipelines.settings import RewarderSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_rewarding import RewarderSettings
 from rewarders.powl import footprint_to_value
 from rewarders.powl.event_log import is_event_log
 from stores.canonical import canonical_json, sha256_hex

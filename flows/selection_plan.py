@@ -22,7 +22,8 @@ from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models, 
 from pipelines.parts import Parts
 from pipelines.pipeline_file import find_pipeline
 from pipelines.rewarding import build_rewarders, mix_of
-from pipelines.settings import RewarderSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_rewarding import RewarderSettings
 from prompt_packs import known_packs, load_prompt_pack
 from prompt_packs.loader import SHIPPED_ROOT
 from prompt_packs.models import LoadedPack
@@ -242,7 +243,7 @@ def _stage(settings: Settings, loaded: _Loaded, *, simulated: bool) -> StageDeci
     uses: dict[str, Use] = {BEHAVIOUR: "production", VALIDITY: "development"}
     # A selection of no task has no history to wait for: its reference counts at once.
     use = uses.get(asked, "history" if loaded.task is not None else "production")
-    history = [] if loaded.task is None else list(recorded_rounds(loaded.task.selections(), simulated=simulated))
+    history = [] if loaded.task is None else list(recorded_rounds(loaded.task.selections, simulated=simulated))
     return decide_stage(
         [PastRound(entry.reward, entry.answered, entry.valid) for entry in history],
         reference=loaded.has_reference,

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.request import Scalar
+from flows.request import Scalar, option_text
 
 FIELDS: Final = MappingProxyType(
     {
@@ -87,13 +87,9 @@ class SelectRequest(BaseModel):
 
     def options(self) -> dict[str, str]:
         """The settings asked for, as raw text by dotted key: the uppermost layer of the settings."""
-        asked = {key: _text(value) for key, value in self.settings.items()}
+        asked = {key: option_text(value) for key, value in self.settings.items()}
         for name, key in FIELDS.items():
             value: Scalar | None = getattr(self, name)
             if value is not None:
-                asked[key] = _text(value)
+                asked[key] = option_text(value)
         return asked
-
-
-def _text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

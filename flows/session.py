@@ -134,7 +134,7 @@ class Session:
 
     def pack_text(self, library: Library) -> PackText:
         """Render pack and library once for all groups of a batch; lessons that do not verify are left out and warned of."""
-        merged = merge_experiences(self.plan.pack, self._shown(library))
+        merged = merge_experiences(self.plan.pack, self._lessons_to_inject(library))
         for experience_id, reason in merged.skipped:
             self.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
             self.telemetry.record_guardrail(rule="injection")
@@ -150,7 +150,7 @@ class Session:
         self.files.prompt(text)
         return text
 
-    def _shown(self, library: Library) -> list[ExperienceRecord]:
+    def _lessons_to_inject(self, library: Library) -> list[ExperienceRecord]:
         """The lessons that actors get. Too long a lesson, from before the limit was lowered, stays out with a warning."""
         short = short_enough(library, self.plan.pack)
         long = [entry.experience_id for entry in library.entries if entry not in short.entries]

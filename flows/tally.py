@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from flows.observer import EpochStart
 from pipelines.plan import Plan
 from stores.counted import counted
-from stores.ledger import Totals
+from stores.group_terms import Arm
+from stores.ledger_state import Totals
 from stores.outcomes import scored_rewards
-from tasks.shapes import Arm, GroupResult
+from tasks.shapes import GroupResult
 
 _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
 

@@ -31,7 +31,6 @@ __all__ = [
     "shipped_dataset",
     "shipped_held_out",
     "text_key",
-    "twins",
 ]
 
 _SHIPPED = Path(__file__).parent / "data"
@@ -86,11 +85,6 @@ def shipped_held_out(world: str) -> Path | None:
     """Path of the held-out items that a simulated world brings in a file of their own; None: they are split off."""
     path = _SHIPPED / f"{world}-held-out.jsonl"
     return path if path.is_file() else None
-
-
-def twins(items: Sequence[Item]) -> tuple[tuple[Item, ...], ...]:
-    """Items that ask the same in the same words, grouped; they stay different items all the same."""
-    return tuple(tuple(items[each] for each in group) for group in equals(texts_of(items)))
 
 
 class _Reading:

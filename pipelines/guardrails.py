@@ -15,12 +15,12 @@ from pathlib import Path
 from pipelines.leaves import leaf_options
 from pipelines.model_choice import ModelChoice, choose_models, dry_run_warnings, endpoint_problems, key_is_missing
 from pipelines.settings import Settings
+from pipelines.settings_learning import MIN_GROUP_SIZE
 from pipelines.settings_rewarding import DATASET_GRADERS
 from stores.errors import Problem, SettingsError
 from stores.identifiers import check_identifier
 
 LOGGER_NAME = "tfgrpo.guardrails"
-MIN_GROUP_SIZE = 2
 _log = logging.getLogger(LOGGER_NAME)
 
 
@@ -33,8 +33,7 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
     # What is no number at all cannot be compared with anything else.
     checks = _CHECKS if isinstance(settings.tfgrpo.group_size, int) else (_group_size,)
     problems = [problem for check in checks for problem in check(settings, where)]
-    for problem in problems:
-        _log.error("refused before scheduling: %s", problem)
+    log_refusals(problems)
     if problems:
         raise SettingsError(problems)
 
@@ -62,8 +61,8 @@ def group_size_in_force(settings: Settings) -> int:
     return settings.tfgrpo.actors_per_item
 
 
-def log_refused_group_size(problems: Iterable[Problem]) -> None:
-    """Put a group size that did not even parse on the same log as the others (requirement 73)."""
+def log_refusals(problems: Iterable[Problem]) -> None:
+    """Put problems on the log of refusals; also of a group size that did not even parse (requirement 73)."""
     for problem in problems:
         _log.error("refused before scheduling: %s", problem)
 

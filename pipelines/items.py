@@ -1,4 +1,4 @@
-"""What is an item? One task of a dataset (DESIGN section 2)."""
+"""What is an item? One task of a dataset."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from pipelines.guardrails import log_refused_group_size
+from pipelines.guardrails import log_refusals
 from pipelines.leaves import LeafOption, leaf_options, leaves_by_env, leaves_by_key, parse_bool, parse_text, section_of
 from pipelines.pipeline_file import is_shipped, label_of, load_pipeline
 from pipelines.problems import Finding, pydantic_findings, raise_together, shown, unknown
@@ -176,7 +176,7 @@ class _Gathering:
 
     def raise_found(self) -> None:
         """Raise everything found, if anything was."""
-        log_refused_group_size(found.problem for found in self._bad if found.key == "tfgrpo.group_size")
+        log_refusals(found.problem for found in self._bad if found.key == "tfgrpo.group_size")
         errors = list(self._file_errors)
         if self._unknown:
             errors.append(SettingsError(self._unknown))

@@ -5,13 +5,14 @@ It opens no connection and holds no key. An unknown price stays unknown.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pipelines.judging import judge_models
-from pipelines.settings import ModelSettings, PriceSettings, Settings
+from pipelines.loopback import is_loopback
+from pipelines.settings import Settings
+from pipelines.settings_model import ModelSettings, PriceSettings
 from stores.errors import Problem
 from stores.prices import Price, PriceBook
 
@@ -92,17 +93,13 @@ def endpoint_problems(settings: Settings, where: Mapping[str, str]) -> list[Prob
     return []
 
 
-def is_loopback(base_url: str) -> bool:
+def is_local(base_url: str) -> bool:
     """Whether the endpoint is on this machine, where keys are rarely needed."""
-    host = urlsplit(base_url.strip()).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return is_loopback(urlsplit(base_url.strip()).hostname or "")
 
 
 def key_is_missing(model: ModelSettings, env: Mapping[str, str]) -> bool:
     """Whether an endpoint elsewhere would be asked without a key."""
-    if model.base_url is None or is_loopback(model.base_url) or model.api_key_secret is not None:
+    if model.base_url is None or is_local(model.base_url) or model.api_key_secret is not None:
         return False
     return not env.get(model.api_key_env, "").strip()

@@ -79,16 +79,6 @@ class Plan:
         """Actors per item."""
         return group_size_in_force(self.settings)
 
-    @property
-    def rollout_model(self) -> str:
-        """Name on the wire of the model that attempts."""
-        return self.models.name
-
-    @property
-    def learning_model(self) -> str:
-        """Name on the wire of the model that reflects and curates."""
-        return self.models.reflection_name
-
     def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
         """The items of a learning epoch; the same at every call with the same ``difficulty`` of the items."""
         return self.data.cohort(epoch, self.settings, difficulty)

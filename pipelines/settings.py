@@ -13,44 +13,14 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.selection_settings import SelectionSettings
-from pipelines.settings_base import Fraction, OptionValue, Section, Text, option
-from pipelines.settings_data import DatasetSettings, FieldMap
+from pipelines.settings_base import Section, Text, option
+from pipelines.settings_data import DatasetSettings
 from pipelines.settings_learning import (
     GateSettings,
     LearningSettings,
-    RetrievalSettings,
-    ScheduleSettings,
-    TemperatureSettings,
 )
-from pipelines.settings_model import FaultSettings, ModelSettings, PriceSettings, SimulatedSettings
+from pipelines.settings_model import ModelSettings, SimulatedSettings
 from pipelines.settings_rewarding import DATASET_GRADERS, RewarderSettings
-
-__all__ = [
-    "ActorSettings",
-    "BudgetSettings",
-    "DatasetSettings",
-    "FaultSettings",
-    "FieldMap",
-    "Fraction",
-    "GateSettings",
-    "LearningSettings",
-    "ModelSettings",
-    "OptionValue",
-    "PriceSettings",
-    "RetrievalSettings",
-    "RewarderSettings",
-    "ScheduleSettings",
-    "Section",
-    "SelectionSettings",
-    "Settings",
-    "SimulatedSettings",
-    "StageSettings",
-    "TelemetrySettings",
-    "TemperatureSettings",
-    "Text",
-    "env_text",
-    "option",
-]
 
 
 class ActorSettings(Section):

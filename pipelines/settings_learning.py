@@ -13,6 +13,7 @@ from pipelines.settings_base import Fraction, Section, Temperature, option
 from stores.seeds import derive_seed
 from stores.words import MAX_CHARS, MAX_WORDS
 
+MIN_GROUP_SIZE: Final = 2
 MAX_GROUP_SIZE: Final = 1_000
 MAX_EPOCHS: Final = 1_000
 MAX_SAMPLE: Final = 1_000_000
@@ -53,7 +54,7 @@ class LearningSettings(Section):
 
     enabled: bool = option(False, env="FEATURE_TFGRPO_GROUP")
     """Feature flag. Off: one actor per item, measured, nothing learned."""
-    group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=2, le=MAX_GROUP_SIZE)
+    group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
     """G, attempts per item."""
     epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
     """E. Epochs 1 to E-1 learn, epoch E measures."""

@@ -93,6 +93,11 @@ class Rewarder(Protocol):
         ...
 
 
+def abstain_on_all(rewarder: Rewarder, context: RewardContext, reason: str) -> list[Verdict]:
+    """The verdicts of a rewarder that can tell of no attempt of the group."""
+    return [Abstained(rewarder.rewarder_id, reason) for _ in context.outputs]
+
+
 Ask: TypeAlias = Callable[[Rewarder, RewardContext], Awaitable[tuple[Verdict, ...]]]
 """Verdicts of another rewarder, checked; raises ``RewardError`` when it broke, ``RewarderTimeout`` when it was late."""
 

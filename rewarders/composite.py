@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rewarders.asking import Asker, asks_model
 from rewarders.base import Abstained, Ask, RewardContext, Rewarder, Verdict
 from rewarders.judge_seam import JudgeLoad, judge_loads
 from rewarders.judge_votes import all_of
 from rewarders.threads import RewarderThreads
+from rewarders.weighing import DECIMALS, weighted_mean
 from stores.errors import RewardError, RewarderTimeout
 from stores.frozen_json import frozen
 from stores.outcomes import RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
-
-_DECIMALS: Final = 12
-"""Of a score, so that sums that are equal on paper are equal, and tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +137,12 @@ class CompositeRewarder:
         mean = self._mean(parts)
         if isinstance(mean, Abstained):
             return mean
-        shown = " + ".join(f"{weight:g} * {_shown(verdict)}" for verdict, weight in zip(parts, weights, strict=True))
-        times = "".join(f" * {_shown(verdict)}" for verdict in gates)
+        shown = " + ".join(
+            f"{weight:g} * {_score_text(verdict)}" for verdict, weight in zip(parts, weights, strict=True)
+        )
+        times = "".join(f" * {_score_text(verdict)}" for verdict in gates)
         evidence = f"({shown}) / {math.fsum(weights):g}{times}"
-        return RewardScore(self.rewarder_id, round(opening * mean, _DECIMALS), evidence, frozen(details))
+        return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
 
     def _mean(self, parts: Sequence[Verdict]) -> float | Abstained:
         weighted: list[tuple[float, float]] = []
@@ -156,9 +156,7 @@ class CompositeRewarder:
         if not weighted:
             broke = any(isinstance(verdict, Abstained) and verdict.broke for verdict in parts)
             return Abstained(self.rewarder_id, "every part abstained", broke)
-        peak = max(weight for weight, _ in weighted)
-        whole = math.fsum(weight / peak for weight, _ in weighted)
-        return math.fsum(weight / peak / whole * score for weight, score in weighted)
+        return weighted_mean(weighted)
 
 
 def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[Fault]:
@@ -208,7 +206,7 @@ def _score(verdict: Verdict) -> float | None:
     return verdict.score if isinstance(verdict, RewardScore) else None
 
 
-def _shown(verdict: Verdict) -> str:
+def _score_text(verdict: Verdict) -> str:
     score = _score(verdict)
     return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
 

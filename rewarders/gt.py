@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from rewarders.answered_number import answered_number
 from rewarders.answers import stated_answer
-from rewarders.base import Abstained, RewardContext, Verdict
+from rewarders.base import RewardContext, Verdict, abstain_on_all
 from rewarders.number_text import Number, numbers_agree, plain_value
 from stores.outcomes import RewardScore
 
@@ -62,17 +62,14 @@ class GroundTruthRewarder:
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """One score for each attempt; abstains on all when the reference cannot be compared with."""
         if not context.answer.strip():
-            return self._abstain(context, "the item has no reference answer")
+            return abstain_on_all(self, context, "the item has no reference answer")
         if self.match == "numeric":
             reference = answered_number(context.answer)
             if reference is None:
-                return self._abstain(context, f"the reference {_short(context.answer)} holds no number")
+                return abstain_on_all(self, context, f"the reference {_short(context.answer)} holds no number")
             return [self._verdict(self._numeric(attempt.output, reference)) for attempt in context.outputs]
         wanted = stated_answer(context.answer).text or context.answer.strip()
         return [self._verdict(self._textual(attempt.output, wanted)) for attempt in context.outputs]
-
-    def _abstain(self, context: RewardContext, reason: str) -> list[Verdict]:
-        return [Abstained(self.rewarder_id, reason) for _ in context.outputs]
 
     def _verdict(self, comparison: _Comparison) -> RewardScore:
         sign = "=" if comparison.right else "≠"

@@ -182,7 +182,7 @@ class PairwiseRewarder:
                 "strength": strength,
                 **({"same_as": rivals[place].rollout_id} if repeated else {}),
                 # Each comparison once: with the attempt that comes first.
-                "comparisons": [] if repeated else _told(place, rivals, pairs),
+                "comparisons": [] if repeated else _comparison_rows(place, rivals, pairs),
             }
             evidence = _evidence(strength, place, pairs, self)
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
@@ -236,7 +236,7 @@ def _why(place: int, pairs: Sequence[_Pair]) -> str:
     return f"no comparison can be used; {len(lost)} answers are missing, the last: {lost[-1]}"
 
 
-def _told(place: int, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[dict[str, Any]]:
+def _comparison_rows(place: int, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[dict[str, Any]]:
     return [
         {
             "with": rivals[pair.other].rollout_id,

@@ -42,6 +42,11 @@ def reference_in(answer: str, metadata: Mapping[str, Any], mode: Mode, *, aliase
     return found
 
 
+def first_line(error: PowlError) -> str:
+    """Where and what is wrong, without the excerpt below it."""
+    return str(error).split("\n", maxsplit=1)[0]
+
+
 def _object(given: object) -> Mapping[str, Any] | None:
     """A reference that is an object, or the text of one."""
     if isinstance(given, str):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rewarders.base import Abstained, RewardContext, Verdict
+from rewarders.base import RewardContext, Verdict, abstain_on_all
 from rewarders.powl import Footprint, footprint
-from rewarders.powl_answers import model_in, reference_in
+from rewarders.powl_answers import first_line, model_in, reference_in
 from stores.errors import PowlError
 from stores.outcomes import RewardScore
 
@@ -36,19 +36,16 @@ class PowlEqualRewarder:
         try:
             reference = reference_in(context.answer, context.metadata, "direct", aliases=self.aliases)
         except PowlError as error:
-            return self._abstain(context, f"the reference cannot be used: {_line(error)}")
+            return abstain_on_all(self, context, f"the reference cannot be used: {first_line(error)}")
         if reference is None:
-            return self._abstain(context, "the item has no reference model")
+            return abstain_on_all(self, context, "the item has no reference model")
         return [self._verdict(attempt.output, reference) for attempt in context.outputs]
-
-    def _abstain(self, context: RewardContext, reason: str) -> list[Verdict]:
-        return [Abstained(self.rewarder_id, reason) for _ in context.outputs]
 
     def _verdict(self, output: str, reference: Footprint) -> RewardScore:
         try:
             own = footprint(model_in(output, aliases=self.aliases), "direct")
         except PowlError as error:
-            return RewardScore(self.rewarder_id, 0.0, f"no process model: {_line(error)}")
+            return RewardScore(self.rewarder_id, 0.0, f"no process model: {first_line(error)}")
         differs = _difference(own, reference)
         return RewardScore(self.rewarder_id, float(differs is None), differs or "the behaviour of the reference")
 
@@ -67,8 +64,3 @@ def _difference(own: Footprint, reference: Footprint) -> str | None:
     if (own.start_activities, own.end_activities) != (reference.start_activities, reference.end_activities):
         return "other activities at the beginning or the end"
     return None if own.min_trace_length == reference.min_trace_length else "other steps can be skipped"
-
-
-def _line(error: PowlError) -> str:
-    """Where and what, without the excerpt below it."""
-    return str(error).split("\n", maxsplit=1)[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeAlias, get_args
 
-from rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict
+from rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, abstain_on_all
 from rewarders.powl import (
     Activity,
     Aggregate,
@@ -27,7 +27,7 @@ from rewarders.powl import (
     self_consistency,
     validate,
 )
-from rewarders.powl_answers import model_in, reference_in
+from rewarders.powl_answers import first_line, model_in, reference_in
 from stores.errors import PowlError
 from stores.outcomes import RewardScore
 
@@ -75,9 +75,9 @@ class PowlFootprintRewarder:
         try:
             reference = reference_in(context.answer, context.metadata, self.mode, aliases=self.aliases)
         except PowlError as error:
-            return _all_abstain(self, context, f"the reference cannot be used: {_line(error)}")
+            return abstain_on_all(self, context, f"the reference cannot be used: {first_line(error)}")
         if reference is None:
-            return _all_abstain(self, context, "the item has no reference model")
+            return abstain_on_all(self, context, "the item has no reference model")
 
         def likeness(model: Model) -> tuple[float, str]:
             own = footprint(model, self.mode)
@@ -218,16 +218,7 @@ def _verdict(rewarder: Rewarder, read: _Read, judged: Callable[[Model], tuple[fl
 
 
 def _wrong(rewarder: Rewarder, error: PowlError) -> RewardScore:
-    return RewardScore(rewarder.rewarder_id, 0.0, f"no process model: {_line(error)}")
-
-
-def _all_abstain(rewarder: Rewarder, context: RewardContext, reason: str) -> list[Verdict]:
-    return [Abstained(rewarder.rewarder_id, reason) for _ in context.outputs]
-
-
-def _line(error: PowlError) -> str:
-    """Where and what, without the excerpt below it."""
-    return str(error).split("\n", maxsplit=1)[0]
+    return RewardScore(rewarder.rewarder_id, 0.0, f"no process model: {first_line(error)}")
 
 
 def _check_choice(name: str, given: object, accepted: Sequence[Any]) -> None:

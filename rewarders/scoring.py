@@ -11,15 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Final
 
 from rewarders.asking import Asker, Fault, Said
 from rewarders.base import Abstained, RewardContext, Rewarder, Verdict
+from rewarders.weighing import DECIMALS, weighted_mean
 from stores.errors import PipelineError, Problem
 from stores.outcomes import RewardScore
-
-_DECIMALS: Final = 12
-"""Of a total, so that weighted sums that are equal on paper are equal, and tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +129,12 @@ def _totals(
 ) -> dict[str, float]:
     """``sum(weight * score) / sum(weight)`` for each attempt that every counting rewarder scored."""
     counting = [weighted for weighted in rewarders if weighted.weight > 0]
-    if not counting:
-        return {}
-    peak = max(weighted.weight for weighted in counting)
-    shares = [weighted.weight / peak for weighted in counting]
-    whole = math.fsum(shares)
     totals = {}
     for index, attempt in enumerate(context.outputs):
-        scores = [_score_at(said[id(weighted)], index) for weighted in counting]
-        if None not in scores:
-            parts = (share / whole * score for share, score in zip(shares, scores, strict=True) if score is not None)
-            totals[attempt.rollout_id] = round(math.fsum(parts), _DECIMALS)
+        scores = [(weighted.weight, _score_at(said[id(weighted)], index)) for weighted in counting]
+        known = [(weight, score) for weight, score in scores if score is not None]
+        if known and len(known) == len(scores):
+            totals[attempt.rollout_id] = round(weighted_mean(known), DECIMALS)
     return totals
 
 

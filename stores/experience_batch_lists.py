@@ -210,7 +210,7 @@ class _Reader:
         if bad:
             place, index, value = bad[0]
             where = f"{self._where([place])}, action {index}" + _more(len(bad) - 1)
-            self.problems.append(ShapeProblem(name, number, _shown(value), where))
+            self.problems.append(ShapeProblem(name, number, _value_text(value), where))
             return None
         return None if rows is None else [[float(value) for value in row] for row in rows]
 
@@ -279,7 +279,7 @@ def _more(count: int) -> str:
     return f" {_MORE.format(count)}" if count else ""
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, list | tuple | Mapping):

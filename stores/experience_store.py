@@ -18,6 +18,7 @@ from stores.clock import Clock, utc_now
 from stores.errors import RecordRejected, StoreError
 from stores.experience_index import ExperienceIndex
 from stores.experience_lines import Skipped, SkipReason, encode, parse, same_content
+from stores.layout import TaskPaths
 from stores.line_file import LineFile, exclusively, read_whole_lines
 from stores.lineage import Lineage, StoredBatch
 from stores.models import ExperienceRecord
@@ -49,7 +50,7 @@ class ExperienceStore:
         self._epochs = epochs
         self._clock = clock
         self._index = ExperienceIndex()
-        self._lineage = Lineage(path.with_name("batches.jsonl"))
+        self._lineage = Lineage(TaskPaths(path.parent).batches)
         self._turn = threading.Lock()
         self._skipped = Skipped()
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
 from stores.errors import CorruptFile, RecordRejected
+from stores.group_terms import Arm
 from stores.locked_file import LockedFile
 
 SCHEMA_VERSION = 1
@@ -29,11 +30,10 @@ _HEAD = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|fa
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Which call of a run this is. ``arm`` and ``role`` hold no slash, so the text form is unambiguous."""
+    """Which call of a run this is. Arms and roles hold no slash, so the text form is unambiguous."""
 
     epoch: int
-    arm: str
-    """``train``, ``champion`` or ``candidate``."""
+    arm: Arm
     batch: int
     item_id: str
     rollout: int
@@ -53,8 +53,8 @@ class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
     An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
-    Memory holds 16 bytes of digest and an offset per key, never a reply. Surviving a kill of the process is promised,
-    surviving a loss of power is not (there is no ``fsync``).
+    Memory holds a digest and an offset per key, some 130 bytes as Python keeps them, never a reply. Surviving a kill of
+    the process is promised, surviving a loss of power is not (there is no ``fsync``).
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:

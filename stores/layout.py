@@ -25,6 +25,11 @@ class TaskPaths:
         return self.root / "experiences.jsonl"
 
     @property
+    def batches(self) -> Path:
+        """Which batch of lessons came from which run, append-only."""
+        return self.root / "batches.jsonl"
+
+    @property
     def promotions(self) -> Path:
         """Decisions of the gate, append-only."""
         return self.root / "promotions.jsonl"
@@ -34,13 +39,19 @@ class TaskPaths:
         """A view: champion library and last run."""
         return self.root / "state.json"
 
+    @property
     def selections(self) -> Path:
         """One line per best-of-K round that ``tfgrpo select`` made of the task, append-only."""
         return self.root / "selections.jsonl"
 
+    @property
     def patterns(self) -> Path:
         """What those rounds showed of structures."""
         return self.root / "patterns.jsonl"
+
+    def own_files(self) -> tuple[Path, ...]:
+        """What a task records outside the directories of its runs."""
+        return (self.experiences, self.batches, self.promotions, self.state, self.selections, self.patterns)
 
     def export(self, name: str) -> Path:
         """A file that ``tfgrpo export`` writes."""

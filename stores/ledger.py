@@ -16,9 +16,6 @@ from typing import Literal
 from stores.errors import BudgetRefused
 from stores.ledger_shared import LedgerStore, MemoryStore, SharedStore
 from stores.ledger_state import Amount, Budget, Totals, judge
-from stores.prices import Price, PriceBook
-
-__all__ = ["Budget", "Ledger", "Price", "PriceBook", "Reservation", "Totals"]
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2
@@ -107,10 +104,6 @@ class Ledger:
     def in_flight(self) -> Amount:
         """What is reserved and not yet settled, by all processes."""
         return self._store.read()[1]
-
-    def restore(self, totals: Totals) -> None:
-        """Count at least these totals, which an earlier process of the same run left. Twice is the same as once."""
-        self._store.update(lambda mine: mine.at_least(totals), Amount())
 
     def close(self) -> None:
         """Give up this process's part; calls it still has in flight then count as lost. Harmless when repeated."""

@@ -118,10 +118,6 @@ class Totals:
         )
         return self._plus(call)
 
-    def at_least(self, other: Totals) -> Totals:
-        """Figure by figure the larger of the two."""
-        return Totals(**{name: max(mine, getattr(other, name)) for name, mine in self.to_json().items()})
-
     def to_json(self) -> Json:
         """Figures by name."""
         return {name: getattr(self, name) for name in _FIGURES}

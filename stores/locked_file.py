@@ -81,10 +81,6 @@ class LockedFile:
             raise StoreError(f"{self.path}: the disk took {written} of {len(data)} bytes")
         return start
 
-    def sync(self) -> None:
-        """Wait until what was written has reached the disk."""
-        os.fsync(self._fd)
-
     def cut(self, size: int) -> None:
         """Cut the file back to ``size`` bytes; what is cut off is kept beside it in ``<name>.torn``. Under the lock."""
         torn = self.read_at(size, self.size() - size)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from stores.atomic import KeyedJsonl, read_lines, replace_json
+from stores.group_terms import Arm, Phase, Signal
+from stores.layout import RunPaths
 from stores.per_epoch import aggregate
 from stores.percentiles import METHOD
 from stores.plain import plain
@@ -40,9 +42,9 @@ class GroupMetrics:
     epoch: int
     group_id: str
     group_size: int
-    phase: Literal["train", "eval"]
-    arm: str
-    signal: str
+    phase: Phase
+    arm: Arm
+    signal: Signal
     reward_mean: float | None
     """Over the scored rollouts; None when there is none."""
     reward_spread: float | None
@@ -86,8 +88,9 @@ class MetricsStore:
     """The metrics of one run: ``metrics.jsonl`` and ``per-epoch.json`` in its directory. One writer."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = run_dir / "metrics.jsonl"
-        self.per_epoch_path = run_dir / "per-epoch.json"
+        paths = RunPaths(run_dir)
+        self.path = paths.metrics
+        self.per_epoch_path = paths.per_epoch
         self._lines = KeyedJsonl(self.path, _key)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:

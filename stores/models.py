@@ -43,7 +43,7 @@ class ToolStat(Strict):
 
 
 class ExperienceRecord(Strict):
-    """One operation on the library, stamped. History is only ever appended to (DESIGN section 6).
+    """One operation on the library, stamped. History is only ever appended to.
 
     ``add`` supersedes nothing, ``modify`` exactly one record, ``merge`` at least two, ``delete`` exactly one and has no text.
     """

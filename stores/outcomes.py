@@ -13,6 +13,8 @@ from stores.frozen_json import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 
+_ROUNDING: Final = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class RewardScore:
@@ -73,3 +75,13 @@ Outcome: TypeAlias = Scored | Ungraded | Failed | Refused
 def scored_rewards(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
     """Rewards of the scored outcomes only, in order. The caller reports how many were left out."""
     return tuple(outcome.reward for outcome in outcomes if isinstance(outcome, Scored))
+
+
+def is_full(reward: float) -> bool:
+    """Whether it is the full reward, 1, but for rounding."""
+    return reward >= 1.0 - _ROUNDING
+
+
+def is_nothing(reward: float) -> bool:
+    """Whether it is no more than 0, but for rounding."""
+    return reward <= _ROUNDING

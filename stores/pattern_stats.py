@@ -59,7 +59,7 @@ class PatternStats:
 
     @property
     def std_error(self) -> float | None:
-        """Standard error of the mean; None for a single observation."""
+        """Standard error of the mean, for whoever reads the memory in Python; None for a single observation."""
         return math.sqrt(self.m2 / (self.count - 1) / self.count) if self.count > 1 else None
 
     def faded(self, now: int, half_life: float) -> PatternStats:

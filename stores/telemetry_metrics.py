@@ -16,6 +16,7 @@ from opentelemetry.metrics import Counter, Histogram, Meter
 from opentelemetry.metrics import _Gauge as Gauge
 
 from stores import telemetry_names as n
+from stores.group_terms import Phase, Signal
 from stores.outcomes import OutcomeName
 from stores.plain import storable
 
@@ -84,7 +85,7 @@ class Recorder:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         tool: str,
         duration_s: float,
         tokens: int = 0,
@@ -110,7 +111,7 @@ class Recorder:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         role: str,
         model: str,
         duration_s: float,
@@ -145,7 +146,7 @@ class Recorder:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         outcome: OutcomeName,
         duration_s: float,
         agent: str = "chat",
@@ -162,14 +163,14 @@ class Recorder:
         name = self._bounds.admit(n.AGENT, agent)
         self._observe(n.GENAI_AGENT, duration_s, {n.AGENT: name, **self._error(error_type)})
 
-    def record_reward(self, *, epoch: int, phase: n.Phase, rewarder: str, score: float) -> None:
+    def record_reward(self, *, epoch: int, phase: Phase, rewarder: str, score: float) -> None:
         """One rewarder scored one rollout."""
         if self._instruments is not None:
             name = self._bounds.admit(n.REWARDER, rewarder)
             self._observe(n.REWARDS, score, {n.EPOCH: int(epoch), n.PHASE: phase, n.REWARDER: name})
 
     def record_group(
-        self, *, epoch: int, phase: n.Phase, signal: n.SignalName, spread: float | None, group_size: int | None = None
+        self, *, epoch: int, phase: Phase, signal: Signal, spread: float | None, group_size: int | None = None
     ) -> None:
         """One group is complete. ``spread`` None: fewer than two of its rollouts were scored."""
         if self._instruments is None:
@@ -204,7 +205,7 @@ class Recorder:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         duration_s: float,
         reward_mean: float | None = None,
         solve_rate: float | None = None,

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-Phase: TypeAlias = Literal["train", "eval"]
 RoleName: TypeAlias = Literal[
     "rollout", "agent", "tool", "judge", "summarize", "reflect", "curate", "shorten", "repair", "other"
 ]
 ToolOutcome: TypeAlias = Literal["ok", "error"]
-SignalName: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
 GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]

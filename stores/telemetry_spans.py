@@ -18,6 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from stores import telemetry_names as n
+from stores.group_terms import Arm, Phase
 from stores.plain import storable
 
 Value: TypeAlias = str | bool | int | float | tuple[str, ...] | None
@@ -153,7 +154,7 @@ class SpanMaker:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         temperature: float | None = None,
         group_size: int | None = None,
         sample_size: int | None = None,
@@ -173,7 +174,7 @@ class SpanMaker:
         return self._start(n.SPAN_EPOCH, SpanKind.INTERNAL, attributes)
 
     def group_span(
-        self, *, epoch: int, phase: n.Phase, group_id: str, item_id: str, group_size: int, arm: str | None = None
+        self, *, epoch: int, phase: Phase, group_id: str, item_id: str, group_size: int, arm: Arm | None = None
     ) -> OpenSpan:
         """The rollouts of one item."""
         attributes: dict[str, Value] = {
@@ -190,7 +191,7 @@ class SpanMaker:
         self,
         *,
         epoch: int,
-        phase: n.Phase,
+        phase: Phase,
         group_id: str,
         rollout_id: str,
         index: int,
@@ -316,7 +317,7 @@ def _sendable(value: _Given) -> _Given:
     return tuple(map(storable, value)) if isinstance(value, tuple) else value
 
 
-def _place(epoch: int, phase: n.Phase, group_size: int | None) -> dict[str, Value]:
+def _place(epoch: int, phase: Phase, group_size: int | None) -> dict[str, Value]:
     return {
         n.EPOCH: epoch,
         n.LITERAL_EPOCH: epoch,

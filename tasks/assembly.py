@@ -18,7 +18,9 @@ from pipelines.settings import Settings
 from prompt_packs.loader import load_prompt_pack
 from rewarders.threads import RewarderThreads
 from stores.journal import Journal
-from stores.ledger import Budget, Ledger, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import PriceBook
 from stores.telemetry import configure
 from tasks.actors.registry import build_actor
 from tasks.context import RunContext

@@ -26,7 +26,9 @@ from stores.errors import (
 from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling
 from stores.frozen_json import FrozenDict, Json
 from stores.journal import CallKey
-from stores.ledger import Budget, Ledger, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import PriceBook
 from stores.seeds import derive_seed
 from tasks.collector_logprobs import logprobs_of_choice
 from tasks.collector_protocols import Generation, RequestPlace, status_of

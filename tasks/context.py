@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from pipelines.settings import ModelSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_model import ModelSettings
 from stores.layout import RunPaths
 from stores.telemetry import TelemetryOptions
 

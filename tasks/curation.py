@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from stores.experience_store import support_of
 from stores.journal import CallKey
 from stores.models import ExperienceRecord
@@ -48,7 +48,7 @@ class CurationInput:
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """What one curation decided, and what it cost."""
+    """What one curation decided."""
 
     records: tuple[ExperienceRecord, ...]
     """Stamped, in the order in which they are to be applied."""
@@ -62,9 +62,6 @@ class CurationResult:
     """Why no usable answer came."""
     broken_calls: tuple[ReflectionFailure, ...]
     """Calls that brought no answer, to be recorded when the batch is accepted."""
-    calls: int
-    tokens: int
-    cost_usd: float | None
     budget_refused: str | None
     """Set when the ledger refused a call: nothing was decided, and the batch can be curated again."""
     fatal: str | None
@@ -146,9 +143,6 @@ class _Curation:
             rule_used=self._rule_used,
             failure=spend.failure,
             broken_calls=tuple(spend.broken),
-            calls=spend.calls,
-            tokens=spend.tokens,
-            cost_usd=spend.cost_usd,
             budget_refused=spend.budget_refused,
             fatal=spend.fatal,
         )

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from rewarders.statistics import paired_differences
-from stores.outcomes import scored_rewards
+from stores.outcomes import is_full, is_nothing, scored_rewards
 from tasks.shapes import GroupResult
-
-_RIGHT = 1.0
-_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,12 @@ class ItemPair:
     @property
     def regressed(self) -> bool:
         """Always right before, always wrong now."""
-        return _always_right(self.champion) and _always_wrong(self.candidate)
+        return is_full(min(self.champion)) and is_nothing(max(self.candidate))
 
     @property
     def recovered(self) -> bool:
         """Always wrong before, always right now."""
-        return _always_wrong(self.champion) and _always_right(self.candidate)
+        return is_nothing(max(self.champion)) and is_full(min(self.candidate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,6 @@ class PairedEvidence:
     """In an order that no property of the items decides: by a digest of their ids."""
     lost: tuple[str, ...]
     """Items without a scored rollout on at least one side, sorted."""
-    lost_rollouts: int
-    rollouts: int
-    """Rollouts of both arms, scored or not."""
     identical: bool
     """Both arms were sent the very same system texts: there is nothing to compare."""
 
@@ -83,12 +77,9 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
     before, after = _rewards(champion), _rewards(candidate)
     paired = paired_differences(before, after)
     pairs = [ItemPair(item, tuple(before[item]), tuple(after[item])) for item in paired.item_ids]
-    rollouts = [rollout for group in (*champion, *candidate) for rollout in group.rollouts]
     return PairedEvidence(
         pairs=tuple(sorted(pairs, key=lambda pair: sha256(pair.item_id.encode()).digest())),
         lost=paired.excluded,
-        lost_rollouts=sum(rollout.outcome.name != "scored" for rollout in rollouts),
-        rollouts=len(rollouts),
         identical=_prompts(champion) == _prompts(candidate),
     )
 
@@ -96,8 +87,8 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
 def noise_floor(pairs: Sequence[ItemPair]) -> float | None:
     """Standard error that the mean difference would have between two identical arms, from luck within items alone.
 
-    ``sqrt(sum_i (s²_champion,i / n + s²_candidate,i / m)) / pairs`` with sample variances; None when no arm has two
-    scored rollouts of every item, because luck cannot be told from a single attempt.
+    ``sqrt(sum_i (s²_champion,i / n + s²_candidate,i / m)) / pairs`` with sample variances; None as soon as one
+    item has fewer than two scored rollouts in either arm, because luck cannot be told from a single attempt.
     """
     if not pairs or any(min(len(pair.champion), len(pair.candidate)) < 2 for pair in pairs):
         return None
@@ -122,11 +113,3 @@ def _prompts(groups: Iterable[GroupResult]) -> set[str]:
 def _variance(rewards: Sequence[float]) -> float:
     mean = math.fsum(rewards) / len(rewards)
     return math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
-
-
-def _always_right(rewards: Sequence[float]) -> bool:
-    return min(rewards) >= _RIGHT - _EQUAL
-
-
-def _always_wrong(rewards: Sequence[float]) -> bool:
-    return max(rewards) <= _EQUAL

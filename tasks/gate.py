@@ -8,11 +8,10 @@ arms ran the same library.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pipelines.settings import GateSettings
+from pipelines.settings_learning import GateSettings
 from rewarders.sequential import paired_confidence_sequence
 from rewarders.statistics import Interval
 from tasks.evaluation import PairedEvidence, noise_floor
@@ -35,8 +34,6 @@ class GateDecision:
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
     """Items that flipped from always wrong to always right."""
-    champion_mean: float | None
-    candidate_mean: float | None
     noise_floor: float | None
     """Standard error of the difference between two identical arms; None when it cannot be told."""
 
@@ -55,8 +52,6 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings) -> GateDecisio
         lost_share=evidence.lost_share,
         regressions=_flipped(evidence, "regressed"),
         recoveries=_flipped(evidence, "recovered"),
-        champion_mean=_mean([pair.champion_mean for pair in pairs]),
-        candidate_mean=_mean([pair.candidate_mean for pair in pairs]),
         noise_floor=noise_floor(pairs),
     )
 
@@ -84,13 +79,13 @@ def _decide(
     if interval is None or abstention:
         return "undecided", (abstention or "rewards outside 0 … 1: the interval does not hold for them",)
     if interval.high < 0.0:
-        return "reject", (f"the difference lies below zero: {_shown(interval)}",)
+        return "reject", (f"the difference lies below zero: {_interval_text(interval)}",)
     flips = _too_many_flips(evidence, settings)
     if flips is not None:
         return flips
     if interval.low > 0.0:
-        return "promote", (f"the difference lies above zero: {_shown(interval)}",)
-    return "undecided", (f"the interval of the difference holds zero: {_shown(interval)}",)
+        return "promote", (f"the difference lies above zero: {_interval_text(interval)}",)
+    return "undecided", (f"the interval of the difference holds zero: {_interval_text(interval)}",)
 
 
 def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
@@ -129,9 +124,5 @@ def _flipped(evidence: PairedEvidence, how: Literal["regressed", "recovered"]) -
     return tuple(sorted(pair.item_id for pair in evidence.pairs if (pair.regressed if regressed else pair.recovered)))
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _shown(interval: Interval) -> str:
+def _interval_text(interval: Interval) -> str:
     return f"{interval.estimate:+.3f}, {interval.confidence:.0%} interval {interval.low:+.3f} … {interval.high:+.3f}"

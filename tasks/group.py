@@ -15,7 +15,8 @@ from time import perf_counter
 from rewarders.advantage import group_advantage, relative_ranks
 from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
-from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded
+from stores.group_terms import Signal
+from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
 from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.judging import GroupJudge
@@ -24,14 +25,12 @@ from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
 from tasks.scrubbing import scrubbed_scores
-from tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Signal
+from tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 from tasks.summarize import summarize_trajectory
 from tasks.transcripts import shorten_middle
 
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
-_FULL_REWARD = 1.0
-_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +135,9 @@ def classify(rewards: Sequence[float], spread: float, min_spread: float) -> Sign
         return "lost"
     if spread > 0.0 and spread >= min_spread:
         return "mixed"
-    if min(rewards) >= _FULL_REWARD - _EQUAL:
+    if is_full(min(rewards)):
         return "all_pass"
-    return "all_fail" if max(rewards) <= _EQUAL else "flat"
+    return "all_fail" if is_nothing(max(rewards)) else "flat"
 
 
 def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:

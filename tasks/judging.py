@@ -16,7 +16,7 @@ from stores.seeds import derive_seed
 from tasks.actors.base import FATAL
 from tasks.actors.recorded import model_key
 from tasks.asking import Spend
-from tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
+from tasks.models.base import CUT_OFF, AnswerSchema, ChatReply, ChatRequest, Message
 from tasks.runtime import Runtime
 from tasks.shapes import GroupSpec, ReflectionFailure
 
@@ -68,7 +68,7 @@ class GroupJudge:
             self._broken(error, request, key)
             raise
         self.spend.add(reply)
-        return _told(reply)
+        return _judge_reply(reply)
 
     def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
         spec, context = self._spec, self._runtime.context
@@ -107,10 +107,10 @@ class GroupJudge:
         self.spend.broken.append(ReflectionFailure(type(error).__name__, str(error), model_key(key, request)))
 
 
-def _told(reply: ChatReply) -> JudgeReply:
+def _judge_reply(reply: ChatReply) -> JudgeReply:
     return JudgeReply(
         text=reply.message.content or "",
-        cut_off=reply.finish_reason in ("length", "content_filter"),
+        cut_off=reply.finish_reason in CUT_OFF,
         tokens=reply.usage.total if reply.usage is not None else None,
         cost_usd=reply.cost_usd,
         model=reply.model,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from stores.models import ExperienceRecord, Polarity
 from tasks.shapes import Proposal
 

@@ -17,12 +17,11 @@ from stores.telemetry import SpanHandle
 from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tasks.actors.recorded import Recorder
 from tasks.containment import give_up_on, told
+from tasks.models.base import CUT_OFF
 from tasks.observing import observe_rollout_end
 from tasks.runtime import Runtime
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tasks.tools.schema import Tool, ToolResult, run_tool
-
-_CUT_OFF = ("length", "content_filter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ def _loss(
         return _failed(error, waiting_for, scrub)
     if trajectory is None:
         return Failed("ActorError", "the actor returned nothing")
-    if trajectory.finish_reason in _CUT_OFF:
+    if trajectory.finish_reason in CUT_OFF:
         return Ungraded("truncated", f"the answer was cut off ({trajectory.finish_reason})")
     if not trajectory.output.strip():
         return Ungraded("empty", "the attempt ended without any output")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pipelines.items import Item
+from stores.group_terms import Arm, Phase, Signal
 from stores.models import ExperienceRecord, Polarity
 from stores.outcomes import Outcome, RewardScore
-
-Phase: TypeAlias = Literal["train", "eval"]
-Arm: TypeAlias = Literal["train", "champion", "candidate"]
-Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
-"""``lost``: fewer than two scored rollouts, so there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from itertools import compress, product
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from flows.commands.powl_input import Reading, read_model, read_reference
 from flows.console import Console
 from flows.parsing import refuse_idle
+from flows.powl_input import Reading, read_model, read_reference
 from rewarders.powl import (
     Aggregate,
     Footprint,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flows.console import Console
 from flows.release import release
+from pipelines.loopback import is_loopback
 from stores.errors import ConfigError, Problem, SettingsError
 
 if TYPE_CHECKING:
@@ -134,8 +135,6 @@ def _problems(options: argparse.Namespace) -> Iterator[Problem]:
 
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
     """Say where the server is and what it serves."""
-    from pipelines.server.listening import is_loopback  # noqa: PLC0415
-
     for warning in config.warnings:
         console.say(f"warning: {warning}")
     if token is None and not is_loopback(options.host):

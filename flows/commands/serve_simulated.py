@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from flows.console import Console
-from pipelines.settings import FaultSettings, SimulatedSettings
+from pipelines.settings_model import FaultSettings, SimulatedSettings
 from stores.errors import Problem, SettingsError
 from tasks.models.simulated import SimulatedOptions, run_server
 

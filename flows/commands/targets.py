@@ -11,12 +11,10 @@ from typing import Final
 
 from flows.places import why_not_writable
 from stores.errors import SettingsError
+from stores.layout import TaskPaths
 
 _EXPORTS: Final = "exports"
 _HELD: Final = ("runs", "replays", _EXPORTS)
-_OF_A_TASK: Final = (
-    "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "state.json", "selections.jsonl", "patterns.jsonl",
-)  # fmt: skip
 
 
 def check_target(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
@@ -46,11 +44,13 @@ def _against(path: Path) -> str | None:
 
 def _is_recorded(path: Path) -> bool:
     """Whether a task keeps its records there: files of its own, or what its runs and replays hold but exports."""
-    if path.name in _OF_A_TASK and _is_task(path.parent):
+    if path in TaskPaths(path.parent).own_files() and _is_task(path.parent):
         return True
     held = (place.name for place in path.parents if place.name in _HELD and _is_task(place.parent))
     return next(held, _EXPORTS) != _EXPORTS
 
 
 def _is_task(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in _OF_A_TASK) or any(directory.glob("runs/*/manifest.json"))
+    return any(path.is_file() for path in TaskPaths(directory).own_files()) or any(
+        directory.glob("runs/*/manifest.json")
+    )

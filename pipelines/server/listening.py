@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -84,14 +83,6 @@ async def running(app: ASGIApp, host: str = "127.0.0.1", port: int = 0, manner: 
     """A server on this event loop for the length of a block; gives its URL."""
     async with _started(app, host, port, manner) as (_, url, _done):
         yield url
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach what is bound to ``host``."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @asynccontextmanager

@@ -46,10 +46,10 @@ async def refused(_: Request, error: Exception) -> Response:
 async def bad_body(_: Request, error: Exception) -> Response:
     """``{"detail": [...]}``: what is wrong, where. Of what was sent only short texts and numbers are shown again."""
     problems: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
-    return answer({"detail": list(_shown(problems))}, 422)
+    return answer({"detail": list(_problem_rows(problems))}, 422)
 
 
-def _shown(problems: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _problem_rows(problems: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for problem in problems[:_MOST_PROBLEMS]:
         shown = {"type": problem["type"], "loc": list(problem["loc"]), "msg": problem["msg"]}
         given = problem.get("input")

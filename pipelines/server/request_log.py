@@ -38,7 +38,7 @@ def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[Ite
         mean = sum(reward / len(rewards) for reward in rewards)
         figures = f"avg={mean:.3f} min={min(rewards):.3f} max={max(rewards):.3f}"
     yield f"{head} {len(items)} | {figures}{f' ungraded={lost}' if lost else ''}"
-    yield from (f"  {_named(item)} {_said(grade)}" for item, grade in zip(items, grades, strict=True))
+    yield from (f"  {_named(item)} {_grade_text(grade)}" for item, grade in zip(items, grades, strict=True))
     if scored:
         yield from _block("BEST", *max(scored, key=lambda one: one[0]))
         yield from _block("WORST", *min(scored, key=lambda one: one[0]))
@@ -48,7 +48,7 @@ def _named(item: GradeItem) -> str:
     return item.sample_id if item.completion_index is None else f"{item.sample_id} #{item.completion_index}"
 
 
-def _said(grade: ItemGrade) -> str:
+def _grade_text(grade: ItemGrade) -> str:
     if grade.reward is None:
         return f"ungraded: {reasons(grade)}"
     parts = " ".join(f"{name}={reward:.3f}" for name, reward in grade.parts.items())

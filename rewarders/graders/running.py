@@ -6,7 +6,6 @@ put together is decided in ``rewarders.graders.combine``.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -55,12 +54,6 @@ class GraderRunner:
         """
         lane = self._lane(name, grader)
         return await lane.grade(inputs, self._timeout_s if timeout_s is None else timeout_s) if inputs else ()
-
-    def grade_now(
-        self, name: str, grader: Grader, inputs: Sequence[GraderInput], timeout_s: float | None = None
-    ) -> tuple[Grade, ...]:
-        """``grade`` for a caller without an event loop, which waits."""
-        return asyncio.run(self.grade(name, grader, inputs, timeout_s))
 
     def hanging(self) -> Mapping[str, int]:
         """Calls that were given up on and still run, by name of the grader; only where there are any."""

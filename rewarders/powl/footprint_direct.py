@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rewarders.powl.model import Activity, Model, Operator, fold
-from rewarders.powl.partial_order import bits, predecessors, successors
+from rewarders.powl.partial_order import add_pairs, bits, predecessors, successors
 
 
 class DirectlyFollows(NamedTuple):
@@ -62,7 +62,7 @@ def _sequence(rows: list[int], parts: Sequence[_Part]) -> _Part:
     """What came before can end before any later part as long as all parts between can be skipped."""
     whole = _SILENT
     for part in parts:
-        _add(rows, whole.last, part.first)
+        add_pairs(rows, whole.last, part.first)
         whole = _Part(
             whole.first | part.first if whole.skippable else whole.first,
             whole.last | part.last if part.skippable else part.last,
@@ -82,13 +82,13 @@ def _choice(parts: Sequence[_Part]) -> _Part:
 
 def _loop(rows: list[int], do: _Part, redo: _Part) -> _Part:
     """Turns of do (redo do)*: a part that can be skipped makes the other one its own neighbour."""
-    _add(rows, do.last, redo.first)
-    _add(rows, redo.last, do.first)
+    add_pairs(rows, do.last, redo.first)
+    add_pairs(rows, redo.last, do.first)
     if redo.skippable:
-        _add(rows, do.last, do.first)
+        add_pairs(rows, do.last, do.first)
     if not do.skippable:
         return do._replace(labels=do.labels | redo.labels)
-    _add(rows, redo.last, redo.first)
+    add_pairs(rows, redo.last, redo.first)
     return _Part(do.first | redo.first, do.last | redo.last, do.labels | redo.labels, skippable=True, shortest=0)
 
 
@@ -109,8 +109,8 @@ def _ordered(rows: list[int], node: Operator, parts: Sequence[_Part]) -> _Part:
         last |= 0 if after[place] & firm else part.last
         for later in bits(after[place]):
             if not after[place] & before[later] & firm:
-                _add(rows, part.last, parts[later].first)
-        _add(rows, part.labels, _unordered(parts, place, after[place] | before[place]))
+                add_pairs(rows, part.last, parts[later].first)
+        add_pairs(rows, part.labels, _unordered(parts, place, after[place] | before[place]))
     return _Part(first, last, labels, not firm, sum(part.shortest for part in parts))
 
 
@@ -121,9 +121,3 @@ def _unordered(parts: Sequence[_Part], place: int, ordered: int) -> int:
         if other != place and not ordered >> other & 1:
             labels |= part.labels
     return labels
-
-
-def _add(rows: list[int], left: int, right: int) -> None:
-    if right:
-        for position in bits(left):
-            rows[position] |= right

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rewarders.powl.model import Activity, Model, Operator, fold
-from rewarders.powl.partial_order import bits, predecessors, successors
+from rewarders.powl.partial_order import add_pairs, predecessors, successors
 
 
 def eventually_follows(model: Model, index: Mapping[str, int]) -> list[int]:
@@ -32,11 +32,11 @@ def eventually_follows(model: Model, index: Mapping[str, int]) -> list[int]:
 
 def _relate(rows: list[int], node: Operator, parts: Sequence[int], labels: int) -> None:
     if node.kind == "LOOP":
-        _add(rows, labels, labels)
+        add_pairs(rows, labels, labels)
     elif node.kind == "SEQUENCE":
         later = 0
         for mask in reversed(parts):
-            _add(rows, mask, later)
+            add_pairs(rows, mask, later)
             later |= mask
     else:
         before = predecessors(successors(len(parts), node.order))
@@ -45,10 +45,4 @@ def _relate(rows: list[int], node: Operator, parts: Sequence[int], labels: int) 
             for other, labels_there in enumerate(parts):
                 if other != place and not before[place] >> other & 1:
                     others |= labels_there
-            _add(rows, mask, others)
-
-
-def _add(rows: list[int], left: int, right: int) -> None:
-    if right:
-        for position in bits(left):
-            rows[position] |= right
+            add_pairs(rows, mask, others)

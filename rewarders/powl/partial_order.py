@@ -18,6 +18,13 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
+def add_pairs(rows: list[int], left: int, right: int) -> None:
+    """Put everything of the mask ``left`` before everything of ``right``."""
+    if right:
+        for position in bits(left):
+            rows[position] |= right
+
+
 def successors(count: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     """For each of ``count`` things, the mask of all that come after it, directly or through others.
 

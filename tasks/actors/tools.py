@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from stores.errors import ActorError
 from tasks.actors.base import AttemptContext
-from tasks.models.base import Message, ToolCall
+from tasks.models.base import CUT_OFF, Message, ToolCall
 from tasks.shapes import Trajectory
 from tasks.tools.schema import Tool
 from tasks.transcripts import shorten_middle
 
-_CUT_OFF = ("length", "content_filter")
 _SHOWN_CHARS = 80
 """Of a name that the model made up."""
 
@@ -34,7 +33,7 @@ class ToolActor:
         for _ in range(self._max_turns):
             reply = await attempt.chat(messages, self._specs)
             calls = reply.message.tool_calls
-            if not calls or reply.finish_reason in _CUT_OFF:
+            if not calls or reply.finish_reason in CUT_OFF:
                 return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)
             messages.append(reply.message)
             messages.extend(await asyncio.gather(*(self._answer(attempt, call) for call in calls)))

@@ -39,7 +39,7 @@ def load_batch(path: Path, form: ImportForm) -> ExperienceBatch:
     try:
         return ExperienceBatch(groups)
     except ShapeError as error:
-        raise _told(path, error) from error
+        raise _dataset_error(path, error) from error
 
 
 def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def _of_lists(path: Path) -> ExperienceBatch:
             ids=value.get("ids"),
         )
     except ShapeError as error:
-        raise DatasetError([*problems, *_told(path, error).problems]) from error
+        raise DatasetError([*problems, *_dataset_error(path, error).problems]) from error
     _refuse(problems)
     return batch
 
@@ -168,7 +168,7 @@ def _refuse(problems: list[Problem]) -> None:
         raise DatasetError(problems)
 
 
-def _told(path: Path, error: ShapeError) -> DatasetError:
+def _dataset_error(path: Path, error: ShapeError) -> DatasetError:
     return DatasetError(
         [
             Problem(

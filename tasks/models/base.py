@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from stores.journal import CallKey
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]
+
+CUT_OFF: Final[tuple[FinishReason, ...]] = ("length", "content_filter")
+"""Ends of a reply that is not whole."""
 
 
 @dataclass(frozen=True, slots=True)

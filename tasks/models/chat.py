@@ -19,7 +19,8 @@ import httpx
 from stores.clock import Clock, utc_now
 from stores.errors import ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from stores.journal import CallKey
-from stores.ledger import Ledger, Price, PriceBook, Reservation
+from stores.ledger import Ledger, Reservation
+from stores.prices import Price, PriceBook
 from tasks.models.base import ChatReply, ChatRequest, Usage
 from tasks.models.endpoint import Endpoint, shown
 from tasks.models.hints import hint_of

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipelines.settings import ModelSettings
+from pipelines.settings_model import ModelSettings
 from stores.errors import EndpointError
 from tasks.models.base import ToolCall
 from tasks.models.replies import Answer

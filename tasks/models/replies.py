@@ -13,7 +13,7 @@ from typing import Any
 
 from stores.canonical import canonical_json, sha256_hex
 from stores.errors import ModelReplyMalformed
-from tasks.models.base import FinishReason, Message, ToolCall, Usage
+from tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
 
 _MOST = 2**53
 _NO_LOGPROB = -9999.0
@@ -86,7 +86,7 @@ def decode_answer(body: Mapping[str, Any]) -> Answer:
     choice = _first_choice(body)
     reason = choice.get("finish_reason")
     if choice.get("error") or (isinstance(reason, str) and reason.lower() in _BROKEN_OFF):
-        said = _said(choice.get("error")) or f"finish reason {reason}"
+        said = _error_text(choice.get("error")) or f"finish reason {reason}"
         raise ModelReplyMalformed(f"the reply broke off: {said}")
     message = choice.get("message")
     if not isinstance(message, dict):
@@ -114,10 +114,10 @@ def is_spent(body: Mapping[str, Any]) -> bool:
     """Whether an empty reply would only come back: the token limit went elsewhere, or a filter took the answer."""
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in {"length", "content_filter"}
+    return _decode_finish(_mapping(first).get("finish_reason"), has_calls=False) in CUT_OFF
 
 
-def _said(error: object) -> str:
+def _error_text(error: object) -> str:
     """What an error inside a reply says: its message, or its code."""
     if isinstance(error, str):
         return error
@@ -139,7 +139,7 @@ def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return choices[0]
     if body.get("error"):
-        said = _said(body["error"]) or "without a text"
+        said = _error_text(body["error"]) or "without a text"
         raise ModelReplyMalformed(f"the reply is an error behind a success status: {said}")
     raise ModelReplyMalformed("the reply holds no choices")
 

@@ -233,7 +233,9 @@ def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
     (shown,) = [block.text for block in blocks("README.md", "text") if "out/<task_id>" in block.text]
     named = set(re.findall(r"[\w-]+\.(?:jsonl|json|html)\b", shown))
     assert written == named
-    assert {path.name for path in layout_of(root)} <= named
+    selecting = {"selections.jsonl", "patterns.jsonl"}
+    assert {path.name for path in layout_of(root)} <= named | selecting
+    assert all(name in page("docs/files.md") for name in selecting)
 
 
 def layout_of(root: Path) -> set[Path]:

@@ -11,7 +11,7 @@ import pytest
 from flows import artifacts
 from flows.artifacts import PrefectArtifacts
 from flows.observer import EpochEnd, EpochStart
-from stores.ledger import Totals
+from stores.ledger_state import Totals
 
 
 class Calls:

@@ -21,7 +21,7 @@ import pytest
 from flows import cli
 from flows.commands.serve_data import saying_to
 from flows.console import Console
-from pipelines.server.listening import is_loopback
+from pipelines.loopback import is_loopback
 from tests.pipelines.server.kit import RIGHT, item, mix, rogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,8 +172,11 @@ def test_a_terminal_that_is_gone_does_not_stop_the_server():
 
 
 @pytest.mark.parametrize(
-    ("host", "kept"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("box", False)]
-)
+    ("host", "kept"),
+    [
+        ("127.0.0.1", True), ("::1", True), ("localhost", True), ("a.localhost", True), ("0.0.0.0", False), ("box", False),
+    ],
+)  # fmt: skip
 def test_what_only_this_machine_can_reach_needs_no_token(host, kept):
     assert is_loopback(host) is kept
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from flows import epochs
-from flows.epochs import EpochTally
+from flows.epochs import EpochSums
 from flows.execution import execute
 from stores.clock import utc_now
 from stores.library import Library
@@ -105,7 +105,7 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
 
 
 def test_a_tally_averages_scored_rollouts_only():
-    tally = EpochTally(1, "train")
+    tally = EpochSums(1, "train")
     tally.add([
         group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
         group((record(0, outcome=Ungraded("empty", "")), record(1, outcome=Scored(0.5, ()))), signal="flat"),
@@ -116,20 +116,20 @@ def test_a_tally_averages_scored_rollouts_only():
 
 
 def test_a_tally_tells_the_most_frequent_reason_for_a_loss_and_keeps_few():
-    tally = EpochTally(1, "train")
+    tally = EpochSums(1, "train")
     assert tally.end(Library(())).lost_mostly == ""
     tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
     down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
     tally.add([down])
     assert tally.end(Library(())).lost == 502
     assert len(tally.reasons) == 100
-    tally = EpochTally(1, "train")
+    tally = EpochSums(1, "train")
     tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
     assert tally.end(Library(())).lost_mostly == "2 × ungraded: remote: it is down"
 
 
 def test_an_epoch_without_evidence_has_no_mean():
-    tally = EpochTally(1, "eval")
+    tally = EpochSums(1, "eval")
     assert tally.end(Library(())).mean_reward is None
     assert tally.solve_rate is None
 

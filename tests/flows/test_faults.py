@@ -7,7 +7,7 @@ import time
 import pytest
 
 from flows import epochs
-from pipelines.settings import FaultSettings
+from pipelines.settings_model import FaultSettings
 from rewarders.base import RewardContext
 from stores.errors import RewarderTimeout
 from stores.layout import TaskPaths

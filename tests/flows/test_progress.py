@@ -12,7 +12,7 @@ from flows.observer import EpochEnd, EpochStart, Observers
 from flows.progress import SIMULATED_BANNER, Progress
 from flows.tally import EpochTally, RunTally, duration, money, spending
 from pipelines.settings import BudgetSettings
-from stores.ledger import Totals
+from stores.ledger_state import Totals
 from stores.outcomes import Failed, Scored
 from tests.flows import kit
 

@@ -6,7 +6,7 @@ import pytest
 from prefect.blocks.system import Secret
 
 from flows.secrets import read_api_key
-from pipelines.settings import ModelSettings
+from pipelines.settings_model import ModelSettings
 from stores.errors import SettingsError
 
 KEY = "sk-quite-secret"

@@ -340,8 +340,8 @@ def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
     first = plan(**asked)
     assert (first.stage.stage, names(first)) == ("VALIDITY_GAP", [("judge", 1.0), ("gt", 0.0)])
     for number in range(10):
-        record_round(first.task.selections(), past(f"s{number}", simulated=True))
-        record_round(first.task.selections(), past(f"r{number}", simulated=False, reward=0.1))
+        record_round(first.task.selections, past(f"s{number}", simulated=True))
+        record_round(first.task.selections, past(f"r{number}", simulated=False, reward=0.1))
     later = plan(**asked)
     assert (later.stage.stage, names(later)) == ("BEHAVIORAL_CONSOLIDATION", [("gt", 1.0)])
     assert plan(**{**asked, "answer": None}).stage.stage == "VALIDITY_GAP"

@@ -16,7 +16,8 @@ from pipelines.curriculum import FLOOR, RUNS, Difficulty, difficulty_so_far, wei
 from pipelines.items import Item
 from pipelines.plan_data import RunData
 from pipelines.sampling import draw_cohort
-from pipelines.settings import LearningSettings, Settings
+from pipelines.settings import Settings
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import Split
 from stores.layout import TaskPaths
 from stores.seeds import stream

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.datasets import load_dataset, read_dataset, shipped_dataset, twins
-from pipelines.settings import FieldMap
+from pipelines.datasets import load_dataset, read_dataset, shipped_dataset
+from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError
 
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
@@ -190,7 +190,6 @@ def test_equal_prompts_stay_different_items_and_are_told(write_jsonl: Callable[.
     rows = [{"id": f"t{n}", "prompt": f"Same  {n // 2}\n?", "answer": str(n)} for n in range(14)]
     found = read_dataset(write_jsonl([*rows, GOOD]))
     assert len(found.items) == 15
-    assert [len(group) for group in twins(found.items)] == [2] * 7
     assert found.warnings[0].endswith("items t0, t1 ask the same in the same words")
     assert found.warnings[5].endswith("2 more sets of items ask the same in the same words")
 

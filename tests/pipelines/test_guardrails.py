@@ -14,8 +14,10 @@ from pipelines.guardrails import (
     schedule_bounds,
     validate_tfgrpo_config,
 )
-from pipelines.model_choice import choose_models, is_loopback
-from pipelines.settings import LearningSettings, PriceSettings, Settings
+from pipelines.model_choice import choose_models, is_local
+from pipelines.settings import Settings
+from pipelines.settings_learning import LearningSettings
+from pipelines.settings_model import PriceSettings
 from stores.errors import SettingsError
 
 
@@ -227,7 +229,7 @@ def test_nothing_is_odd_about_an_endpoint_with_a_key_or_on_this_machine(
     ],
 )
 def test_loopback_is_this_machine_alone(address: str, expected: bool) -> None:
-    assert is_loopback(address) is expected
+    assert is_local(address) is expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from pipelines.layers import resolve_settings
 from pipelines.mix_config import load_mix_config
 from pipelines.mix_items import LearningMix, MixSource, learning_mix, mix_advice, used_datasets
 from pipelines.plan import Plan, build_plan
-from pipelines.settings import DatasetSettings, LearningSettings
+from pipelines.settings_data import DatasetSettings
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import split_items
 from pipelines.stored_items import StoredItems
 from stores.errors import ConfigError, DatasetError, PipelineError, SettingsError

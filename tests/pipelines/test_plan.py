@@ -55,7 +55,7 @@ def test_a_plan_has_everything_loaded_and_nothing_written(make_plan: MakePlan, t
     assert [rewarder.weight for rewarder in plan.rewarders] == [1.0, 0.0]
     assert plan.paths.root == tmp_path / "out" / "tfgrpo-learning"
     assert not (tmp_path / "out").exists()
-    assert (plan.rollout_model, plan.learning_model) == ("simulated", "simulated")
+    assert (plan.models.name, plan.models.reflection_name) == ("simulated", "simulated")
     assert plan.sources["dataset.path"] == "command line --dataset"
     assert plan.cohort(1) == plan.cohort(1) != plan.cohort(2)
     assert plan.forecast.simulated
@@ -90,7 +90,7 @@ def test_what_is_called_follows_model_endpoint_and_dry_run(
     make_plan: MakePlan, options: dict[str, str], env: dict[str, str], models: tuple[Any, ...]
 ) -> None:
     plan = make_plan(env=env, **options)
-    assert (plan.simulated, plan.rollout_model, plan.learning_model, plan.models.base_url) == models
+    assert (plan.simulated, plan.models.name, plan.models.reflection_name, plan.models.base_url) == models
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipelines import sampling
 from pipelines.items import Item
 from pipelines.sampling import Cohort, draw_cohort, draw_cohorts, draw_evaluation
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from stores.seeds import stream
 
 MakeItems = Callable[..., tuple[Item, ...]]

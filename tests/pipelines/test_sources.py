@@ -18,7 +18,7 @@ import pytest
 from pipelines import sources_tables
 from pipelines.datasets import load_dataset, read_dataset
 from pipelines.items import Item
-from pipelines.settings import FieldMap
+from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError
 
 ROWS: list[dict[str, Any]] = [

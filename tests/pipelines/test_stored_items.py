@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.datasets import read_dataset, twins
+from pipelines.datasets import read_dataset
 from pipelines.prompts import prompts_of, prompts_of_mix
 from pipelines.sampling import draw_cohort, draw_evaluation
-from pipelines.settings import FieldMap, LearningSettings
+from pipelines.settings_data import FieldMap
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import pair_datasets, split_items
 from pipelines.stored_items import StoredItems, equals, ids_of, pick, take, texts_of
 from stores.errors import DatasetError, PipelineError
@@ -33,7 +34,7 @@ def path(write_jsonl: Callable[..., Path]) -> Path:
 def test_split_cohorts_and_twins_are_the_same_for_items_that_are_not_held(path: Path) -> None:
     held, stored = read_dataset(path).items, read_dataset(path, held_chars=0).items
     assert isinstance(stored, StoredItems)
-    assert twins(stored) == twins(held)
+    assert equals(texts_of(stored)) == equals(texts_of(held))
     one, two = split_items(held, 0.3), split_items(stored, 0.3)
     assert (list(one.learn), list(one.held_out)) == (list(two.learn), list(two.held_out))
     for changes in ({}, {"with_replacement": True}):
@@ -110,7 +111,7 @@ def test_a_dataset_beyond_memory_is_sampled_out_of_its_index(tmp_path: Path) -> 
 import resource, sys
 from pipelines.datasets import read_dataset
 from pipelines.sampling import draw_cohort
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from pipelines.split import split_items
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stores import telemetry_names as n
+from stores.group_terms import Phase
 from stores.telemetry import Telemetry, TelemetryOptions
 
 OPTIONS = TelemetryOptions(service_version="0.1.0", run_id="run-1", task_id="task-1")
@@ -26,7 +27,7 @@ def one_rollout(telemetry: Telemetry) -> None:
         group.set({n.SPREAD: 0.5, "absent": None})
 
 
-def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: n.Phase = "train", tool: str = "lookup") -> None:
+def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: Phase = "train", tool: str = "lookup") -> None:
     telemetry.record_tool_call(
         epoch=epoch, phase=phase, tool=tool, duration_s=0.02, tokens=5, cost_usd=0.25, group_size=2
     )

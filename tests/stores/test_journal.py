@@ -340,11 +340,3 @@ def test_a_lock_that_cannot_be_had_keeps_nobody_out(tmp_path: Path) -> None:
     for _ in range(2):
         with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="descriptor"):
             threads.submit(file.locked().__enter__).result(10)
-
-
-def test_a_file_under_a_lock_can_be_forced_to_the_disk(tmp_path: Path) -> None:
-    file = LockedFile(tmp_path / "file")
-    with file.locked():
-        file.append(b"x")
-        file.sync()
-    file.close()

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stores.errors import BudgetRefused
-from stores.ledger import Budget, Ledger, Totals
-from stores.ledger_state import Amount
+from stores.ledger import Ledger
+from stores.ledger_state import Amount, Budget, Totals
 
 
 @pytest.fixture(params=["alone", "shared"])
@@ -128,17 +128,6 @@ async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
     first.settle(80, None)
     with pytest.raises(BudgetRefused):
         await second
-
-
-async def test_restoring_raises_the_figures_and_is_harmless_twice(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_calls=5), shared=where)
-    earlier = Totals(calls=5, tokens=70, nano_usd=3, at_risk_tokens=1)
-    ledger.restore(earlier)
-    ledger.restore(earlier)
-    assert ledger.totals() == earlier
-    with pytest.raises(BudgetRefused):
-        await ledger.reserve()
-    ledger.close()
 
 
 def test_totals_speak_dollars_and_survive_json() -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from stores.errors import BudgetRefused, CorruptFile, StoreError
-from stores.ledger import Budget, Ledger, Totals
+from stores.ledger import Ledger
 from stores.ledger_shared import SharedStore
-from stores.ledger_state import Amount
+from stores.ledger_state import Amount, Budget, Totals
 from stores.two_slots import TwoSlots
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,8 @@ def test_what_a_killed_process_had_in_flight_is_lost_not_waited_for(tmp_path: Pa
         import asyncio, sys, time
         from pathlib import Path
         sys.path.insert(0, {str(ROOT)!r})
-        from stores.ledger import Budget, Ledger
+        from stores.ledger import Ledger
+        from stores.ledger_state import Budget
         ledger = Ledger(Budget(max_tokens=100), shared=Path({str(path)!r}))
         asyncio.run(ledger.reserve(tokens=60))
         print("held", flush=True)
@@ -133,7 +134,8 @@ def test_a_forked_child_is_an_owner_of_its_own(tmp_path: Path) -> None:
         import os, sys
         from pathlib import Path
         sys.path.insert(0, {str(ROOT)!r})
-        from stores.ledger import Budget, Ledger
+        from stores.ledger import Ledger
+        from stores.ledger_state import Budget
         ledger = Ledger(Budget(max_tokens=10), shared=Path({str(path)!r}))
         mine = ledger.try_reserve(tokens=4)
         child = os.fork()
@@ -166,11 +168,14 @@ def test_the_shared_file_is_private_and_a_disk_that_refuses_is_an_error(
 ) -> None:
     path = tmp_path / "ledger.json"
     ledger = Ledger(Budget(), shared=path)
-    ledger.restore(Totals(calls=1))
+    first, second = ledger.try_reserve(), ledger.try_reserve()
+    assert first is not None
+    assert second is not None
+    first.settle(0, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     monkeypatch.setattr(os, "pwrite", _no_space)
     with pytest.raises(StoreError, match="No space left"):
-        ledger.restore(Totals(calls=2))
+        second.settle(0, 0)
     monkeypatch.undo()
     assert ledger.totals() == Totals(calls=1)
     ledger.close()

@@ -17,7 +17,8 @@ from rewarders.scoring import WeightedRewarder
 from rewarders.threads import RewarderThreads
 from stores.canonical import sha256_hex
 from stores.journal import CallKey, Journal
-from stores.ledger import Budget, Ledger
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
 from stores.outcomes import Scored
 from tasks.actors.base import Actor
 from tasks.actors.chat import ChatActor

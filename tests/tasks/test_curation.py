@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from prompt_packs.stamps import pack_stamp
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from stores.experience_store import ExperienceStore, support_of
@@ -90,7 +90,7 @@ async def test_an_added_lesson_becomes_a_stamped_record_with_its_evidence(tmp_pa
     assert made.evidence == ("g1/0", "g1/1")
     assert made.reward == Reward(gt_score=1.0, relative_rank=1.0)
     assert signature_holds(made, pack_stamp(pack()))
-    assert (result.calls, result.tokens, result.cost_usd, result.rule_used) == (1, 15, 0.001, False)
+    assert result.rule_used is False
 
 
 async def test_the_curator_sees_library_proposals_memory_and_limits(tmp_path):
@@ -243,7 +243,6 @@ async def test_proposals_below_the_thresholds_are_never_put_to_the_curator(tmp_p
     result = await curate(model, tmp_path, groups(TEXTS[0], best_reward=0.0))
     assert model.requests == []
     assert "does not exceed" in reasons(result)[TEXTS[0]]
-    assert result.cost_usd == 0.0
 
 
 async def test_a_curator_cannot_turn_a_worthless_warning_into_advice(tmp_path):
@@ -257,15 +256,12 @@ async def test_a_curator_cannot_turn_a_worthless_warning_into_advice(tmp_path):
 
 @pytest.mark.parametrize("broken", ["null", "[]", '{"operations": {"op": "add"}}', '{"operations": null}', "gibberish"])
 async def test_an_answer_that_stays_broken_falls_back_to_the_best_supported_lessons(tmp_path, broken):
+    model = ScriptedModel(lambda *_: broken)
     result = await curate(
-        lambda *_: broken,
-        tmp_path,
-        groups(TEXTS[0], TEXTS[1], TEXTS[1]),
-        [lesson("e1", TEXTS[0])],
-        tfgrpo={"max_repairs": 1},
+        model, tmp_path, groups(TEXTS[0], TEXTS[1], TEXTS[1]), [lesson("e1", TEXTS[0])], tfgrpo={"max_repairs": 1}
     )
     assert result.rule_used
-    assert result.calls == 2
+    assert len(model.requests) == 2
     assert result.failure.error_type == "RepairExhausted"
     assert [made.summary32 for made in result.records] == [TEXTS[1]]
     assert "already in the library" in reasons(result)[TEXTS[0]]

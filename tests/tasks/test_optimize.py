@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.settings import LearningSettings
+from pipelines.settings_learning import LearningSettings
 from stores.models import ExperienceRecord, Reward
 from tasks.optimize import LessonPolicy, optimize_experience
 from tests.tasks.kit import NOON, proposal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from pipelines.settings import FaultSettings
+from pipelines.settings_model import FaultSettings
 from stores.seeds import derive_seed
 
 FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from pipelines.settings import FaultSettings, SimulatedSettings
+from pipelines.settings_model import FaultSettings, SimulatedSettings
 from tasks.models.simulated.worlds import WorldName
 
 

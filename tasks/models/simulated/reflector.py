@@ -84,8 +84,8 @@ def reflect(pitfalls: Sequence[Pitfall], ask: ReflectionAsk, rng: random.Random)
     lessons = [_lesson(contrast, rng) for contrast in found[: ask.max_lessons]]
     if not found and ask.max_lessons and rng.random() < _TALKS_ANYWAY:
         lessons = [rng.choice(USELESS)]
-    return {"lessons": [{"polarity": lesson.polarity, "text": _told(lesson.text, rng)} for lesson in lessons]}
+    return {"lessons": [{"polarity": lesson.polarity, "text": _with_rambling(lesson.text, rng)} for lesson in lessons]}
 
 
-def _told(text: str, rng: random.Random) -> str:
+def _with_rambling(text: str, rng: random.Random) -> str:
     return f"{text} {RAMBLING}" if rng.random() < _RAMBLES else text

@@ -118,7 +118,7 @@ def problems(folder, **spec) -> list[str]:
 
 def reward(grader) -> float:
     with GraderRunner() as runner:
-        (grade,) = runner.grade_now("mine", grader, [ITEM])
+        (grade,) = asyncio.run(runner.grade("mine", grader, [ITEM]))
     assert isinstance(grade, Graded), grade
     return grade.reward
 

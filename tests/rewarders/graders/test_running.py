@@ -186,16 +186,14 @@ async def test_a_record_that_cannot_be_copied_is_still_graded(runner):
     assert rewards(await runner.grade("good", Batch(raises_on()), items(2, record))) == [0.0, 1.0]
 
 
-def test_a_caller_without_an_event_loop_waits():
-    with GraderRunner() as runner:
-        for each in kinds(raises_on("d:1")):
-            assert rewards(runner.grade_now("picky", each, items())) == [0.0, None, 2.0, 3.0]
-
-
 async def test_several_threads_may_use_one_runner(runner):
     each = build_grader("math_exact")
     item = GraderInput.of("d:0", {"answer": "42"}, "<think>a</think>42")
-    graded = await asyncio.gather(*(asyncio.to_thread(runner.grade_now, "math", each, [item]) for _ in range(16)))
+
+    def grade():
+        return asyncio.run(runner.grade("math", each, [item]))
+
+    graded = await asyncio.gather(*(asyncio.to_thread(grade) for _ in range(16)))
     assert graded == [(Graded(1.0),)] * 16
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
-from stores.ledger import Budget, Ledger, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import PriceBook
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint
 from tasks.models.limiter import AdaptiveLimiter

@@ -23,7 +23,9 @@ from stores.errors import (
     ModelUnreachable,
 )
 from stores.journal import CallKey
-from stores.ledger import Budget, Ledger, Price, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import Price, PriceBook
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pipelines.settings import ModelSettings
+from pipelines.settings_model import ModelSettings
 from stores.errors import EndpointError
 from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
 from tasks.models.wire import WireOptions

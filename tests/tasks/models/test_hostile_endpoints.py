@@ -30,7 +30,9 @@ from stores.errors import (
     ModelUnreachable,
 )
 from stores.journal import CallKey, Journal
-from stores.ledger import Budget, Ledger, PriceBook
+from stores.ledger import Ledger
+from stores.ledger_state import Budget
+from stores.prices import PriceBook
 from tasks.models.base import ChatRequest, Message
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import ApiKey, Endpoint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.settings import ModelSettings
+from pipelines.settings_model import ModelSettings
 from stores.errors import (
     ConfigError,
     ModelCallError,

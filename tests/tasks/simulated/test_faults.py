@@ -9,7 +9,7 @@ import json
 import httpx
 import pytest
 
-from pipelines.settings import FaultSettings
+from pipelines.settings_model import FaultSettings
 from tasks.models.simulated import SimulatedOptions, running_server, simulated_app
 from tasks.models.simulated.faults import FAULT_KINDS, any_faults, choose_fault
 from tests.tasks.simulated.calls import ask, in_process, request

@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-from pipelines.settings import FaultSettings, SimulatedSettings
+from pipelines.settings_model import FaultSettings, SimulatedSettings
 from tasks.models.simulated import SimulatedOptions
 from tasks.models.simulated.engine import _REMEMBERED, Engine
 from tasks.models.simulated.ledger_data import run

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.settings import FaultSettings
+from pipelines.settings_model import FaultSettings
 from stores.errors import SettingsError
 from tasks.models.simulated import SimulatedOptions, run_server, running_server, serve
 from tests.tasks.simulated.calls import ask, request
@@ -21,7 +21,7 @@ from tests.tasks.simulated.calls import ask, request
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
-from pipelines.settings import FaultSettings
+from pipelines.settings_model import FaultSettings
 from tasks.models.simulated import SimulatedOptions, run_server
 options = SimulatedOptions(faults=FaultSettings(hang=float(sys.argv[1])))
 run_server(options, "127.0.0.1", 0, lambda url: print(url, flush=True))

@@ -1,4 +1,4 @@
-"""What did someone hand to ``tfgrpo powl``? Text, JSON, a footprint or an event log, told apart by beginning or name."""
+"""What does a file of process models hold? A model as text or JSON, a footprint or an event log, told by beginning or name."""
 
 from __future__ import annotations
 
