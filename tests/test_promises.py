@@ -219,7 +219,8 @@ def test_no_record_shows_the_key_that_foreign_code_tells(
 
 def test_a_truncated_attempt_is_no_wrong_answer(bench: Bench) -> None:
     run = bench.tiny({"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0"})
-    assert run.status == "finished"
+    assert "brought a reward" in run.manifest["message"]
+    assert run.metrics
     assert all(row["reward_mean"] is None for row in run.metrics)
     assert {name for row in run.metrics for name in row["outcomes"]} <= {"ungraded", "failed"}
 

@@ -13,6 +13,7 @@ import pytest
 
 from stores.errors import CorruptFile, RecordRejected, StoreError
 from stores.experience_lines import Skipped
+from stores.experience_store import ExperienceStore
 from stores.lineage import Lineage
 from stores.signing import stamp_record
 from tests.stores import writers
@@ -22,7 +23,7 @@ from tests.stores.records import NOW, PACK, make_batch, make_record
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path) -> ExperienceStore:
     return open_store(tmp_path)
 
 
