@@ -23,10 +23,12 @@ from stores import telemetry_names as names
 from stores.clock import utc_now
 from stores.pattern_stats import PatternStats
 from tasks.likeness import THRESHOLD
+from tasks.models.retry import RetryPolicy
 from tasks.models.simulated import mind
 from tests.docs.pages import ROOT, page, pages
 from tests.flows.kit import Server, in_process, on_server, run
 
+EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
 pytestmark = pytest.mark.xdist_group("readme")
 
 
@@ -106,6 +108,26 @@ def test_settings_named_on_the_pages_exist():
         for word in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", path.read_text(encoding="utf-8")):
             if word.split(".")[0] in sections_of_settings - {"tfgrpo"}:
                 assert word in leaves_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
+
+
+def test_the_longest_waiting_of_a_call_is_as_the_settings_say():
+    assert f"together are at most {RetryPolicy().max_wait_s:g} s" in page("docs/settings.md")
+
+
+def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
+    words = {"Forty": 40, "Thirteen": 13, "eight": 8}
+    said = re.search(
+        r"(\w+) items show .*? (\w+) of them are held out, of which the sweep measures (\w+)", page(EXAMPLES)
+    )
+    assert said is not None
+    summary = run(tmp_path, run_id="own", pipeline=str(ROOT / "examples/own-agent.yaml"), dataset=str(ROOT / ERRANDS))
+    counts = json.loads((tmp_path / "own-agent/runs/own/manifest.json").read_text())["dataset"]
+    assert summary.exit_code == 0, summary.message
+    assert [words[word] for word in said.groups()] == [
+        counts["learn"] + counts["held_out_of"],
+        counts["held_out_of"],
+        counts["held_out"],
+    ]
 
 
 def test_span_and_metric_names_on_the_page_exist():
