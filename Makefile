@@ -25,7 +25,7 @@ pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
 
-# What needs the extra pm4py, which is under the AGPL and brings 250 MB: not part of `make test`.
+# What needs the extra pm4py, which is under the AGPL and brings several hundred MB: not part of `make test`.
 test-pm4py: $(VENV)/.tested
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[pm4py]'
 	$(BIN)/python -m pytest tests/rewarders/powl/test_event_log.py tests/flows/commands/test_powl.py

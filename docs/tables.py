@@ -13,12 +13,29 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, get_args
 
 from pydantic_core import to_jsonable_python
 
 from pipelines.leaves import LeafOption, leaf_options
-from stores.telemetry_names import GENAI, OURS, Metric
+from stores.outcomes import OutcomeName
+from stores.telemetry_names import (
+    GENAI,
+    OP,
+    OURS,
+    OUTCOME,
+    PHASE,
+    ROLE,
+    SIGNAL,
+    TOKEN_TYPE,
+    ExperienceOp,
+    Metric,
+    Phase,
+    RoleName,
+    SignalName,
+    TokenType,
+    ToolOutcome,
+)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ("README.md", "docs/settings.md", "docs/telemetry.md")
@@ -58,11 +75,39 @@ def convention_metrics() -> str:
     return markdown(("metric", "`telemetry.genai_metrics`", "kind", "unit", "attributes"), rows)
 
 
+def metric_values() -> str:
+    """Attributes whose values are known beforehand."""
+    sets = (
+        (PHASE, "everywhere", get_args(Phase)),
+        (ROLE, "model calls; a role that is none of these is `other`", get_args(RoleName)),
+        (OUTCOME, "rollouts", get_args(OutcomeName)),
+        (OUTCOME, "tool calls", get_args(ToolOutcome)),
+        (OUTCOME, "`tfgrpo.dataserver.grades`", ("scored", "ungraded")),
+        (SIGNAL, "groups", get_args(SignalName)),
+        (OP, "operations on the library", get_args(ExperienceOp)),
+        (TOKEN_TYPE, "tokens; `total` for those of tools", get_args(TokenType)),
+    )
+    rows = [(_code(key), where, ", ".join(map(_code, values))) for key, where, values in sets]
+    return markdown(("attribute", "of", "values"), rows)
+
+
+def boundaries() -> str:
+    """Boundaries of the histograms, with the metrics that have them."""
+    shared: dict[tuple[float, ...], list[str]] = {}
+    for metric in (*OURS, *(metric for metrics in GENAI.values() for metric in metrics)):
+        if metric.boundaries is not None:
+            shared.setdefault(metric.boundaries, []).append(_code(metric.name))
+    rows = [(", ".join(names), ", ".join(f"{edge:.10g}" for edge in edges)) for edges, names in shared.items()]
+    return markdown(("histograms", "boundaries"), rows)
+
+
 TABLES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "settings": every_setting,
         "options": settings_with_an_option,
         "metrics": our_metrics,
+        "metric-values": metric_values,
+        "boundaries": boundaries,
         "convention-metrics": convention_metrics,
     }
 )

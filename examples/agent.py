@@ -6,6 +6,6 @@ pack's text and its lessons as system message, and every call is measured, journ
 
 
 async def agent(prompt, chat):
-    """Answer, look at the answer once more, and keep the better one."""
+    """Answer, look at the answer once more, and answer again; the second answer counts."""
     draft = await chat(prompt)
     return await chat(f"{prompt}\n\nA first answer was:\n{draft}\n\nCheck it and answer again.")

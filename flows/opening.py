@@ -177,6 +177,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
         "dataset": {
             "learn": len(plan.learn_items),
             "held_out": len(plan.eval_items),
+            "held_out_of": len(plan.data.split.held_out),
             "learn_digest": _digest_of(plan.learn_items),
             "held_out_digest": _digest_of(plan.eval_items),
             **({"mix_sha256": mix.config.digest} if mix is not None else {}),
@@ -201,7 +202,10 @@ def _digest_of(items: Iterable[Item]) -> str:
 
 def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     for part in ("pack", "dataset", "judges"):
-        if earlier.get(part, identity[part]) != identity[part]:  # an older manifest knows nothing of judges
+        before = earlier.get(part, identity[part])  # an older manifest knows nothing of judges, nor of this count:
+        if part == "dataset":
+            before = {"held_out_of": identity[part]["held_out_of"], **before}
+        if before != identity[part]:
             raise SettingsError.one(
                 f"the run's {part}",
                 canonical_json(identity[part]),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flows.console import visible
 from flows.observer import EpochEnd, EpochStart
-from flows.tally import EpochTally, RunTally, duration, money
+from flows.tally import EpochTally, RunTally, duration, held_out, money
 from pipelines.plan import Plan
 from pipelines.settings import BudgetSettings
 from stores.counted import counted
@@ -49,8 +49,8 @@ class Progress:
         settings = plan.settings
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._say(
-            f"run {run_id} of task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on, "
-            f"{len(plan.eval_items)} held out, groups of {plan.group_size}, {epochs}"
+            f"run {run_id} of task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on; "
+            f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
         for warning in warnings:

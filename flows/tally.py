@@ -36,6 +36,12 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
+def held_out(plan: Plan) -> str:
+    """How many items are held out, and how many of them the sweep measures on."""
+    measured, every = len(plan.eval_items), len(plan.data.split.held_out)
+    return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
+
+
 @dataclass(slots=True)
 class EpochTally:
     """Counts within one epoch. Rewards are kept apart by arm: a mean over both would be nobody's."""

@@ -88,7 +88,7 @@ class Settings(Section):
     pack: Text = option("arithmetic", flag="--pack", env="TFGRPO_PACK")
     """Id or domain of the prompt pack."""
     packs_root: Text | None = option(None, flag="--packs-root", env="TFGRPO_PACKS_ROOT")
-    """Directory of your own packs; None: those that ship."""
+    """Directory of your own packs, used instead of those that ship."""
     tfgrpo: LearningSettings = LearningSettings()
     gate: GateSettings = GateSettings()
     dataset: DatasetSettings = DatasetSettings()

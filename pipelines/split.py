@@ -1,7 +1,8 @@
-"""Which items are held out? A stable hash of the item id decides, so that the answer never changes between runs.
+"""Which items are held out? A stable hash of the item id decides, so that the answer does not change between runs.
 
 Seed and file order play no part. Items with the same text go to the same side, by the smallest of their ids: otherwise
-a lesson about the one would be measured on the other. It refuses two sides that share an id or a text.
+a lesson about the one would be measured on the other. So a repeat that is added under a smaller id may take the older
+item to its side. It refuses two sides that share an id or a text.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ class Estimator:
     variance_floor: float = 0.0
     """Least variance, in the square of the rewards' unit."""
     singleton: Singleton = "zero"
-    """What a reward alone in its group gets: an advantage of zero, the reward itself, or a ``ValueError``."""
+    """What a reward alone in its group gets: what the formula gives (zero, unless it looks beyond the group), the reward
+    itself (divided by 1 + ``epsilon`` where ``group_std`` would divide), or a ``ValueError``."""
     centred: bool = True
     """``token_whiten``: whether the mean of the group goes first."""
     normalised: bool = False

@@ -97,8 +97,9 @@ class ExperienceStore:
         """The best experiences in force of a domain, at most ``limit``.
 
         Only records whose stamp holds take part, also in superseding others. A record must bear all ``tags``, its
-        ground-truth reward must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
-        groups, then the higher reward, then the higher rank, then the smaller id.
+        ``gt_score`` must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
+        groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
+        name for the weighted total reward of the best attempt behind a lesson, whatever rewarders gave it.
         """
         wanted = set(tags)
         tagged = [record for record in self._in_force(domain) if wanted <= set(record.tags)]

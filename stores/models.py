@@ -27,7 +27,7 @@ class Reward(Strict):
     """What the evidence of a lesson was worth."""
 
     gt_score: float
-    """Reward of the best attempt of the group that taught the lesson."""
+    """Total reward, weighted over all rewarders, of the best attempt behind the lesson: of its groups, and of its targets."""
     relative_rank: float = Field(ge=0.0, le=1.0)
     """Rank of that attempt in its group: 1 is best, ties share the mean rank."""
 

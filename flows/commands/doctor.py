@@ -11,6 +11,7 @@ from flows.console import Console
 from flows.prefect_home import check_prefect_home
 from flows.prepare import prepare
 from flows.request import RunRequest
+from flows.tally import held_out
 from pipelines.plan import Plan
 from prompt_packs import approved_stamps
 from stores.experience_store import ExperienceStore
@@ -30,7 +31,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         "endpoint": plan.models.base_url or "SIMULATED, in process",
         "model": ", ".join(plan.models.in_use),
         "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
-        "items": f"{len(plan.learn_items)} to learn on, {len(plan.eval_items)} held out",
+        "items": f"{len(plan.learn_items):,} to learn on; {held_out(plan)}",
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),

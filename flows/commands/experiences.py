@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="an experience id or its beginning (show, blame); a run id or two (diff); a file (import)",
     )
     add_place(parser)
-    add_packs_root(parser)
+    add_packs_root(parser, shipped="besides")
     parser.add_argument("--all", action="store_true", help="list: every record, not only the champion library")
     parser.add_argument("--to", choices=LESSON_FORMS, help="export: its form [text]")
     add_import(parser)
@@ -131,6 +131,8 @@ def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     if console.as_json:
         console.result({"removed": [e.experience_id for e in gone], "added": [e.experience_id for e in come]})
         return 0
+    if not gone and not come:
+        console.say("no change")
     for sign, entries in (("-", gone), ("+", come)):
         for entry in entries:
             console.text(f"{sign} {entry.experience_id}  {entry.polarity}: {entry.summary32}")

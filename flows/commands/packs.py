@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from flows.champion import most_valuable
-from flows.commands.options import add_place
 from flows.commands.shelf import add_packs_root, open_shelf, packs_root_of, shown_champion
 from flows.console import Console
 from flows.parsing import refuse_idle
@@ -27,10 +26,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "pack",
         nargs="?",
         metavar="PACK",
-        help="id or domain; stamp also takes a directory, verify without it takes all",
+        help="verify, render: id or domain, verify without it takes all; stamp: id or directory",
     )
-    add_packs_root(parser)
-    add_place(parser)
+    add_packs_root(parser, shipped="instead of")
+    parser.add_argument("--task-id", metavar="TASK", help="render: with the lessons promoted in this task")
+    parser.add_argument("--out", metavar="DIR", help="render: where that task is kept [out] (TFGRPO_OUT)")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flows.champion import champion_library, verified
 from flows.commands.options import place_of
@@ -80,9 +80,13 @@ class Shelf:
         return Library.of_ids(self.records, tuple(ids))
 
 
-def add_packs_root(parser: argparse.ArgumentParser) -> None:
-    """Add ``--packs-root``."""
-    parser.add_argument("--packs-root", metavar="DIR", help="directory of your own packs, besides those that ship")
+def add_packs_root(parser: argparse.ArgumentParser, *, shipped: Literal["besides", "instead of"]) -> None:
+    """Add ``--packs-root``, and say whether the packs that ship are known as well."""
+    parser.add_argument(
+        "--packs-root",
+        metavar="DIR",
+        help=f"directory of your own packs, {shipped} those that ship (TFGRPO_PACKS_ROOT)",
+    )
 
 
 def packs_root_of(options: argparse.Namespace) -> Path | None:

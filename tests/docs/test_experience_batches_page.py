@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
+
+from rewarders import batch_advantages, batch_statistics, group_advantage
 from rewarders.estimators import ALIASES, ESTIMATORS
 from stores.experience_batch_ragged import RaggedPolicy
 from tests.docs.pages import blocks, page, table
@@ -40,7 +43,22 @@ def test_every_estimator_is_in_the_table_with_its_names_formula_and_needs():
         assert ("token lengths" in needs) == estimator.weighs_tokens
         assert ("greedy" in needs) == ("greedy" in estimator.needs)
         assert ("the batch" in needs) == ("batch" in estimator.needs)
-        assert alone == estimator.singleton
+        assert alone == alone_in_the_batch(name), name
+
+
+def alone_in_the_batch(name):
+    """What a reward gets that is alone in its group, beside another group, as the column says it."""
+    groups, lengths, greedy = [[0.75], [1.0, 0.0, 0.5]], [[3], [2, 4, 5]], [0.5, 0.5]
+    more = {"token_lengths": lengths[0], "batch": batch_statistics(groups, lengths), "greedy": greedy[0]}
+    try:
+        (value,) = group_advantage(groups[0], name, **more).advantages
+    except ValueError:
+        with pytest.raises(ValueError, match="has one reward"):
+            batch_advantages(groups, estimator=name, token_lengths=lengths, greedy=greedy)
+        return "refuse"
+    assert batch_advantages(groups, estimator=name, token_lengths=lengths, greedy=greedy)[0][0] == pytest.approx(value)
+    known = {0.0: "zero", 0.75: "r", 0.75 / (1 + 1e-6): "r / (1 + 1e-6)"}
+    return known.get(value, "by the formula")
 
 
 def test_every_policy_for_ragged_groups_is_in_the_table():

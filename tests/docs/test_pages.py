@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flows.cli import main
 from flows.execution import execute
 from flows.observer import Observers
 from flows.request import RunRequest
@@ -18,11 +21,14 @@ from pipelines.leaves import leaves_by_key
 from rewarders.advantage import EPSILON, group_advantage, relative_ranks
 from stores import telemetry_names as names
 from stores.clock import utc_now
+from stores.pattern_stats import PatternStats
 from tasks.likeness import THRESHOLD
+from tasks.models.retry import RetryPolicy
 from tasks.models.simulated import mind
 from tests.docs.pages import ROOT, page, pages
 from tests.flows.kit import Server, in_process, on_server, run
 
+EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
 pytestmark = pytest.mark.xdist_group("readme")
 
 
@@ -35,6 +41,14 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     summary = execute(request, os.environ, Observers(), in_process, clock=utc_now)
     assert summary.exit_code == 0, summary.message
+    (out / "lessons.txt").write_text("- Do: Name the unit.\n")
+    lessons, process = (shlex.quote(str(path)) for path in (out / "lessons.txt", ROOT / "pipelines/data/powl.jsonl"))
+    for command in (
+        f"select --dry-run --item {process}#po-0001 --world powl --format powl --rewarder powl_footprint --memory record",
+        "export night --to jsonl",
+        f"experiences import {lessons} --reviewed-by Ann",
+    ):
+        assert main([*shlex.split(command), "--out", str(out), "--task-id", "t"]) == 0, command
     return out / "t"
 
 
@@ -61,7 +75,26 @@ def written(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in sections() if not name.endswith("ledger.json")])
 def test_every_field_of_every_file_is_on_the_page_and_the_other_way_round(name, task):
-    assert documented(sections()[name]) == written(task / name.replace("<run_id>", "night"))
+    (path,) = task.glob(re.sub(r"<\w+>", "*", name))
+    summed_up = {field.name for field in fields(PatternStats)} if name == "patterns.jsonl" else set()
+    assert documented(sections()[name]) == written(path) | summed_up
+
+
+def test_the_files_without_a_schema_version_are_those_that_the_page_names(task):
+    (named,) = re.findall(r"but for (.*?) of a run, which have none", page("docs/files.md"))
+    held = {
+        path.name: path for path in task.rglob("*") if path.suffix in {".json", ".jsonl"} and path.name != "ledger.json"
+    }
+    bare = {name for name, path in held.items() if not written(path) & {"schema", "schema_version"}}
+    assert bare == set(re.findall(r"`([\w.]+)`", named))
+
+
+def test_the_roles_of_the_journal_are_on_the_page(task):
+    (row,) = [line for line in page("docs/files.md").splitlines() if line.startswith("| `payload` |")]
+    lines = [json.loads(line) for line in (task / "runs/night/journal.jsonl").read_text().splitlines()]
+    assert {line["key"].split("/")[6] for line in lines} <= set(re.findall(r"`(\w+)`", row))
+    results = [line["payload"] for line in lines if "/tool/" in line["key"]]
+    assert {name for result in results for name in result} == {"text", "ok", "cost_usd", "latency_ms"}
 
 
 def test_files_are_made_for_their_owner_alone(task):
@@ -75,6 +108,26 @@ def test_settings_named_on_the_pages_exist():
         for word in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", path.read_text(encoding="utf-8")):
             if word.split(".")[0] in sections_of_settings - {"tfgrpo"}:
                 assert word in leaves_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
+
+
+def test_the_longest_waiting_of_a_call_is_as_the_settings_say():
+    assert f"together are at most {RetryPolicy().max_wait_s:g} s" in page("docs/settings.md")
+
+
+def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
+    words = {"Forty": 40, "Thirteen": 13, "eight": 8}
+    said = re.search(
+        r"(\w+) items show .*? (\w+) of them are held out, of which the sweep measures (\w+)", page(EXAMPLES)
+    )
+    assert said is not None
+    summary = run(tmp_path, run_id="own", pipeline=str(ROOT / "examples/own-agent.yaml"), dataset=str(ROOT / ERRANDS))
+    counts = json.loads((tmp_path / "own-agent/runs/own/manifest.json").read_text())["dataset"]
+    assert summary.exit_code == 0, summary.message
+    assert [words[word] for word in said.groups()] == [
+        counts["learn"] + counts["held_out_of"],
+        counts["held_out_of"],
+        counts["held_out"],
+    ]
 
 
 def test_span_and_metric_names_on_the_page_exist():

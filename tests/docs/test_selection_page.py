@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import shlex
 from dataclasses import fields
@@ -60,6 +61,15 @@ def test_the_python_on_the_page_runs(capsys):
     for block in blocks(PAGE, "python"):
         exec(compile(block.text, PAGE, "exec"), {})
     assert capsys.readouterr().out.startswith("Step 1")
+
+
+def test_as_many_candidates_are_right_as_the_page_says(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    shown = re.search(r"^tfgrpo (select .*--k 8) +# (\w+) of eight are right$", TEXT, re.MULTILINE)
+    assert shown is not None
+    assert cli.main([*shlex.split(shown[1]), "--json"]) == 0
+    rewards = [candidate["reward"] for candidate in json.loads(capsys.readouterr().out)["candidates"]]
+    assert (rewards.count(1.0), rewards.count(0.0)) == ({"three": 3}[shown[2]], 5)
 
 
 def test_options_and_settings_on_the_page_exist():

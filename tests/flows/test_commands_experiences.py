@@ -118,7 +118,9 @@ def test_diff_shows_what_a_run_changed(ask, champion):
     said = ask("diff", "small").out.splitlines()
     assert [line[:2] for line in said] == ["+ "] * len(champion)
     assert json.loads(ask("diff", "small", "--json").out) == {"removed": [], "added": list(champion)}
-    assert ask("diff", "small", "small").out == ""
+    same = ask("diff", "small", "small")
+    assert (same.out, same.err.strip()) == ("", "no change")
+    assert json.loads(ask("diff", "small", "small", "--json").out) == {"removed": [], "added": []}
 
 
 def test_diff_of_a_run_that_decided_nothing_names_those_that_did(ask):

@@ -88,3 +88,11 @@ def test_a_directory_without_packs_is_refused(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     assert cli.main(["packs", "verify", "--packs-root", str(tmp_path / "empty")]) == 2
     assert "a directory with packs in it" in capsys.readouterr().err
+
+
+def test_packs_of_ones_own_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
+    assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
+    for command, says in (("packs", "instead of those that ship"), ("experiences", "besides those that ship")):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert says in " ".join(capsys.readouterr().out.split())

@@ -89,6 +89,7 @@ def test_doctor_spends_and_writes_nothing(capsys, at_home):
     assert cli.main(["doctor", "--json", "--sample-size", "1000"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ok"]
+    assert facts["items"] == "289 to learn on; 111 held out"
     assert facts["warnings"]
     assert cli.main(["doctor", "--sample-size", "1000"]) == 0
     assert facts["warnings"][0] in capsys.readouterr().out

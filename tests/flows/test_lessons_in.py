@@ -58,6 +58,25 @@ def test_a_library_can_be_taken_to_another_task(form, ask, lessons):
     assert again == ask("export").out
 
 
+def test_a_promotion_is_taken_back_by_removing_its_line_and_not_by_importing_what_was_there_before(
+    ask, lessons, own_run
+):
+    decisions = own_run.task.promotions
+    first, earlier = champion_ids(decisions), ask("export", "--to", "json").out
+    later = json.dumps({**json.loads(earlier), "lessons": [{"says": "do", "text": "Name the unit of every figure."}]})
+    moved = ("--from", "json", "--reviewed-by", "Ann", "--promote")
+    ask("import", lessons(later, "later"), *moved)
+    assert len(champion_ids(decisions)) == len(first) + 1
+    ask("import", lessons(earlier, "earlier"), *moved)
+    assert len(champion_ids(decisions)) == len(first) + 1
+    *kept, last = decisions.read_text().splitlines()
+    assert json.loads(last)["decision"] == "promote"
+    decisions.write_text("".join(f"{line}\n" for line in kept))
+    assert ask("export", "--to", "json").out == earlier
+    kit.run(own_run.out, run_id="next", **kit.SMALL)
+    assert tuple(kit.manifest(own_run.out, "next")["champion"]["experience_ids"]) == first
+
+
 def test_without_a_reviewer_nothing_is_written(ask, lessons, own_run):
     before = sorted(path for path in own_run.out.rglob("*") if path.is_file())
     said = ask("import", lessons())

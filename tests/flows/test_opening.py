@@ -83,6 +83,24 @@ def test_items_changed_since_the_run_began_are_refused(earlier):
         dataset.write_bytes(kept)
 
 
+def test_the_manifest_says_how_many_of_the_held_out_items_are_measured(tmp_path):
+    assert run(tmp_path, run_id=RUN, **SMALL, max_calls=8).exit_code == 3
+    counts = manifest(tmp_path)["dataset"]
+    assert (counts["learn"], counts["held_out"], counts["held_out_of"]) == (289, SMALL["sample_size"], 111)
+
+
+def test_a_run_whose_manifest_knows_nothing_of_that_count_is_resumed(earlier, tmp_path):
+    opened = manifest(earlier)
+    kept = paths(earlier).manifest.read_bytes()
+    del opened["dataset"]["held_out_of"]
+    try:
+        paths(earlier).manifest.write_text(json.dumps(opened))
+        assert run(earlier, resume=RUN).exit_code == 3
+        assert manifest(earlier)["dataset"]["held_out_of"] == opened["dataset"]["held_out"]
+    finally:
+        paths(earlier).manifest.write_bytes(kept)
+
+
 def test_a_telemetry_endpoint_that_is_none_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector.example")
     refused(run(tmp_path, run_id=RUN, **SMALL), "OTEL_EXPORTER_OTLP_ENDPOINT")

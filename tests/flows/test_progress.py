@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from types import SimpleNamespace
 
@@ -149,8 +150,25 @@ def test_an_epoch_without_any_reward_says_so():
     assert capture.get() == ""
 
 
+def opening(plan):
+    console = screen(terminal=False)
+    Progress(console).run_started(plan, "night", ())
+    return console.file.getvalue()
+
+
+def test_a_sweep_that_is_a_sample_says_of_how_many_held_out_items(small_run):
+    plan = plan_of(small_run)
+    assert "289 items to learn on; 12 of 111 held out are measured; groups of 2" in opening(plan)
+    every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
+    assert "289 items to learn on; 111 held out; groups of 2" in opening(every)
+
+
+def plan_of(small_run):
+    return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+
+
 def test_warnings_of_the_plan_are_said_first(small_run):
-    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+    plan = plan_of(small_run)
     console = screen(terminal=False)
     Progress(console).run_started(plan, "night", ("a price is unknown",))
     assert "warning: a price is unknown" in console.file.getvalue()
