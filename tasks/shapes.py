@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pipelines.items import Item
+from stores.journal import draw_id
 from stores.models import ExperienceRecord, Polarity
 from stores.outcomes import Outcome, RewardScore
 
@@ -88,7 +89,7 @@ class GroupSpec:
     @property
     def draw_id(self) -> str:
         """Names this draw of the item, in journal keys and seeds: a second draw is another group with other replies."""
-        return self.item.id if self.draw == 0 else f"{self.item.id}~{self.draw}"
+        return draw_id(self.item.id, self.draw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from stores.errors import CorruptFile
 from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
 from stores.frozen_json import FrozenDict
+from stores.journal import attempt_name
 from tasks.exports.attempts import Answered, answer_of
 
 Row = Mapping[str, Any]
@@ -68,19 +69,12 @@ class RunFacts:
         """Names of the tools, in the order in which the model was told of them."""
         return tuple(tool["function"]["name"] for tool in self.tools)
 
-    @staticmethod
-    def attempt_name(head: Row, row: Row) -> str:
-        """What the journal calls an attempt."""
-        draw = head.get("draw", 0)
-        item = head["item_id"] if draw == 0 else f"{head['item_id']}~{draw}"
-        return f"{head['epoch']}/{head['arm']}/{head['batch']}/{item}/{row['index']}"
-
 
 def group_of_rows(
     head: Row, rows: Sequence[Row], item: Row, prompt: Row, lines: Mapping[str, Sequence[bytes]], facts: RunFacts
 ) -> RolloutGroup:
     """One group. ``lines`` are the journal's, by attempt. Raises ``KeyError`` for rows that lack a field."""
-    names = [facts.attempt_name(head, row) for row in rows]
+    names = [attempt_name(head, row["index"]) for row in rows]
     answers = [
         answer_of(lines.get(name, ()), name, row["output"], facts.tool_names)
         for row, name in zip(rows, names, strict=True)
