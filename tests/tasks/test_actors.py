@@ -130,6 +130,19 @@ def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
         import_callable("tests.tasks.agents")
 
 
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("nowhere:x", "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
+        ("tests.tasks.agents:missing", "importing it failed: AttributeError: .* has no attribute 'missing'"),
+        ("tests.tasks.agents:CALLS", "it is a list, which cannot be called"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_why(reference, why):
+    with pytest.raises(ValueError, match=why):
+        import_callable(reference)
+
+
 def tool_script(*turns):
     """One reply per turn, by key."""
     return lambda _, key: turns[key.turn]
