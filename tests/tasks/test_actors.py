@@ -131,6 +131,22 @@ def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
 
 
 @pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Agent", "it is a class; an agent is a function, or an instance that can be called"),
+        ("yields", "it yields; an agent returns its answer"),
+        ("yields_later", "it yields; an agent returns its answer"),
+        ("yielding", "it yields; an agent returns its answer"),
+    ],
+)
+def test_what_could_never_answer_is_refused_before_anything_is_spent(name, why):
+    (problem,) = check_actor(ActorSettings(kind=f"tests.tasks.agents:{name}"))
+    assert problem.source == "actor.kind"
+    assert why in problem.given
+    assert check_actor(ActorSettings(kind="tests.tasks.agents:instance")) == ()
+
+
+@pytest.mark.parametrize(
     ("reference", "why"),
     [
         ("nowhere:x", "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
