@@ -86,11 +86,11 @@ class FolderSource:
                 )
 
     def values_at(self, places: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Each file is opened once for all that is asked of it."""
+        """Each file is opened once for all that is asked of it, and closed before the next: there may be thousands."""
         asked: dict[int, list[int]] = {}
         for place in places:
             asked.setdefault(place >> _PART_BITS, []).append(place & ((1 << _PART_BITS) - 1))
-        answers = {number: self.parts[number].values_at(wanted) for number, wanted in asked.items()}
+        answers = {number: iter([*self.parts[number].values_at(wanted)]) for number, wanted in asked.items()}
         for place in places:
             yield next(answers[place >> _PART_BITS])
 
