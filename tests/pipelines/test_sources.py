@@ -168,9 +168,10 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
     with pytest.raises(DatasetError) as caught:
         load_dataset(write(tmp_path, [{"question": "x", "answer": "y"}]))
     told = [str(problem) for problem in caught.value.problems]
+    there, numbered = "among 'question', 'answer'; accepted:", "or rows numbered by --set dataset.fields.id=none"
     assert [text.partition(": got ")[2] for text in told] == [
-        "no column 'id'; accepted: one of question, answer, named by dataset.fields",
-        "no column 'prompt'; accepted: one of question, answer, named by dataset.fields",
+        f"no column 'id' {there} a column 'id', another name by dataset.fields.id, {numbered}",
+        f"no column 'prompt' {there} a column 'prompt', another name by dataset.fields.prompt",
     ]
 
 
