@@ -23,13 +23,13 @@ from stores.errors import (
     ModelRequestRejected,
     SettingsError,
 )
-from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling
+from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling, status_of
 from stores.frozen_json import FrozenDict, Json
 from stores.journal import CallKey
 from stores.ledger import Budget, Ledger, PriceBook
 from stores.seeds import derive_seed
 from tasks.collector_logprobs import logprobs_of_choice
-from tasks.collector_protocols import Generation, RequestPlace, status_of
+from tasks.collector_protocols import Generation, RequestPlace
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import Endpoint
@@ -187,7 +187,7 @@ class EndpointPolicy:
             if not isinstance(row, BaseException):
                 found.extend(row)
             elif isinstance(row, ModelCallError | BudgetRefused) and not isinstance(row, ModelAuthRefused):
-                found.append(Generation(None, status_of(row), error=str(row)))
+                found.append(Generation(None, status_of(type(row)), error=str(row)))
             else:
                 raise row
         return found

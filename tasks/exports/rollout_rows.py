@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from stores.errors import CorruptFile
-from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
+from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from stores.frozen_json import FrozenDict
 from stores.journal import attempt_name
 from tasks.exports.attempts import Answered, answer_of
 
 Row = Mapping[str, Any]
-
-_FAILED: Final[Mapping[str, RolloutStatus]] = {"ActorError": "error", "ModelTimeout": "timeout"}
-_UNGRADED: Final[Mapping[str, RolloutStatus]] = {"empty": "parse_error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         group_id=group_id,
         index=row["index"],
         completion=answered.completion,
-        status=_status(outcome, row["finish_reason"]),
+        status=status_of_outcome(outcome["name"], outcome.get("error_type", ""), row["finish_reason"]),
         reward=outcome["reward"] if outcome["name"] == "scored" else None,
         reward_parts=FrozenDict((score["rewarder_id"], score["score"]) for score in row["scores"]),
         logprob=answered.logprob,
@@ -148,14 +145,3 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         error=None if outcome["name"] == "scored" else outcome["reason"],
         metadata=FrozenDict({"outcome": outcome["name"], "calls": row["calls"], **ranked}),
     )
-
-
-def _status(outcome: Row, finish_reason: str) -> RolloutStatus:
-    name, kind = outcome["name"], outcome.get("error_type", "")
-    if name == "failed":
-        return _FAILED.get(kind, "transport_error" if kind.startswith("Model") else "error")
-    if name == "refused":
-        return "refused"
-    if name == "ungraded" and finish_reason == "content_filter":
-        return "filtered"
-    return _UNGRADED.get(kind, "ok") if name == "ungraded" else "ok"

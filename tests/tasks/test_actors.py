@@ -11,7 +11,6 @@ from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, Rep
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
-from tasks.actors.recorded import failure_named
 from tasks.actors.registry import build_actor, check_actor
 from tasks.actors.tools import ToolActor
 from tasks.models.base import ToolCall
@@ -115,13 +114,6 @@ async def test_a_recorded_failure_of_an_agent_is_raised_again_without_running_it
 async def test_without_a_journal_work_is_simply_done(tmp_path):
     made = replace(runtime(lambda *_: "7", tmp_path), journal=None, actor=CallableActor(agents.blocking))
     assert (await run_rollout(spec(), 0, made)).output == "7"
-
-
-@pytest.mark.parametrize("name", ["ModelTimeout", "ActorError", "RepairExhausted", "NoSuchError", "annotations"])
-def test_recorded_failures_come_back_as_what_they_were(name):
-    error = failure_named(name, "why")
-    assert type(error).__name__ == (name if name in {"ModelTimeout", "ActorError"} else "ActorError")
-    assert str(error) == "why"
 
 
 def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
