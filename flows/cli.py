@@ -60,7 +60,6 @@ def build_parser(command: str | None = None) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code."""
     quiet_prefect(os.environ)
-    _find_modules_where_the_user_is()
     # What the floors log about bad input is said by the console; without a handler Python would say it again.
     logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -88,16 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.failure("interrupted", status="stopped")
         code = _STOPPED
     return code
-
-
-def _find_modules_where_the_user_is() -> None:
-    """Let ``module:attr`` name a file of the working directory, as it does under ``python -m``.
-
-    Last on the path, so that a directory of the user's called like one of ours does not hide ours.
-    """
-    here = os.getcwd()  # noqa: PTH109 - the text is what stands on the path
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
 
 
 if __name__ == "__main__":

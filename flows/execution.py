@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from flows.closing import close_books
@@ -47,26 +48,36 @@ def execute(
                 session = open_session(request, prepared, observer, fan_out, clock=clock)
             except ConfigError:
                 raise
-            except TfgrpoError as error:
+            except (TfgrpoError, OSError) as error:
                 return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
             # Whatever of it fails, the lock is released.
             leaving.callback(session.lock.release)
-            leaving.callback(close_runtime, session.context)
-            leaving.callback(observer.closed)
+            leaving.callback(_shut, session, "the runtime", partial(close_runtime, session.context))
+            leaving.callback(_shut, session, "an observer", observer.closed)
             return _through(session)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
 
 
 def _through(session: Session) -> RunSummary:
-    """Learn and close the books; no error of ours comes out of it."""
+    """Learn and close the books; no error of ours or of the disk's comes out of it."""
     try:
         end = _attempt(session)
         return close_books(session, end.status, session.runtime.scrub(end.message))
-    except TfgrpoError as error:
+    except (TfgrpoError, OSError) as error:
         return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
     except KeyboardInterrupt:
         return _unclosed(session, "stopped", "interrupted before its books were closed")
+
+
+def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
+    """Let go of something after the run has ended: that it cannot be let go of changes nothing about that end."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
+        with suppress(TfgrpoError, OSError):  # a disk that refuses this too was why
+            said = session.runtime.scrub(f"{type(error).__name__}: {error}")
+            session.manifest.warn(f"{what} could not be closed: {said}")
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
@@ -79,7 +90,7 @@ def _name(request: RunRequest) -> str | None:
     return request.run_id if request.earlier is None else request.earlier
 
 
-def _said(error: TfgrpoError) -> str:
+def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

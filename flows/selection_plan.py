@@ -28,6 +28,7 @@ from prompt_packs import known_packs, load_prompt_pack
 from prompt_packs.loader import SHIPPED_ROOT
 from prompt_packs.models import LoadedPack
 from rewarders.powl_answers import REFERENCE_KEYS
+from rewarders.registry import COMPARING_MODELS, COMPARING_REWARDERS
 from rewarders.scoring import check_rewarders
 from stores.clock import Clock
 from stores.errors import ConfigError, Problem, SettingsError
@@ -114,7 +115,7 @@ def _planned(
             "actor": settings.actor.model_copy(update={"timeout_s": settings.selection.timeout_s}),
         }
     )
-    _check_parts(settings, resolved.sources)
+    _check_parts(settings, resolved.sources, loaded)
     measure = ", ".join(sorted(entry.name for entry in rewarders if entry.weight > 0))
     scope = (loaded.item.domain or loaded.pack.manifest.domain, measure)
     memory = memory_of(settings, loaded.task, loaded.pack, scope, clock, simulated=simulated)
@@ -216,17 +217,28 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
         raise SettingsError(problems)
 
 
-def _check_parts(settings: Settings, sources: Mapping[str, str]) -> None:
-    """What runs are checked for too: combinations, the actor, the rewarders."""
+def _check_parts(settings: Settings, sources: Mapping[str, str], loaded: _Loaded) -> None:
+    """What runs are checked for too: combinations, the actor, the rewarders, and whether these can grade the item."""
     parts = Parts()
     parts.run(partial(validate_tfgrpo_config, settings, sources=sources))
     parts.run(partial(_raise, check_actor(settings.actor)))
     parts.run(partial(_check_rewarders, settings))
+    parts.run(partial(_refuse_without_reference, settings, loaded))
     parts.raise_found()
 
 
 def _check_rewarders(settings: Settings) -> None:
     check_rewarders(build_rewarders(settings, mix_of(settings)), group_size=settings.selection.k)
+
+
+def _refuse_without_reference(settings: Settings, loaded: _Loaded) -> None:
+    """One counting rewarder that abstains leaves every candidate without a reward, after it was paid for."""
+    counting = {entry.name for entry in settings.rewarders if entry.weight > 0}
+    bare = counting & COMPARING_REWARDERS if not loaded.item.answer.strip() else set()
+    if not loaded.has_reference:
+        bare |= counting & COMPARING_MODELS
+    accepted = "--reference FILE, an item with an answer, or rewarders that need none"
+    _raise([Problem("--rewarder", f"{name} without an answer to compare with", accepted) for name in sorted(bare)])
 
 
 def _raise(problems: Sequence[Problem]) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pipelines.items import Item
 from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError
 from stores.numbers import is_finite
 
+_NAMES: Final = 20
+_NAME_CHARS: Final = 60
+
 
 def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source: str) -> Item:
     """The item in a row; its number names it where ``fields.id`` is none. Raises ``DatasetError`` naming the field."""
-    reading = _Reading(values, source)
+    reading = _Reading(values, source, fields)
     return Item(
         id=str(number) if fields.id is None else reading.text(fields.id, numbers=True, required=True),
         prompt=reading.text(fields.prompt, required=True),
@@ -63,17 +66,28 @@ def _digest(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
+def shown_names(names: Iterable[str]) -> str:
+    """Names of fields or columns as a message has them: not without end."""
+    known = list(names)
+    some = ", ".join(repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_NAMES])
+    return f"{some} and {len(known) - _NAMES} more" if len(known) > _NAMES else some or "(there are none)"
+
+
 class _Reading:
     """Reads the fields of one row."""
 
-    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+    def __init__(self, values: Mapping[str, Any], source: str, fields: FieldMap) -> None:
         self._values = values
         self._source = source
+        self._fields = fields
 
     def text(self, name: str, *, numbers: bool = False, required: bool = False) -> str:
         """A field as text, as given. Absent and null are empty; a number is its text where ``numbers`` are at home."""
         value = value_at(self._values, name)
         accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
+        if value is None and required:
+            given = f"no {name!r} among the fields {shown_names(self._values)}"
+            raise DatasetError.one(self._source, given, f"{accepted}, {self._fields.otherwise(name)}")
         if value is None:
             value = ""
         if numbers and isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):

@@ -11,11 +11,16 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
+from pipelines.dataset_items import shown_names
 from pipelines.settings_data import FieldMap
 from stores.counted import counted
 from stores.errors import Problem
+
+_LONGEST_VALUE: Final = 1 << 27
+"""Characters of one CSV value. JSONL lines have no bound; here a quote that is not closed would take in the whole file."""
+csv.field_size_limit(_LONGEST_VALUE)  # of the whole process, whose only reader of CSV is this module
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ def csv_rows(stream: BinaryIO, path: str, fields: FieldMap) -> Iterator[Row | Pr
     except UnicodeDecodeError as error:  # what follows is not read: quotes may be open
         yield Problem(f"{path}:{reader.line_num + 1}", f"no UTF-8 at byte {error.start}", "a file in UTF-8")
     except csv.Error as error:
-        yield Problem(f"{path}:{reader.line_num}", str(error), "a header of comma-separated names")
+        yield Problem(f"{path}:{reader.line_num}", _csv_fault(error), "a header of comma-separated names")
 
 
 def csv_header(stream: BinaryIO) -> Sequence[str]:
@@ -150,7 +155,7 @@ def _csv_body(
         except StopIteration:
             return
         except csv.Error as error:
-            yield Problem(f"{path}:{line}", str(error), "comma-separated values, in quotes where needed")
+            yield Problem(f"{path}:{line}", _csv_fault(error), "comma-separated values, in quotes where needed")
             continue
         if cells:
             yield _csv_row(cells, header, f"{path}:{line}", line, place, metadata)
@@ -177,10 +182,17 @@ def _header_problem(header: Sequence[str], path: str, fields: FieldMap) -> Probl
     if twice:
         return Problem(f"{path}:1", f"a header with {twice[0]!r} twice", "every name of the header once")
     if missing and header:
-        return Problem(
-            f"{path}:1", f"a header without {missing[0]!r}", f"a header with {' and '.join(map(repr, needed))}"
-        )
+        given = f"a header without {missing[0]!r}: {shown_names(header)}"
+        accepted = f"a header with {' and '.join(map(repr, needed))}, {fields.otherwise(missing[0])}"
+        return Problem(f"{path}:1", given, accepted)
     return None
+
+
+def _csv_fault(error: csv.Error) -> str:
+    """The reader's complaint, where it says what to do about it."""
+    if str(error).startswith("field larger than"):
+        return f"a value of more than {csv.field_size_limit():,} characters; is a quote not closed?"
+    return str(error)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

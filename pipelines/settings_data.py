@@ -26,6 +26,12 @@ class FieldMap(Section):
     domain: Text = "domain"
     """Field of knowledge of the item."""
 
+    def otherwise(self, name: str) -> str:
+        """What else a user can do, for a message about a required field that is not there."""
+        if name == self.id:
+            return "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
+        return "another name by dataset.fields.prompt"
+
 
 class DatasetSettings(Section):
     """Where the items come from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.settings_data import FieldMap
-from pipelines.sources_base import RowSource
+from pipelines.sources_base import RowSource, looked_at
 from pipelines.sources_files import FolderSource, TextSource
 from pipelines.sources_hub import PREFIX, HubSource, is_saved
 from pipelines.sources_tables import ParquetSource
@@ -32,7 +32,8 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
         return ParquetSource(path, fields)
     if kind in _TEXTS:
         return TextSource(path, fields, is_csv=kind == ".csv")
-    given = f"a file that ends in {path.suffix or 'nothing'!r}" if path.exists() else "no such file"
+    ending = f"a file that ends in {path.suffix or 'nothing'!r}"
+    given = ending if path.exists() else f"no such file{looked_at(str(path))}"
     raise DatasetError.one(str(path), given, _ACCEPTED)
 
 

@@ -6,10 +6,12 @@ Sources know nothing of items, and hold no rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic_core import to_jsonable_python
 
+from pipelines.dataset_items import shown_names
 from pipelines.dataset_rows import Row, strict_json
 from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError, Problem
@@ -53,7 +55,11 @@ def columns_wanted(name: str, columns: Sequence[str], fields: FieldMap) -> list[
     if missing:
         raise DatasetError(
             [
-                Problem(name, f"no column {each!r}", f"one of {', '.join(columns[:30])}, named by dataset.fields")
+                Problem(
+                    name,
+                    f"no column {each!r} among {shown_names(columns)}",
+                    f"a column {each!r}, {fields.otherwise(each)}",
+                )
                 for each in missing
             ]
         )
@@ -73,3 +79,9 @@ def table_values(row: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
 def gone(where: str) -> DatasetError:
     """What is raised when a place does not hold what was read there before."""
     return DatasetError([Problem(where, "another row than when the run began", "a dataset that nobody writes into")])
+
+
+def looked_at(name: str) -> str:
+    """Where a path that is not there was looked for, behind what a message says of it; empty where its name tells."""
+    path = Path(name)
+    return "" if path.is_absolute() else f" at {path.absolute()}"

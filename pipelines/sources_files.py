@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.dataset_rows import Row, csv_header, csv_rows, csv_values, jsonl_rows, jsonl_values
 from pipelines.settings_data import FieldMap
-from pipelines.sources_base import RowSource, gone
+from pipelines.sources_base import RowSource, gone, looked_at
 from stores.errors import DatasetError, Problem
 
 _PART_BITS = 44
@@ -86,11 +86,11 @@ class FolderSource:
                 )
 
     def values_at(self, places: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Each file is opened once for all that is asked of it."""
+        """Each file is opened once for all that is asked of it, and closed before the next: there may be thousands."""
         asked: dict[int, list[int]] = {}
         for place in places:
             asked.setdefault(place >> _PART_BITS, []).append(place & ((1 << _PART_BITS) - 1))
-        answers = {number: self.parts[number].values_at(wanted) for number, wanted in asked.items()}
+        answers = {number: iter([*self.parts[number].values_at(wanted)]) for number, wanted in asked.items()}
         for place in places:
             yield next(answers[place >> _PART_BITS])
 
@@ -102,4 +102,4 @@ class FolderSource:
 def unreadable(name: str, error: OSError) -> DatasetError:
     """The system's refusal to read a file, as ours."""
     given = error.strerror or type(error).__name__
-    return DatasetError([Problem(name, given, "a file that can be read")])
+    return DatasetError([Problem(name, f"{given}{looked_at(name)}", "a file that can be read")])

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from stores.atomic import read_lines
 from stores.canonical import key_digest
 from stores.errors import StoreError
+from stores.journal import attempt_and_role, attempt_name
 from stores.layout import RunPaths, TaskPaths
 from stores.models import ExperienceRecord
 from stores.numbers import is_finite
@@ -31,6 +32,8 @@ _METRIC_STATUS = {"ok", "failed"}
 _NOT_OF_A_ROLLOUT = {"reflect", "curate", "shorten", "judge", "tool"}
 _WHOLE_ATTEMPT = "agent"
 """An agent of the user's own is journalled whole, however many calls it made."""
+_NAMING = ("epoch", "arm", "batch", "item_id", "draw")
+"""What of a group's line the journal's keys are made of."""
 _SHOWN = 3
 
 Json = dict[str, Any]
@@ -158,27 +161,27 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
     answered: Counter[int] = Counter()
     whole: set[int] = set()
     for row in _rows(run.journal):
-        place, role = _place_of(row["key"])
+        name, role = attempt_and_role(row["key"])
         if role == _WHOLE_ATTEMPT:
-            whole.add(place)
+            whole.add(_short(name))
         elif role not in _NOT_OF_A_ROLLOUT:
-            answered[place] += 1
+            answered[_short(name)] += 1
+    groups = {row["group_id"]: {key: row[key] for key in _NAMING if key in row} for row in _rows(run.groups)}
     for row in _rows(run.rollouts):
-        place = _place(str(row["epoch"]), row["arm"], str(row["index"]), row["item_id"])
-        if row["outcome"]["name"] == "scored" and place not in whole and answered[place] < row["calls"]:
-            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[place]}"
+        if row["outcome"]["name"] != "scored":
+            continue
+        group = groups.get(row["group_id"])
+        if group is None:
+            yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
+            continue
+        attempt = _short(attempt_name(group, row["index"]))
+        if attempt not in whole and answered[attempt] < row["calls"]:
+            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
 
 
-def _place_of(key: str) -> tuple[int, str]:
-    """Attempt and role of a journal key. Item ids may hold slashes and hashes."""
-    left, rollout, _, role, _ = key.rpartition("#")[0].rsplit("/", 4)
-    epoch, arm, _, item = left.split("/", 3)
-    return _place(epoch, arm, rollout, item), role
-
-
-def _place(epoch: str, arm: str, rollout: str, item: str) -> int:
+def _short(attempt: str) -> int:
     """One attempt of the run, in 16 bytes: there may be very many."""
-    return key_digest(f"{epoch}/{arm}/{rollout}/{item}".encode("utf-8", "surrogatepass"))
+    return key_digest(attempt.encode("utf-8", "surrogatepass"))
 
 
 def _budget_faults(manifest: Json) -> Iterator[str]:

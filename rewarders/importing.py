@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Final
 
 from stores.errors import PipelineError, Problem
@@ -17,13 +19,27 @@ def imported(text: str, where: str) -> object:
 
     The module is imported, which runs it: whatever it raises is reported.
     """
+    try:
+        return referred_to(text)
+    except ValueError as error:
+        problem = import_problem(error.__cause__ or error, where, "module:attr that can be imported")
+        raise PipelineError([problem]) from error
+
+
+def referred_to(text: str) -> object:
+    """The same for callers with messages of their own.
+
+    Raises ``ValueError`` with what importing it raised, which is its cause. That may be ``SystemExit``: a module that
+    ends in ``sys.exit()`` must not end ours.
+    """
     module_name, _, attribute = text.rpartition(":")
     try:
+        _look_in_working_directory()
         found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
-        raise PipelineError([import_problem(error, where, "module:attr that can be imported")]) from error
+        raise ValueError(told(error)) from error
     return found
 
 
@@ -40,3 +56,13 @@ def told(error: BaseException) -> str:
     """What a user's code raised, in one line that is not endless."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…'}".rstrip(": ")
+
+
+def _look_in_working_directory() -> None:
+    """An installed script does not search the directory it is called in, where a user's own module usually lies.
+
+    Last on the path, so that a directory of the user's called like one of ours does not hide ours.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)

@@ -43,6 +43,8 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Rewarder]]] = Ma
 """Read their options, which may be nested, by themselves."""
 COMPARING_REWARDERS: Final = frozenset({"gt", *COMPARING})
 """Names of those that abstain on an item without a reference answer."""
+COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
+"""Names of those that abstain on an item without a process model to compare with, be it the answer or in the metadata."""
 
 
 def known_rewarders() -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 
 class TfgrpoError(Exception):
@@ -270,3 +271,19 @@ class FlowFailed(TfgrpoError):
 
 class RunAborted(TfgrpoError):
     """The run cannot go on after spending began; everything paid for is on disk."""
+
+
+_KINDS: Final[Mapping[str, type[TfgrpoError]]] = {
+    name: kind for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, TfgrpoError)
+}
+
+
+def error_kind(name: str) -> type[TfgrpoError]:
+    """What a recorded failure of this name was. ``ActorError`` for a name that is not in the tree: it is a user's own."""
+    return _KINDS.get(name, ActorError)
+
+
+def error_named(name: str, reason: str) -> TfgrpoError:
+    """A recorded failure as the error it was; ``ActorError`` also for classes that carry more than a text."""
+    kind = error_kind(name)
+    return ActorError(reason) if issubclass(kind, ConfigError | ShapeError | RepairExhausted) else kind(reason)

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
 from stores.frozen_json import EMPTY, FrozenDict, Json, frozen
 from stores.numbers import is_finite
+from stores.outcomes import EMPTY_ANSWER, OutcomeName
 
 RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]
-"""``parse_error``: it ended, but its answer could not be read. ``transport_error``: the call brought nothing usable.
-``filtered``: cut by a content filter. ``refused``: the budget. ``error``: the actor or a tool of it broke."""
+"""``parse_error``: it ended, but its answer is empty or could not be read. ``transport_error``: the call brought nothing
+usable. ``filtered``: cut by a content filter. ``refused``: the budget. ``error``: the actor or a tool of it broke."""
 LogProbKind: TypeAlias = Literal["raw", "processed", "unknown"]
 """``processed``: of the distribution that was sampled from, after temperature and truncation. ``raw``: before."""
 
@@ -27,6 +29,26 @@ GRADED: Final = frozenset({"ok", "parse_error"})
 """The statuses with which a rollout can have a reward: what failed is never a number."""
 NOT_COMPUTED: Final = -9999.0
 """What OpenAI and vLLM write for a token whose log-probability is minus infinity or was not computed: no value."""
+
+
+def status_of(error: type[BaseException]) -> RolloutStatus:
+    """How a rollout ended whose call raised an error of this class."""
+    if issubclass(error, BudgetRefused):
+        return "refused"
+    if issubclass(error, ModelTimeout | TimeoutError):
+        return "timeout"
+    return "transport_error" if issubclass(error, ModelCallError | OSError) else "error"
+
+
+def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | None) -> RolloutStatus:
+    """How a rollout with this outcome ended. What is ungraded for another reason has an answer all the same."""
+    if name == "failed":
+        return status_of(error_kind(error_type))
+    if name == "ungraded" and finish_reason == "content_filter":
+        return "filtered"
+    if name == "ungraded" and error_type == EMPTY_ANSWER:
+        return "parse_error"
+    return "refused" if name == "refused" else "ok"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,32 @@ class CallKey:
 
     def text(self, digest: str) -> str:
         """The key as one string, with the first 16 digits of the request's digest: another request is another call."""
-        where = f"{self.epoch}/{self.arm}/{self.batch}/{self.item_id}/{self.rollout}/{self.turn}"
-        return f"{where}/{self.role}/{self.attempt}#{digest[:16]}"
+        name = _attempt_name(self.epoch, self.arm, self.batch, self.item_id, self.rollout)
+        return f"{name}/{self.turn}/{self.role}/{self.attempt}#{digest[:16]}"
+
+
+def draw_id(item_id: str, draw: int) -> str:
+    """Names one draw of an item, which ``CallKey`` calls its item: a second draw is another group with other replies."""
+    return item_id if draw == 0 else f"{item_id}~{draw}"
+
+
+def attempt_name(group: Mapping[str, Any], rollout: int) -> str:
+    """What the keys of an attempt's calls begin with. ``group`` is its line in ``groups.jsonl``, ``rollout`` its index."""
+    item = draw_id(group["item_id"], group.get("draw", 0))
+    return _attempt_name(group["epoch"], group["arm"], group["batch"], item, rollout)
+
+
+def attempt_and_role(key_text: str) -> tuple[str, str]:
+    """The attempt that a key belongs to and the role of its call; item ids may hold slashes and hashes.
+
+    Raises ``ValueError`` for a text that is no key.
+    """
+    name, _, role, _ = key_text.rpartition("#")[0].rsplit("/", 3)
+    return name, role
+
+
+def _attempt_name(epoch: int, arm: str, batch: int, item: str, rollout: int) -> str:
+    return f"{epoch}/{arm}/{batch}/{item}/{rollout}"
 
 
 class Journal:

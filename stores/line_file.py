@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from stores.canonical import canonical_json, sha256_hex
 from stores.errors import CorruptFile, StoreError
-from stores.locked_file import LockedFile
+from stores.locked_file import LockedFile, disk
 
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
@@ -82,12 +82,12 @@ class LineFile:
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """The lines from byte ``start``, one at a time."""
-        with _disk(self.path):
+        with disk(self.path):
             yield from _split(self._file.read_at, start, self.size)
 
     def blocks(self, start: int = 0) -> Iterator[Line]:
         """The lines from byte ``start`` as blocks of about a megabyte: many whole lines, each with its newline."""
-        with _disk(self.path):
+        with disk(self.path):
             yield from _blocks(self._file.read_at, start, self.size)
 
     def line_at(self, offset: int) -> bytes:
@@ -98,12 +98,12 @@ class LineFile:
 
     def undo(self, size: int) -> None:
         """Cut the file back to an earlier size: a batch that this holder wrote, and that nobody can have read, is void."""
-        with _disk(self.path):
+        with disk(self.path):
             os.truncate(self.path, size)
 
     def repair(self) -> None:
         """Cut off what a dead writer left unfinished, and keep it beside the file."""
-        with _disk(self.path), _read_only(self.path) as fd:
+        with disk(self.path), _read_only(self.path) as fd:
             whole = _whole_until(fd, self.path)
             if whole < self.size:
                 self._file.cut(whole)
@@ -112,7 +112,7 @@ class LineFile:
     def _settle(self, start: int) -> None:
         """Wait until the disk holds what was appended from ``start``; what it does not take is cut off again."""
         try:
-            with _disk(self.path):
+            with disk(self.path):
                 _sync(self.path)
         except StoreError:
             self.undo(start)
@@ -125,12 +125,12 @@ class LineFile:
             return
         note = _note_of(self.path)
         try:
-            with _disk(note):
+            with disk(note):
                 _write_note(note, _Pending(start, start + len(data), sha256_hex(data)), fsync=fsync)
             yield
         finally:
             # Also after a failed write: the file was cut back, so nothing is pending. A kill skips this.
-            with _disk(note):
+            with disk(note):
                 note.unlink(missing_ok=True)
 
 
@@ -150,7 +150,7 @@ def read_whole_lines(path: Path) -> Iterator[Line]:
     """
     if not path.exists():
         return
-    with _disk(path), _read_only(path) as fd:
+    with disk(path), _read_only(path) as fd:
         fcntl.flock(fd, fcntl.LOCK_SH)
         try:
             end = _whole_until(fd, path)
@@ -232,12 +232,3 @@ def _read_only(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    """What the operating system refuses becomes a ``StoreError`` that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error

@@ -38,6 +38,8 @@ class Scored:
     name: Literal["scored"] = "scored"
 
 
+EMPTY_ANSWER: Final = "empty"
+"""``error_type`` of a rollout that ended without any output."""
 REWARDER_BROKE: Final = "rewarder_broke"
 """``error_type`` of a rollout whose reward is missing because of a fault, and not because nobody could tell."""
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from stores import errors
-from stores.errors import ModelCallError, RunAborted, ShapeError
+from stores.errors import RunAborted, ShapeError
 from stores.experience_batch import ExperienceBatch
 from stores.experience_batch_ragged import RaggedPolicy, shape_groups
 from stores.experience_batch_shapes import (
@@ -25,6 +24,7 @@ from stores.experience_batch_shapes import (
     RolloutStatus,
     RolloutUsage,
     Sampling,
+    status_of_outcome,
 )
 from stores.frozen_json import Json
 from stores.journal import CallKey
@@ -239,13 +239,5 @@ def _usage(record: RolloutRecord, replies: Sequence[ChatReply]) -> RolloutUsage:
 
 def _status(record: RolloutRecord, finish_reason: str | None) -> RolloutStatus:
     outcome = record.outcome
-    if isinstance(outcome, Scored):
-        return "ok"
-    if isinstance(outcome, Ungraded):
-        return "filtered" if finish_reason == "content_filter" else "ok"
-    if not isinstance(outcome, Failed):
-        return "refused"
-    kind: object = getattr(errors, outcome.error_type, None)
-    if outcome.error_type == errors.ModelTimeout.__name__:
-        return "timeout"
-    return "transport_error" if isinstance(kind, type) and issubclass(kind, ModelCallError) else "error"
+    error_type = outcome.error_type if isinstance(outcome, Failed | Ungraded) else ""
+    return status_of_outcome(outcome.name, error_type, finish_reason)

@@ -23,7 +23,7 @@ from stores.errors import (
     ModelRequestRejected,
     SettingsError,
 )
-from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling
+from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling, status_of
 from stores.frozen_json import FrozenDict, Json
 from stores.journal import CallKey
 from stores.ledger import Ledger
@@ -31,7 +31,7 @@ from stores.ledger_state import Budget
 from stores.prices import PriceBook
 from stores.seeds import derive_seed
 from tasks.collector_logprobs import logprobs_of_choice
-from tasks.collector_protocols import Generation, RequestPlace, status_of
+from tasks.collector_protocols import Generation, RequestPlace
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
 from tasks.models.endpoint import Endpoint
@@ -189,7 +189,7 @@ class EndpointPolicy:
             if not isinstance(row, BaseException):
                 found.extend(row)
             elif isinstance(row, ModelCallError | BudgetRefused) and not isinstance(row, ModelAuthRefused):
-                found.append(Generation(None, status_of(row), error=str(row)))
+                found.append(Generation(None, status_of(type(row)), error=str(row)))
             else:
                 raise row
         return found

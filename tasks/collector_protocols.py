@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, ShapeError, ShapeProblem
+from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch_lists import as_list
 from stores.experience_batch_shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
 from stores.frozen_json import EMPTY, Json, frozen
@@ -171,15 +171,6 @@ def prompts_of(states: object) -> tuple[Prompt, ...]:
     if problems:
         raise ShapeError(problems)
     return prompts
-
-
-def status_of(error: Exception) -> RolloutStatus:
-    """How a rollout ended whose call raised this."""
-    if isinstance(error, BudgetRefused):
-        return "refused"
-    if isinstance(error, ModelTimeout | TimeoutError):
-        return "timeout"
-    return "transport_error" if isinstance(error, ModelCallError | OSError) else "error"
 
 
 def generation_of(value: object) -> Generation:

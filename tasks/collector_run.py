@@ -17,7 +17,7 @@ from stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError,
 from stores.experience_batch_checks import problems_of_group
 from stores.experience_batch_lists import as_list
 from stores.experience_batch_names import named_by_content
-from stores.experience_batch_shapes import GRADED, Rollout, RolloutGroup
+from stores.experience_batch_shapes import GRADED, Rollout, RolloutGroup, status_of
 from stores.frozen_json import Json, frozen
 from tasks.actors.base import FATAL
 from tasks.collector_options import CollectorOptions
@@ -34,7 +34,6 @@ from tasks.collector_protocols import (
     RolloutReward,
     generation_of,
     rewards_of,
-    status_of,
 )
 from tasks.containment import contained, give_up_on, told, without_stop_iteration
 
@@ -263,7 +262,7 @@ def _pass_on(error: Exception) -> None:
 
 def _failed(error: Exception, count: int) -> list[Generation]:
     """What is left of ``count`` generations whose call raised this."""
-    return [Generation(None, status_of(error), error=told(error)[:500])] * count
+    return [Generation(None, status_of(type(error)), error=told(error)[:500])] * count
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -1,12 +1,11 @@
-"""What does ``module:attr`` name? Imports it, or says why it cannot be had."""
+"""Which callable does ``module:attr`` name? Or why it cannot be had."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from rewarders.importing import referred_to
 
 
 def looks_like_reference(text: str) -> bool:
@@ -20,22 +19,10 @@ def import_callable(reference: str) -> Callable[..., Any]:
     """The callable that a reference names. Raises ``ValueError`` saying what is missing."""
     if not looks_like_reference(reference):
         raise ValueError("not of the form module:attr")
-    module_name, _, attribute = reference.partition(":")
-    _look_in_working_directory()
     try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise ValueError(f"importing {module_name} failed: {type(error).__name__}: {error}") from error
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
+        found = referred_to(reference)
+    except ValueError as error:
+        raise ValueError(f"importing it failed: {error}") from error
     if not callable(found):
-        raise ValueError(f"{module_name} has no callable {attribute}")
-    call: Callable[..., Any] = found
-    return call
-
-
-def _look_in_working_directory() -> None:
-    """An installed script does not search the directory it is called in, where a user's own module usually lies."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+        raise ValueError(f"it is a {type(found).__name__}, which cannot be called")
+    return found

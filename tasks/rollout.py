@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
-from stores.outcomes import Failed, Refused, Ungraded
+from stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from stores.telemetry import SpanHandle
 from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tasks.actors.recorded import Recorder
@@ -165,7 +165,7 @@ def _loss(
     if trajectory.finish_reason in CUT_OFF:
         return Ungraded("truncated", f"the answer was cut off ({trajectory.finish_reason})")
     if not trajectory.output.strip():
-        return Ungraded("empty", "the attempt ended without any output")
+        return Ungraded(EMPTY_ANSWER, "the attempt ended without any output")
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipelines.items import Item
 from stores.group_terms import Arm, Phase, Signal
+from stores.journal import draw_id
 from stores.models import ExperienceRecord, Polarity
 from stores.outcomes import Outcome, RewardScore
 
@@ -84,7 +85,7 @@ class GroupSpec:
     @property
     def draw_id(self) -> str:
         """Names this draw of the item, in journal keys and seeds: a second draw is another group with other replies."""
-        return self.item.id if self.draw == 0 else f"{self.item.id}~{self.draw}"
+        return draw_id(self.item.id, self.draw)
 
 
 @dataclass(frozen=True, slots=True)

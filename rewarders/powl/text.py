@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rewarders.fences import fenced_blocks
 from rewarders.powl.errors import checked_text, error_at
 from rewarders.powl.expression import Parsed, expression_at
 from rewarders.powl.lexer import LEAVES, STRICT, TOLERANT, Vocabulary, no_operator, skip_space
@@ -22,10 +23,9 @@ _REASONING: Final = re.compile(
     r"<(think|thinking|thought|reasoning|reflection|scratchpad)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
 )
 _REASONING_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>", re.IGNORECASE)
-_FENCE: Final = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*$", re.MULTILINE)
-_BLOCK: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
-)
+_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?")
+_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
+_FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
 _HEAD: Final = re.compile(r'(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))')
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
@@ -66,9 +66,9 @@ def without_wrapping(text: str) -> str:
 
     A fenced block that begins with ``{`` is the answer, the last one of several; then all around it is white space.
     """
-    blocks = [found for found in _BLOCK.finditer(text) if found["body"].lstrip().startswith("{")]
+    blocks = [each for each in fenced_blocks(text, _OPENING, _CLOSING) if text[slice(*each)].lstrip().startswith("{")]
     if blocks:
-        begin, end = blocks[-1].span("body")
+        begin, end = blocks[-1]
         return _spaces_for(text[:begin]) + text[begin:end] + _spaces_for(text[end:])
     return _blanked(text)
 

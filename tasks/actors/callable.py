@@ -58,9 +58,13 @@ class _Finished:
 
 
 class CallableActor:
-    """Runs a user's callable, asynchronous or not; blocking ones get a thread and a blocking ``chat``."""
+    """Runs a user's callable, asynchronous or not; blocking ones get a thread and a blocking ``chat``.
+
+    Raises ``ValueError`` for one that could never answer: a class, a generator, one that demands what is not offered.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        _refuse_what_never_answers(function)
         self._function = function
         self.declared = declared_arguments(function)
         """Which of the offered arguments it takes."""
@@ -127,6 +131,14 @@ class CallableActor:
             "chat": chat,
         }
         return {name: offered[name] for name in self.declared}
+
+
+def _refuse_what_never_answers(function: Callable[..., Any]) -> None:
+    if inspect.isclass(function):
+        raise ValueError("it is a class; an agent is a function, or an instance that can be called")
+    calls = (function, getattr(function, "__call__", None))  # noqa: B004 - looked at, not called
+    if any(inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) for call in calls):
+        raise ValueError("it yields; an agent returns its answer, a str or a Trajectory")
 
 
 def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:

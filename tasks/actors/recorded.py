@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from stores import errors
 from stores.canonical import canonical_json, sha256_hex
-from stores.errors import ActorError, RecordRejected, ReplayMiss, TfgrpoError
+from stores.errors import ActorError, RecordRejected, ReplayMiss, error_named
 from stores.journal import CallKey, Journal
 from tasks.models.base import ChatRequest
 from tasks.models.wire import request_digest
@@ -83,12 +82,5 @@ def reply_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Payload of a journal entry; a recorded failure is raised again as the error it was."""
     payload: Mapping[str, Any] = entry["payload"]
     if entry["kind"] == "failure":
-        raise failure_named(str(payload.get("error_type")), str(payload.get("reason")))
+        raise error_named(str(payload.get("error_type")), str(payload.get("reason")))
     return payload
-
-
-def failure_named(error_type: str, reason: str) -> TfgrpoError:
-    """The error of our tree with that name; anything else is an ``ActorError``."""
-    found = getattr(errors, error_type, None)
-    simple = isinstance(found, type) and issubclass(found, (errors.ModelCallError, ActorError))
-    return found(reason) if simple and found is not None else ActorError(reason)

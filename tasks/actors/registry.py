@@ -12,7 +12,7 @@ from tasks.references import import_callable, looks_like_reference
 from tasks.tools.registry import check_tools, load_tools
 
 _SOURCE = "actor.kind"
-_ACCEPTED = "chat, tools, or module:attr of a Python callable"
+_ACCEPTED = "chat, tools, or module:attr of a function, or of an instance that can be called"
 
 
 def build_actor(settings: ActorSettings) -> Actor:

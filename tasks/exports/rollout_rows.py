@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from stores.errors import CorruptFile
-from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
+from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from stores.frozen_json import FrozenDict
+from stores.journal import attempt_name
 from tasks.exports.attempts import Answered, answer_of
 
 Row = Mapping[str, Any]
-
-_FAILED: Final[Mapping[str, RolloutStatus]] = {"ActorError": "error", "ModelTimeout": "timeout"}
-_UNGRADED: Final[Mapping[str, RolloutStatus]] = {"empty": "parse_error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +66,12 @@ class RunFacts:
         """Names of the tools, in the order in which the model was told of them."""
         return tuple(tool["function"]["name"] for tool in self.tools)
 
-    @staticmethod
-    def attempt_name(head: Row, row: Row) -> str:
-        """What the journal calls an attempt."""
-        draw = head.get("draw", 0)
-        item = head["item_id"] if draw == 0 else f"{head['item_id']}~{draw}"
-        return f"{head['epoch']}/{head['arm']}/{head['batch']}/{item}/{row['index']}"
-
 
 def group_of_rows(
     head: Row, rows: Sequence[Row], item: Row, prompt: Row, lines: Mapping[str, Sequence[bytes]], facts: RunFacts
 ) -> RolloutGroup:
     """One group. ``lines`` are the journal's, by attempt. Raises ``KeyError`` for rows that lack a field."""
-    names = [facts.attempt_name(head, row) for row in rows]
+    names = [attempt_name(head, row["index"]) for row in rows]
     answers = [
         answer_of(lines.get(name, ()), name, row["output"], facts.tool_names)
         for row, name in zip(rows, names, strict=True)
@@ -133,7 +124,7 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         group_id=group_id,
         index=row["index"],
         completion=answered.completion,
-        status=_status(outcome, row["finish_reason"]),
+        status=status_of_outcome(outcome["name"], outcome.get("error_type", ""), row["finish_reason"]),
         reward=outcome["reward"] if outcome["name"] == "scored" else None,
         reward_parts=FrozenDict((score["rewarder_id"], score["score"]) for score in row["scores"]),
         logprob=answered.logprob,
@@ -154,14 +145,3 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         error=None if outcome["name"] == "scored" else outcome["reason"],
         metadata=FrozenDict({"outcome": outcome["name"], "calls": row["calls"], **ranked}),
     )
-
-
-def _status(outcome: Row, finish_reason: str) -> RolloutStatus:
-    name, kind = outcome["name"], outcome.get("error_type", "")
-    if name == "failed":
-        return _FAILED.get(kind, "transport_error" if kind.startswith("Model") else "error")
-    if name == "refused":
-        return "refused"
-    if name == "ungraded" and finish_reason == "content_filter":
-        return "filtered"
-    return _UNGRADED.get(kind, "ok") if name == "ungraded" else "ok"

@@ -17,6 +17,7 @@ from typing import Any, Final
 from stores.atomic import read_lines
 from stores.errors import CorruptFile, SettingsError
 from stores.experience_batch_shapes import RolloutGroup
+from stores.journal import attempt_name
 from stores.layout import RunPaths
 from stores.manifest import ManifestFile
 from tasks.exports.attempts import attempt_of_key
@@ -63,7 +64,7 @@ def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Ite
             try:
                 prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
                 item = _one(items, "item_id", head["item_id"])
-                lines = journal.lines([facts.attempt_name(head, row) for row in rollouts])
+                lines = journal.lines([attempt_name(head, row["index"]) for row in rollouts])
                 group = group_of_rows(head, rollouts, item, prompt, lines, facts)
             except (KeyError, TypeError) as error:
                 raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error

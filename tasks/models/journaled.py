@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stores import errors
-from stores.errors import ActorError, CorruptFile, ModelCallError, ReplayMiss, TfgrpoError
+from stores.errors import CorruptFile, ModelCallError, ReplayMiss, TfgrpoError, error_named
 from stores.journal import CallKey, Journal
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall, Usage
 from tasks.models.wire import messages_text, request_digest
@@ -23,20 +22,6 @@ if TYPE_CHECKING:
     from stores.telemetry import SpanHandle, Telemetry
 
 _KEY_ATTRIBUTE = "_tfgrpo_call_key"
-
-_FAILURES: Mapping[str, type[TfgrpoError]] = {
-    kind.__name__: kind
-    for kind in (
-        errors.ModelCallError,
-        errors.ModelTimeout,
-        errors.ModelUnreachable,
-        errors.ModelRateLimited,
-        errors.ModelServerFault,
-        errors.ModelAuthRefused,
-        errors.ModelRequestRejected,
-        errors.ModelReplyMalformed,
-    )
-}
 
 
 def call_key_of(error: BaseException) -> str | None:
@@ -199,7 +184,7 @@ def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
 def _replay(entry: Mapping[str, Any], key_text: str) -> ChatReply:
     payload = entry["payload"]
     if entry["kind"] == "failure":
-        error = _FAILURES.get(payload["error_type"], ActorError)(payload["reason"])
+        error = error_named(payload["error_type"], payload["reason"])
         _mark(error, key_text)
         raise error
     try:

@@ -13,13 +13,15 @@ from typing import Any, NoReturn, TypeVar
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from rewarders.fences import fenced_blocks
 from rewarders.repairing import corrected
 from stores.canonical import canonical_json
 from tasks.models.base import AnswerSchema, ChatReply, Message
 
 T = TypeVar("T")
 
-_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"[ \t]*(```)[^\n`]*")
+_CLOSING = re.compile(r"[ \t]*(```)[ \t]*")
 _THOUGHT = re.compile(r"\A<think>.*?</think>", re.DOTALL)
 """What reasoning models say to themselves, where the server does not take it out of the answer."""
 _MAX_REASON = 300
@@ -85,10 +87,10 @@ def _unfenced(text: str) -> str:
     stripped = _THOUGHT.sub("", text.strip().lstrip("\ufeff")).strip()
     if stripped.startswith(("{", "[")):
         return stripped
-    blocks = _FENCE.findall(stripped)
+    blocks = [stripped[slice(*each)] for each in fenced_blocks(stripped, _OPENING, _CLOSING)]
     if len(blocks) > 1:
         raise ValueError(f"the answer holds {len(blocks)} fenced blocks, one JSON value was asked for")
-    return str(blocks[0]) if blocks else stripped
+    return blocks[0] if blocks else stripped
 
 
 def _load(text: str) -> Any:

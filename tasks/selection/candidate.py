@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rewarders.repairing import corrected
-from stores import errors
 from stores.canonical import canonical_json
-from stores.errors import BudgetRefused, ModelCallError, ModelTimeout, RepairExhausted
+from stores.errors import BudgetRefused, RepairExhausted, error_kind
+from stores.experience_batch_shapes import status_of
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.rollout import FinishedRollout, run_rollout
 from tasks.runtime import Runtime
@@ -131,10 +131,8 @@ def _lost(loss: Failed | Refused) -> LostCandidate:
 
 
 def _loss_name(error_type: str) -> LossName:
-    if error_type == ModelTimeout.__name__:
-        return "timeout"
-    kind: object = getattr(errors, error_type, None)
-    return "transport_error" if isinstance(kind, type) and issubclass(kind, ModelCallError) else "actor_error"
+    status = status_of(error_kind(error_type))
+    return status if status in ("timeout", "transport_error") else "actor_error"
 
 
 def _candidate(

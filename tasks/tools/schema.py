@@ -139,8 +139,10 @@ async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[],
         return ToolResult(_cut(f"error: bad arguments: {error}"), ok=False, cost_usd=0.0)
     if inspect.iscoroutinefunction(tool.function):
         return await _finish(tool, tool.function(**values), perf_counter())
-    result: ToolResult = await in_thread(lambda: _call(tool, values))
-    return result
+    done: ToolResult | _Begun = await in_thread(lambda: _call(tool, values))
+    if isinstance(done, _Begun):
+        return await _finish(tool, done.work, perf_counter() - done.seconds)
+    return done
 
 
 def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
@@ -160,10 +162,22 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
     return {name.removeprefix(_PREFIX): getattr(model, name) for name in tool.arguments.model_fields}
 
 
-def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult:
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What a function returned that has to be awaited, as an asynchronous one behind an ordinary decorator does."""
+
+    work: Awaitable[object]
+    seconds: float
+    """Spent so far."""
+
+
+def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult | _Begun:
     start = perf_counter()
     try:
-        text, ok = _as_text(tool.function(**values)), True
+        value = tool.function(**values)
+        if inspect.isawaitable(value):
+            return _Begun(value, perf_counter() - start)
+        text, ok = _as_text(value), True
     except BaseException as error:  # noqa: BLE001 - a tool is the user's code; what it raises is for the model to read
         text, ok = f"error: {told(error)}", False
     return _result(tool, text, start, ok=ok)

@@ -280,8 +280,20 @@ def test_the_script_finds_modules_of_the_working_directory(at_home):
 
 
 def test_a_module_of_the_user_does_not_hide_ours(at_home):
-    (at_home / "stores.py").write_text("raise SystemExit('the wrong stores')\n")
-    assert isolated("-c", AS_SCRIPT, "config", cwd=at_home).returncode == 0
+    for ours in ("stores", "pipelines"):
+        (at_home / f"{ours}.py").write_text(f"raise SystemExit('the wrong {ours}')\n")
+    (at_home / "mine_too.py").write_text("import pipelines.plan\n\nasync def agent(prompt):\n    return 'x'\n")
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_too:agent", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'bye'"])
+def test_a_module_that_leaves_the_process_is_a_problem_with_the_setting_that_names_it(at_home, code):
+    (at_home / "leaves.py").write_text(f"import sys\n\ndef agent(prompt):\n    return 'x'\n\nsys.exit({code})\n")
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "leaves:agent", "--json", cwd=at_home)
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert (done.returncode, problem["source"]) == (2, "actor.kind")
+    assert f"importing it failed: SystemExit: {code.strip(chr(39))}" in problem["given"]
 
 
 def test_the_module_runs_as_a_script():

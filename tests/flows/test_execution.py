@@ -14,6 +14,7 @@ from flows.observer import Observers
 from stores.clock import utc_now
 from stores.errors import SettingsError, StoreError
 from stores.experience_store import ExperienceStore
+from tasks.host import close_runtime
 from tasks.shapes import Frame, Trajectory
 from tests.flows.kit import RUN, SMALL, Server, manifest, on_server, paths, request, run
 
@@ -59,6 +60,51 @@ def test_books_that_cannot_be_closed_fail_the_run(tmp_path, monkeypatch):
     assert summary.message.startswith("the run could not be closed: StoreError")
     monkeypatch.undo()
     assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+def no_lock(*_args, **_kwargs):
+    raise OSError(37, "No locks available")
+
+
+def test_a_disk_that_refuses_while_the_run_is_opened_fails_it_in_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "open_session", no_lock)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert summary.message == "the run could not be opened: OSError: [Errno 37] No locks available"
+
+
+def test_a_disk_that_refuses_while_the_books_are_closed_fails_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "close_books", no_lock)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert summary.message == "the run could not be closed: OSError: [Errno 37] No locks available"
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+class _Unclosable(Observers):
+    def closed(self):
+        raise RuntimeError("the pipe is gone")
+
+
+def test_what_cannot_be_let_go_of_is_a_warning_and_the_run_ends_as_it_ended(tmp_path, monkeypatch):
+    def unclosed(context):
+        close_runtime(context)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(execution, "close_runtime", unclosed)
+    summary = run(tmp_path, run_id=RUN, observer=_Unclosable(), **SMALL)
+    assert (summary.status, summary.exit_code) == ("finished", 0)
+    warnings = manifest(tmp_path)["warnings"]
+    assert "an observer could not be closed: RuntimeError: the pipe is gone" in warnings
+    assert "the runtime could not be closed: OSError: [Errno 28] No space left on device" in warnings
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0, "the run is not locked"
+
+
+def test_an_end_that_cannot_even_be_warned_of_is_the_end_of_the_run_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening.ManifestFile, "warn", broken)
+    assert run(tmp_path, run_id=RUN, observer=_Unclosable(), **SMALL).exit_code == 0
 
 
 def half_a_character(prompt):

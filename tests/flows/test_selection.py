@@ -235,6 +235,29 @@ def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
     assert told in matching[0]
 
 
+@pytest.mark.parametrize(
+    "rewarders", [["gt"], ["gt=0.1", "json_valid"], ["number_match"], ["powl_footprint"], ["powl_equal", "powl_valid"]]
+)
+def test_rewarders_that_would_have_nothing_to_compare_with_are_refused_before_anything_is_asked(rewarders):
+    with ChatServer(lambda number, body: "7") as server, pytest.raises(ConfigError) as caught:
+        ask(server, prompt="3 + 4?", rewarders=rewarders)
+    (problem,) = caught.value.problems
+    assert problem.source == "--rewarder"
+    assert problem.given == f"{rewarders[0].partition('=')[0]} without an answer to compare with"
+    assert server.bodies == []
+    assert plan(prompt="3 + 4?", answer="SEQUENCE(a, b)", rewarders=rewarders).spec.item.answer
+    recorded = [f"{name.partition('=')[0]}=0" for name in rewarders]
+    assert plan(prompt="3 + 4?", rewarders=[*recorded, "judge"])
+
+
+def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_path):
+    row = {"id": "a", "prompt": "Model it.", "metadata": {"reference": "SEQUENCE(a, b)"}}
+    (tmp_path / "items.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    asked = {"item": f"{tmp_path / 'items.jsonl'}#a", "format": "powl"}
+    assert plan(**asked, rewarders=["powl_footprint"]).measure == "powl_footprint"
+    assert "gt without an answer" in problems(**asked, rewarders=["gt"])["--rewarder"]
+
+
 def test_a_bad_entry_of_a_list_is_told_once_and_the_list_is_not_called_empty():
     (place,) = problems(prompt="x", settings={"selection.temperatures": "[3]"})
     assert place.endswith("selection.temperatures.0")

@@ -141,11 +141,15 @@ def test_bytes_that_are_no_utf8_are_named_by_line(tmp_path: Path) -> None:
         ("id,prompt,metadata\na,x,{\n", ["2: got no JSON"]),
         ("id,prompt,metadata\na,x,[1]\n", ["2: got list in the field 'metadata'"]),
         ('id,prompt\na,"x"y\nb,z\n', ["2: got ',' expected after '\"'"]),
-        ("id,question\na,x\n", ["1: got a header without 'prompt'; accepted: a header with 'id' and 'prompt'"]),
+        (
+            "id,question\na,x\n",
+            [
+                "1: got a header without 'prompt': 'id', 'question'; accepted: a header with 'id' and 'prompt', another name"
+            ],
+        ),
         ("id,id,prompt\na,b,x\n", ["1: got a header with 'id' twice"]),
         ('id,"pro"mpt\n', ["1: got ',' expected after '\"'"]),
         ("id,prompt\na,x\na,y\n", ["3: got the id 'a' of line 2 again"]),
-        (f"id,prompt\na,{'x' * 140_000}\n", ["2: got field larger than field limit"]),
     ],
 )
 def test_bad_csv_lines_are_named_by_file_and_line(tmp_path: Path, text: str, told: list[str]) -> None:
@@ -154,6 +158,64 @@ def test_bad_csv_lines_are_named_by_file_and_line(tmp_path: Path, text: str, tol
     assert len(found) == len(told)
     for line, expected in zip(found, told, strict=True):
         assert line.startswith(f"{path}:{expected}")
+
+
+def test_a_prompt_of_any_length_is_taken_from_csv_as_from_jsonl(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    prompt = "x, " * 400_000
+    path = csv_file(tmp_path, f'id,prompt,answer\na,"{prompt}",42\n')
+    assert load_dataset(path)[0].prompt == load_dataset(write_jsonl([{**GOOD, "prompt": prompt}]))[0].prompt
+    assert read_dataset(path, held_chars=0).items[0].prompt == prompt
+
+
+def test_a_value_longer_than_any_may_be_is_told_with_the_bound(tmp_path: Path) -> None:
+    bound = csv.field_size_limit(1_000)
+    try:
+        (told,) = refusal(csv_file(tmp_path, f'id,prompt\na,"open {"x" * 2_000}\n'))
+    finally:
+        csv.field_size_limit(bound)
+    assert "2: got a value of more than 1,000 characters; is a quote not closed?" in told
+
+
+NUMBERED = "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
+
+
+def test_a_missing_field_is_told_with_those_there_are_and_the_setting_that_names_it(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    path = write_jsonl([{"nr": 1, "question": "x"}, {"id": "a", "question": "x"}, {}])
+    number = f"text or a number in the field 'id', {NUMBERED}"
+    asked = "text in the field 'prompt', another name by dataset.fields.prompt"
+    assert refusal(path) == [
+        f"{path}:1: got no 'id' among the fields 'nr', 'question'; accepted: {number}",
+        f"{path}:2: got no 'prompt' among the fields 'id', 'question'; accepted: {asked}",
+        f"{path}:3: got no 'id' among the fields (there are none); accepted: {number}",
+    ]
+    path = csv_file(tmp_path, "question,solution\nx,y\n")
+    (told,) = refusal(path)
+    assert told.startswith(f"{path}:1: got a header without 'id': 'question', 'solution'; accepted: ")
+    assert told.endswith(f"a header with 'id' and 'prompt', {NUMBERED}")
+    taken = FieldMap(id=None, prompt="question", answer="solution")
+    assert [item.id for item in load_dataset(path, taken)] == ["0"]
+
+
+def test_names_of_a_wide_table_are_shown_in_part(tmp_path: Path) -> None:
+    header = [f"column {number}" for number in range(200)] + ["y" * 5_000]
+    (told,) = refusal(csv_file(tmp_path, f"{','.join(header)}\n"))
+    assert "'column 0', 'column 1'," in told
+    assert "and 181 more; accepted: " in told
+    assert len(told) < 700
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.parquet", "none", "none.txt"])
+def test_a_file_that_is_not_there_is_told_with_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (told,) = refusal(Path("data", name))
+    assert told.lower().startswith(f"data/{name}: got no such file")
+    assert f" at {tmp_path / 'data' / name}; accepted: " in told
 
 
 def test_fifty_bad_lines_are_shown_and_the_rest_counted(write_jsonl: Callable[..., Path]) -> None:

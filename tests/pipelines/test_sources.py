@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -167,9 +168,10 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
     with pytest.raises(DatasetError) as caught:
         load_dataset(write(tmp_path, [{"question": "x", "answer": "y"}]))
     told = [str(problem) for problem in caught.value.problems]
+    there, numbered = "among 'question', 'answer'; accepted:", "or rows numbered by --set dataset.fields.id=none"
     assert [text.partition(": got ")[2] for text in told] == [
-        "no column 'id'; accepted: one of question, answer, named by dataset.fields",
-        "no column 'prompt'; accepted: one of question, answer, named by dataset.fields",
+        f"no column 'id' {there} a column 'id', another name by dataset.fields.id, {numbered}",
+        f"no column 'prompt' {there} a column 'prompt', another name by dataset.fields.prompt",
     ]
 
 
@@ -230,6 +232,22 @@ def test_a_dataset_that_changed_under_the_run_is_refused_and_one_that_grew_is_no
             write(tmp_path, changed)
         with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
             list(items)
+
+
+def test_a_folder_of_more_files_than_a_process_may_open_is_read_in_the_order_asked_for(tmp_path: Path) -> None:
+    rows = [{**row, "id": f"{n:03}-{row['id']}"} for n in range(60) for row in ROWS[:2]]
+    for number in range(60):
+        write_jsonl(tmp_path, rows[2 * number : 2 * number + 2], f"{number:03}.jsonl")
+    items = read_dataset(tmp_path, held_chars=0).items
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = {int(each.name) for each in Path("/dev/fd").iterdir()}
+    free = [number for number in range(1_000) if number not in opened]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[8], hard))
+    try:
+        assert [item.id for item in reversed(list(items))] == [row["id"] for row in reversed(rows)]
+        assert [items[each].id for each in (119, 0, 60)] == [rows[each]["id"] for each in (119, 0, 60)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:

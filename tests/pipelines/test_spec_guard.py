@@ -13,6 +13,7 @@ import pytest
 from pipelines.settings import Settings
 from pipelines.spec_guard import GuardReport, guard_run
 from stores.canonical import canonical_json
+from stores.journal import CallKey
 from stores.models import ExperienceRecord, Reward
 from stores.signing import PackStamp, stamp_record
 
@@ -36,8 +37,13 @@ def rollout(index: int, name: str = "scored", **outcome: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def key(index: int, turn: int, role: str = "rollout") -> dict[str, Any]:
-    return {"schema": 1, "key": f"1/train/0/a/b#c/{index}/{turn}/{role}/0#{'0' * 16}", "kind": "reply", "payload": {}}
+def group_line(name: str = "g", **fields: Any) -> dict[str, Any]:
+    return {"group_id": name, "item_id": "a/b#c", "epoch": 1, "arm": "train", "batch": 0, **fields}
+
+
+def key(index: int, turn: int, role: str = "rollout", *, item: str = "a/b#c", batch: int = 0) -> dict[str, Any]:
+    call = CallKey(1, "train", batch, item, index, turn, role)
+    return {"schema": 1, "key": call.text("0" * 64), "kind": "reply", "payload": {}}
 
 
 class Run:
@@ -56,12 +62,14 @@ class Run:
         self.rollouts = [rollout(0), rollout(1), rollout(2, "failed"), rollout(3, "ungraded"), rollout(4, "refused")]
         self.metrics = [{"run_id": "r1", "tfgrpo_epoch": 1, "group_id": "g", "status": "ok"}]
         self.journal = [key(0, 0), key(0, 1), key(1, 0), key(1, 1), key(0, 0, "reflect"), key(0, 0, "tool")]
+        self.groups = [group_line()]
         self.lessons = [lesson(), lesson("another-run")]
 
     def guard(self) -> GuardReport:
         (self.dir / "manifest.json").write_text(json.dumps(self.manifest), encoding="utf-8")
         for path, rows in (
             (self.dir / "rollouts.jsonl", self.rollouts),
+            (self.dir / "groups.jsonl", self.groups),
             (self.dir / "metrics.jsonl", self.metrics),
             (self.dir / "journal.jsonl", self.journal),
             (self.store, self.lessons),
@@ -125,6 +133,7 @@ SPOILS: list[tuple[str, Callable[[Run], object], str]] = [
     ("metrics once per group", lambda run: run.metrics.clear(), "no metrics line for the group g"),
     ("calls journalled", lambda run: run.journal.pop(0), "g-0 made 2 calls, the journal holds 1"),
     ("calls journalled", lambda run: run.journal[0].update(key="odd"), "ValueError"),
+    ("calls journalled", lambda run: run.groups.clear(), "g-0 is of a group that has no line in groups.jsonl"),
     ("budget respected", lambda run: run.manifest["settings"]["budget"].update(max_calls=3), "4 spent of max_calls 3"),
     ("budget respected", lambda run: run.manifest["settings"]["budget"].update(max_usd=0.5), "1 spent of max_usd 0.5"),
     ("budget respected", lambda run: run.manifest["ledger"].update(at_risk_tokens="x"), "TypeError"),
@@ -154,6 +163,26 @@ def test_many_faults_are_shown_in_part_and_counted(run: Run) -> None:
 def test_an_agent_that_is_journalled_whole_needs_one_entry(run: Run) -> None:
     run.journal = [key(0, 0, "agent"), key(1, 0, "agent")]
     assert run.guard().ok
+
+
+def drawn_twice(run: Run) -> None:
+    """The item of the first group again, in a later batch of the epoch."""
+    run.groups.append(group_line("h", batch=1, draw=1))
+    run.metrics.append({**run.metrics[0], "group_id": "h"})
+    run.rollouts.append({**rollout(0), "rollout_id": "h-0", "group_id": "h", "calls": 3})
+    run.journal.extend(key(0, turn, item="a/b#c~1", batch=1) for turn in range(3))
+
+
+def test_an_item_that_was_drawn_twice_has_the_calls_of_both_draws(run: Run) -> None:
+    drawn_twice(run)
+    assert run.guard().ok
+
+
+def test_calls_of_one_draw_do_not_stand_in_for_those_of_another(run: Run) -> None:
+    drawn_twice(run)
+    run.journal.pop()
+    run.journal.append(key(0, 2))
+    assert run.broken() == {"calls journalled": "h-0 made 3 calls, the journal holds 2"}
 
 
 def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path: Path) -> None:

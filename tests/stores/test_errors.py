@@ -9,7 +9,17 @@ import re
 import pytest
 
 from stores import errors
-from stores.errors import ConfigError, Problem, RepairExhausted, SettingsError, ShapeError, ShapeProblem, TfgrpoError
+from stores.errors import (
+    ConfigError,
+    Problem,
+    RepairExhausted,
+    SettingsError,
+    ShapeError,
+    ShapeProblem,
+    TfgrpoError,
+    error_named,
+)
+from stores.experience_batch_shapes import status_of, status_of_outcome
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
 
@@ -76,3 +86,32 @@ def test_errors_cross_processes_with_what_they_carry(error):
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
     assert isinstance(copy, TfgrpoError)
+
+
+@pytest.mark.parametrize("name", [*_CLASSES, "NoSuchError", "annotations", "Problem", "Exception"])
+def test_a_recorded_failure_comes_back_as_what_it_was(name):
+    error = error_named(name, "why")
+    kind = _CLASSES.get(name, errors.ActorError)
+    carries_more = issubclass(kind, ConfigError | RepairExhausted | ShapeError)
+    assert type(error) is (errors.ActorError if carries_more else kind)
+    assert str(error) == "why"
+
+
+def test_every_error_has_one_status():
+    statuses = {name: status_of(kind) for name, kind in _CLASSES.items()}
+    calls = {name for name, kind in _CLASSES.items() if issubclass(kind, errors.ModelCallError)}
+    assert {name for name, status in statuses.items() if status == "transport_error"} == calls - {"ModelTimeout"}
+    assert {name for name, status in statuses.items() if status == "timeout"} == {"ModelTimeout"}
+    assert {name for name, status in statuses.items() if status == "refused"} == {"BudgetRefused"}
+    assert [status_of(kind) for kind in (TimeoutError, OSError, ValueError)] == ["timeout", "transport_error", "error"]
+
+
+def test_every_outcome_has_one_status():
+    assert status_of_outcome("failed", "ModelTimeout", None) == "timeout"
+    assert status_of_outcome("failed", "NoSuchError", None) == "error"
+    assert status_of_outcome("failed", "ModelOfMyOwn", None) == "error", "a user's class is none of ours by its name"
+    assert status_of_outcome("ungraded", "empty", "stop") == "parse_error"
+    assert status_of_outcome("ungraded", "empty", "content_filter") == "filtered"
+    assert status_of_outcome("ungraded", "rewarder", "stop") == "ok"
+    assert status_of_outcome("refused", "", None) == "refused"
+    assert status_of_outcome("scored", "", "content_filter") == "ok"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +89,22 @@ class Agent:
 instance = Agent()
 
 
+def yields(prompt):
+    yield prompt
+
+
+async def yields_later(prompt):
+    yield prompt
+
+
+class Yielding:
+    def __call__(self, prompt):
+        yield prompt
+
+
+yielding = Yielding()
+
+
 @priced(0.002)
 def add(left: int, right: Annotated[int, Field(description="what to add")] = 1) -> int:
     """Add two whole numbers.
@@ -100,6 +118,33 @@ def add(left: int, right: Annotated[int, Field(description="what to add")] = 1) 
 async def shout(json: str, _x: str = "!") -> dict[str, str]:
     """Shout."""
     return {"loud": json.upper() + _x}
+
+
+def plainly(function):
+    """A decorator as most are: a function around whatever it decorates."""
+
+    @functools.wraps(function)
+    def around(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return around
+
+
+decorated_shout = plainly(shout)
+
+
+@plainly
+async def decorated_breaks(text: str) -> str:
+    raise LookupError(f"no {text}")
+
+
+@plainly
+async def decorated_sleeps(text: str) -> str:
+    try:
+        await asyncio.sleep(60)
+    finally:
+        CALLS.append(f"{text} was cancelled")
+    return text
 
 
 def breaks(text: str) -> str:

@@ -11,7 +11,6 @@ from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServ
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
-from tasks.actors.recorded import failure_named
 from tasks.actors.registry import build_actor, check_actor
 from tasks.actors.tools import ToolActor
 from tasks.models.base import ToolCall
@@ -117,17 +116,39 @@ async def test_without_a_journal_work_is_simply_done(tmp_path):
     assert (await run_rollout(spec(), 0, made)).output == "7"
 
 
-@pytest.mark.parametrize("name", ["ModelTimeout", "ActorError", "RepairExhausted", "NoSuchError", "annotations"])
-def test_recorded_failures_come_back_as_what_they_were(name):
-    error = failure_named(name, "why")
-    assert type(error).__name__ == (name if name in {"ModelTimeout", "ActorError"} else "ActorError")
-    assert str(error) == "why"
-
-
 def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
     assert import_callable("tests.tasks.agents:instance.__call__")
     with pytest.raises(ValueError, match="module:attr"):
         import_callable("tests.tasks.agents")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Agent", "it is a class; an agent is a function, or an instance that can be called"),
+        ("yields", "it yields; an agent returns its answer"),
+        ("yields_later", "it yields; an agent returns its answer"),
+        ("yielding", "it yields; an agent returns its answer"),
+    ],
+)
+def test_what_could_never_answer_is_refused_before_anything_is_spent(name, why):
+    (problem,) = check_actor(ActorSettings(kind=f"tests.tasks.agents:{name}"))
+    assert problem.source == "actor.kind"
+    assert why in problem.given
+    assert check_actor(ActorSettings(kind="tests.tasks.agents:instance")) == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("nowhere:x", "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
+        ("tests.tasks.agents:missing", "importing it failed: AttributeError: .* has no attribute 'missing'"),
+        ("tests.tasks.agents:CALLS", "it is a list, which cannot be called"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_why(reference, why):
+    with pytest.raises(ValueError, match=why):
+        import_callable(reference)
 
 
 def tool_script(*turns):

@@ -160,6 +160,7 @@ async def test_an_actor_that_returns_nothing_is_an_error(tmp_path):
         (ValueError("worse"), "error"),
         (BudgetRefused("max_calls"), "refused"),
         (reply("cut", finish="length"), "ok"),
+        (reply("", finish="stop"), "parse_error"),
         (reply("cut", finish="content_filter"), "filtered"),
     ],
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,9 +63,22 @@ async def test_no_text_of_arguments_raises(raw):
 
 
 async def test_what_a_tool_raises_is_told_to_the_model():
-    for tool in (agents.breaks, agents.breaks_later):
+    for tool in (agents.breaks, agents.breaks_later, agents.decorated_breaks):
         result = await run_tool(tool_from_function(tool), '{"text": "row"}', in_place)
         assert told(result) == ("error: LookupError: no row", False, None)
+
+
+async def test_an_asynchronous_tool_behind_an_ordinary_decorator_is_awaited():
+    result = await run_tool(tool_from_function(agents.decorated_shout), '{"json": "a"}', asyncio.to_thread)
+    assert told(result) == ('{"loud":"A!"}', True, None)
+    assert result.latency_ms > 0
+
+
+async def test_a_time_limit_ends_an_asynchronous_tool_behind_an_ordinary_decorator():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await run_tool(tool_from_function(agents.decorated_sleeps), '{"text": "it"}', asyncio.to_thread)
+    assert agents.CALLS.pop() == "it was cancelled"
 
 
 async def test_an_oversized_result_keeps_both_ends_and_says_what_is_missing():
