@@ -18,6 +18,7 @@ from typing import Final, get_args
 from pydantic_core import to_jsonable_python
 
 from pipelines.leaves import LeafOption, leaf_options
+from stores.group_terms import Phase, Signal
 from stores.outcomes import OutcomeName
 from stores.telemetry_names import (
     GENAI,
@@ -30,9 +31,7 @@ from stores.telemetry_names import (
     TOKEN_TYPE,
     ExperienceOp,
     Metric,
-    Phase,
     RoleName,
-    SignalName,
     TokenType,
     ToolOutcome,
 )
@@ -83,7 +82,7 @@ def metric_values() -> str:
         (OUTCOME, "rollouts", get_args(OutcomeName)),
         (OUTCOME, "tool calls", get_args(ToolOutcome)),
         (OUTCOME, "`tfgrpo.dataserver.grades`", ("scored", "ungraded")),
-        (SIGNAL, "groups", get_args(SignalName)),
+        (SIGNAL, "groups", get_args(Signal)),
         (OP, "operations on the library", get_args(ExperienceOp)),
         (TOKEN_TYPE, "tokens; `total` for those of tools", get_args(TokenType)),
     )

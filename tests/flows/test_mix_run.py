@@ -12,8 +12,9 @@ import yaml
 
 from pipelines.datasets import shipped_dataset
 from stores.errors import RunAborted
+from stores.layout import TaskPaths
 from tests.docs.pages import ROOT
-from tests.flows.kit import RUN, lines, manifest, paths, run, timeless
+from tests.flows.kit import RUN, TASK, lines, manifest, paths, run, timeless
 
 SMALL = {"sample_size": 6, "batch_size": 3, "dry_run": True}
 
@@ -165,6 +166,8 @@ def test_a_resumed_night_draws_what_it_would_have_drawn(
     out = tmp_path / "out"
     shutil.copytree(nights, out)
     shutil.rmtree(paths(out, "next").root)
+    decided = TaskPaths.of(out, TASK).promotions
+    decided.write_text(decided.read_text().splitlines(keepends=True)[0])
     with monkeypatch.context() as patched:
         patched.setattr("flows.execution.sweep", _fails)
         assert curriculum(out, run_id="next").exit_code == 1

@@ -26,7 +26,6 @@ REFUSED: list[tuple[ModuleType, str, Callable[[LockedFile], object], str]] = [
     (os, "fstat", LockedFile.size, "cannot be looked at: "),
     (os, "pread", lambda file: file.read_at(0, 1), "cannot be read: "),
     (os, "write", lambda file: file.append(b"x"), "cannot be written: "),
-    (os, "fsync", LockedFile.sync, ""),
     (os, "ftruncate", lambda file: file.cut(1), ""),
 ]
 
