@@ -17,6 +17,7 @@ from flows.console import Console
 from flows.interrupts import termination_interrupts
 from flows.parsing import Parser, parse
 from flows.quiet import quiet_prefect
+from flows.release import release
 from stores.errors import ConfigError, TfgrpoError
 
 COMMANDS = {
@@ -46,6 +47,7 @@ def build_parser(command: str | None = None) -> Parser:
     """The parser of ``tfgrpo``; only the named command gets its arguments, because only its module is imported."""
     parser = Parser(prog="tfgrpo", description="A learning loop for LLM agents that changes no weights.")
     parser.epilog = "`tfgrpo COMMAND --help` lists the options of a command."
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name, says in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=says, description=says, allow_abbrev=False)
@@ -63,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What the floors log about bad input is said by the console; without a handler Python would say it again.
     logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        sys.stdout.write(f"tfgrpo {release()}\n")
+        return 0
     console = Console(as_json="--json" in arguments)
     try:
         command = next((word for word in arguments if word in COMMANDS), None)

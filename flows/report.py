@@ -6,6 +6,7 @@ without them. Whatever a manifest of an older version or of a run that ended ear
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -71,6 +72,8 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
     return {
         "run_id": manifest.get("run_id", run.root.name),
         "task_id": manifest.get("task_id", task.root.name),
+        "place": _place(task),
+        "packs": _option("--packs-root", manifest.get("settings", {}).get("packs_root")),
         "simulated": manifest.get("simulated", False),
         "about": list(_about(manifest)),
         "verdict": gate["decision"] if gate else manifest.get("status", "running"),
@@ -98,6 +101,16 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "given": given,
         "defaults": defaults,
     }
+
+
+def _place(task: TaskPaths) -> str:
+    """The options that name the task, as they are typed."""
+    out = str(task.root.parent)
+    return f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out)
+
+
+def _option(name: str, value: str | None) -> str:
+    return "" if value is None else f" {name} {shlex.quote(value)}"
 
 
 def _about(manifest: Json) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from flows import cli
 from flows.parsing import parse
+from flows.release import release
 from flows.stops import RunSummary
 from pipelines.layers import leaf_options
 from stores.errors import RunAborted, SettingsError
@@ -112,6 +113,11 @@ def test_an_unknown_option_is_told_without_its_value(capsys):
     assert "--api-kee" in said.err
     assert "--seed (did you mean that?)" in said.err
     assert "secret" not in said.err
+
+
+def test_the_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tfgrpo {release()}\n"
 
 
 def test_one_problem_is_one_line(capsys):

@@ -153,6 +153,13 @@ def test_figures_are_those_of_the_files(own_run):
             assert f"{arm['reward_mean']['mean']:.3f}" in text
 
 
+def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
+    edit(own_run.paths.manifest, lambda value: value["settings"].update(packs_root="my packs"))
+    text = page_of(own_run).text
+    assert f"tfgrpo experiences diff small --task-id tfgrpo-learning --out {own_run.out}" in text
+    assert f"experiences export --task-id tfgrpo-learning --out {own_run.out} --packs-root 'my packs'" in text
+
+
 def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
     def hostile(row):
         row.update(output=HOSTILE, summary=HOSTILE)
