@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,6 +28,16 @@ def visible(text: str) -> str:
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+class PeopleConsole(RichConsole):
+    """Where people are spoken to. When nobody reads any more, it falls silent, and what was under way goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from now on. Rich would end the process, and with it a run that is being paid for."""
+        self.quiet = True
+        with contextlib.suppress(OSError, ValueError):  # a file without a descriptor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Console:
     """The two voices of a command. ``as_json`` silences tables in favour of one JSON object on stdout."""
 
@@ -34,7 +46,7 @@ class Console:
     ) -> None:
         self.as_json = as_json
         self._stdout = stdout or RichConsole(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.people = stderr or RichConsole(file=sys.stderr, highlight=False, soft_wrap=True)
+        self.people = stderr or PeopleConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
     def result(self, value: dict[str, Any]) -> None:
         """Print the command's result as one JSON object on stdout."""

@@ -15,9 +15,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
-from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
+from flows.console import PeopleConsole
 from flows.execution import execute
 from flows.interrupts import termination_interrupts
 from flows.observer import Observers
@@ -147,7 +147,7 @@ def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object
 
     Ends ``Completed`` (named ``StoppedEarly`` at a budget cap or an interrupt) or ``Failed`` with one clear message.
     """
-    observers = Observers(Progress(RichConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
+    observers = Observers(Progress(PeopleConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
     with _terminations():
         summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
     return state_of(summary)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 
 import pytest
 from rich.console import Console as RichConsole
 
-from flows.console import Console, visible
+from flows.console import Console, PeopleConsole, visible
+from flows.observer import Observers
+from flows.progress import Progress
 from stores.errors import Problem, SettingsError
+from tests.flows import kit
 
 
 def voices(*, terminal=False, as_json=False, width=80):
@@ -77,3 +81,13 @@ def test_a_failure_says_nothing_on_stdout_unless_asked_for_json():
     console.failure("it broke")
     assert out.getvalue() == ""
     assert err.getvalue() == "tfgrpo: it broke\n"
+
+
+def test_when_nobody_reads_any_more_what_is_under_way_goes_on(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        console = PeopleConsole(file=nobody, highlight=False)
+        summary = kit.run(tmp_path, run_id="night", observer=Observers(Progress(console)), **kit.SMALL)
+        assert console.quiet
+    assert summary.exit_code == 0
