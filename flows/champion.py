@@ -37,13 +37,19 @@ def library_of(store: ExperienceStore, ids: Sequence[str]) -> Library:
     return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)
 
 
+def library_in_force(store: ExperienceStore, paths: TaskPaths) -> tuple[Library, bool]:
+    """What a person is shown: the library in force, and whether it was learned with the simulated model."""
+    promoted = in_force(promotions(paths.promotions))
+    return (
+        (Library(()), False) if promoted is None else (library_of(store, promoted.experience_ids), promoted.simulated)
+    )
+
+
 def write_view(
     store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
 ) -> None:
     """Bring ``state.json`` up to date with what is in force, whoever promoted it. Raises ``StoreError``."""
-    promoted = in_force(promotions(paths.promotions))
-    library = library_of(store, () if promoted is None else promoted.experience_ids)
-    simulated = promoted is not None and promoted.simulated
+    library, simulated = library_in_force(store, paths)
     write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
 
 

@@ -15,7 +15,7 @@ from flows.replaying import compare_with_original
 from flows.report import write_report
 from flows.session import Session
 from flows.stops import RunSummary, Status
-from flows.tally import spending
+from flows.tally import money, spending
 from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
@@ -88,7 +88,7 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
 
 def _ledger_block(session: Session) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
-    return {**dataclasses.asdict(totals), "spent": spending(totals)}
+    return {**dataclasses.asdict(totals), "spent": money(totals.nano_usd, totals.unknown_price_calls)}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:

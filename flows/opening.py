@@ -32,7 +32,7 @@ from pipelines.dataset_items import said_by
 from pipelines.items import Item
 from pipelines.layers import describe
 from pipelines.plan import Plan
-from prompt_packs import pack_stamp
+from prompt_packs import approved_stamps
 from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
@@ -42,7 +42,6 @@ from stores.identifiers import ACCEPTED, LONGEST
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
 from stores.manifest import ManifestFile
-from stores.signing import PackStamp
 from stores.telemetry import TelemetryOptions, configure
 from tasks.context import RunContext
 from tasks.host import call_blocking, close_runtime
@@ -201,14 +200,14 @@ def _digest_of(items: Iterable[Item]) -> str:
 
 
 def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    for part in ("pack", "dataset", "judges"):
-        before = earlier.get(part, identity[part])  # an older manifest knows nothing of judges, nor of this count:
-        if part == "dataset":
-            before = {"held_out_of": identity[part]["held_out_of"], **before}
-        if before != identity[part]:
+    for part, now in identity.items():
+        before = earlier.get(part, now)
+        if isinstance(now, dict) and isinstance(before, dict):
+            before = now | before  # what an older manifest does not know of cannot have changed
+        if before != now:
             raise SettingsError.one(
                 f"the run's {part}",
-                canonical_json(identity[part]),
+                canonical_json(now),
                 f"unchanged since the run began: {canonical_json(earlier[part])}",
             )
 
@@ -216,20 +215,16 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
 def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
     return ExperienceStore(
         place.task.experiences,
-        approved=_approved(plan),
+        approved=approved_stamps([plan.pack]),
         max_words=plan.pack.max_words,
         epochs=plan.settings.tfgrpo.epochs,
         clock=clock,
     )
 
 
-def _approved(plan: Plan) -> dict[str, PackStamp]:
-    return {plan.pack.manifest.id: pack_stamp(plan.pack)}
-
-
 def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
     """The library that the run starts from, and a warning for what an edited pack retires from it."""
-    store = ExperienceStore(place.source.experiences, approved=_approved(plan))
+    store = ExperienceStore(place.source.experiences, approved=approved_stamps([plan.pack]))
     if place.earlier is None:
         promoted = champion_library(store, place.source, simulated=plan.simulated)
     else:

@@ -16,6 +16,7 @@ from stores.promotions import Promotion, champion_among, promotions, record_deci
 from tasks.gate import GateDecision
 
 _OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
+_RECORDED: Final = "this is on record since the run first ended, and now it would be"
 
 
 def settle(session: Session, decision: GateDecision) -> GateDecision:
@@ -28,7 +29,9 @@ def settle(session: Session, decision: GateDecision) -> GateDecision:
     recorded = record_decided(session.task.promotions, decide)
     if recorded is None or recorded.decision == decision.decision:
         return decision
-    return replace(decision, decision=recorded.decision, reasons=(_OVERTAKEN, *decision.reasons))
+    overtaken = (decision.decision, recorded.decision) == ("promote", "undecided")
+    why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
+    return replace(decision, decision=recorded.decision, reasons=(why, *decision.reasons))
 
 
 def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:

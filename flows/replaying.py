@@ -7,17 +7,16 @@ from typing import Any
 
 from flows.session import Session
 from flows.stops import Status
+from prompt_packs import approved_stamps
 from stores.canonical import canonical_json
 from stores.experience_store import ExperienceStore
-from stores.signing import PackStamp
 
 
 def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
     """Status and message of a finished replay: ``failed`` when any record differs."""
     if session.replay_of is None:
         raise ValueError("not a replay")
-    pack = session.plan.pack.manifest
-    approved = {pack.id: PackStamp(pack.id, pack.stamp, str(pack.stamped_at))}
+    approved = approved_stamps([session.plan.pack])
     original = list(_timeless(ExperienceStore(session.replay_of.experiences, approved=approved), session.run_id))
     replayed = list(_timeless(session.store, session.run_id))
     if original == replayed:

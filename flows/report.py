@@ -20,7 +20,7 @@ from flows.console import visible
 from flows.report_charts import Curve, Intervals, Point, curve, intervals
 from flows.report_files import Groups, Json, read_costs, read_groups
 from flows.report_lessons import learned
-from flows.tally import duration
+from flows.tally import duration, money
 from stores.atomic import read_lines, replace_text
 from stores.counted import counted
 from stores.errors import CorruptFile
@@ -164,8 +164,9 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     budget = manifest.get("settings", {}).get("budget", {})
     if ledger:
         cap = budget.get("max_usd")
-        spent, _, risk = ledger["spent"].partition(", ")
-        yield "spent", spent, ", ".join(filter(None, (f"of ${cap:g}" if cap is not None else "", risk)))
+        at_risk = ledger.get("at_risk_nano", 0)
+        more = f"and up to {money(at_risk, 0)} of lost calls" if at_risk else ""
+        yield "spent", ledger["spent"], " ".join(filter(None, (f"of ${cap:g}" if cap is not None else "", more)))
         calls = ahead.get("calls")
         yield "calls", f"{ledger['calls']:,}", f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
         risk = ledger.get("at_risk_tokens", 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.champion import champion_library, verified
+from flows.champion import library_in_force, verified
 from flows.commands.options import place_of
 from flows.console import Console
 from flows.report_files import rows_of
@@ -21,7 +21,7 @@ from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
-from stores.promotions import in_force, promotions
+from stores.promotions import promotions
 from stores.signing import PackStamp
 from tasks.exports.lessons import SIMULATED
 
@@ -104,15 +104,8 @@ def open_shelf(options: argparse.Namespace) -> Shelf:
         )
     approved = _approved(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved)
-    promoted = in_force(promotions(paths.promotions))
-    return Shelf(
-        paths,
-        store,
-        records=tuple(store.records()),
-        champion=champion_library(store, paths),
-        simulated=promoted is not None and promoted.simulated,
-        packs=frozenset(approved),
-    )
+    champion, simulated = library_in_force(store, paths)
+    return Shelf(paths, store, tuple(store.records()), champion, simulated=simulated, packs=frozenset(approved))
 
 
 def shown_champion(shelf: Shelf, console: Console) -> Library:

@@ -91,6 +91,16 @@ def promoted(task):
     return Promotion(decided_at=datetime(2026, 1, 1, tzinfo=UTC), decision="promote", simulated=True, **ids, **figures)
 
 
+def test_what_is_on_record_is_told_whatever_the_evidence_says_now(tmp_path):
+    run(tmp_path, run_id="a", sample_size=8, dry_run=True, world="unlearnable")
+    place = TaskPaths.of(tmp_path, TASK).promotions
+    place.write_text(place.read_text().replace('"decision":"undecided"', '"decision":"reject"'))
+    again = run(tmp_path, resume="a")
+    assert again.message.startswith(
+        "reject: this is on record since the run first ended, and now it would be undecided"
+    )
+
+
 class PromotedMeanwhile:
     """Another run is promoted while this one's sweep is under way."""
 

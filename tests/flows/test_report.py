@@ -153,6 +153,11 @@ def test_figures_are_those_of_the_files(own_run):
             assert f"{arm['reward_mean']['mean']:.3f}" in text
 
 
+def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
+    edit(own_run.paths.manifest, lambda value: value["ledger"].update(spent="$0.1445", at_risk_nano=41_500_000))
+    assert re.search(r"spent\s*\$0\.1445\s*and up to \$0\.0415 of lost calls", page_of(own_run).text)
+
+
 def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
     edit(own_run.paths.manifest, lambda value: value["settings"].update(packs_root="my packs"))
     text = page_of(own_run).text
