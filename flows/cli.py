@@ -44,19 +44,32 @@ _LOG = logging.getLogger("tfgrpo.cli")
 
 
 def build_parser(command: str | None = None) -> Parser:
-    """The parser of ``tfgrpo``; only the named command gets its arguments, because only its module is imported."""
-    parser = Parser(prog="tfgrpo", description="A learning loop for LLM agents that changes no weights.")
+    """The parser of one command, whose module is imported for it; without a command, the overview of them all."""
+    if command is not None:
+        parser = _parser(f"tfgrpo {command}", COMMANDS[command])
+        module = importlib.import_module(f"flows.commands.{_MODULES.get(command, command.replace('-', '_'))}")
+        module.add(parser)
+        parser.set_defaults(execute=module.execute)
+        return parser
+    parser = _parser("tfgrpo", "A learning loop for LLM agents that changes no weights.")
     parser.epilog = "`tfgrpo COMMAND --help` lists the options of a command."
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name, says in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=says, description=says, allow_abbrev=False)
-        subparser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        if name == command:
-            module = importlib.import_module(f"flows.commands.{_MODULES.get(name, name.replace('-', '_'))}")
-            module.add(subparser)
-            subparser.set_defaults(execute=module.execute)
+        subparsers.add_parser(name, help=says)
     return parser
+
+
+def _parser(prog: str, says: str) -> Parser:
+    parser = Parser(prog=prog, description=says, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    return parser
+
+
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The command: the first word; behind options, the first word that is a command."""
+    words = arguments if arguments and arguments[0].startswith("-") else arguments[:1]
+    return next((word for word in words if word in COMMANDS), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,14 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What the floors log about bad input is said by the console; without a handler Python would say it again.
     logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--version"]:
-        sys.stdout.write(f"tfgrpo {release()}\n")
+    if arguments in ([], ["--version"]):
+        sys.stdout.write(f"tfgrpo {release()}\n" if arguments else build_parser().format_help())
         return 0
     console = Console(as_json="--json" in arguments)
+    command = _command_of(arguments)
+    if command is not None:
+        arguments.remove(command)
     try:
-        command = next((word for word in arguments if word in COMMANDS), None)
-        options = parse(build_parser(command), arguments)
-        with termination_interrupts() if options.command in _STOPPABLE else nullcontext():
+        options = parse(build_parser(command), arguments, intermixed=command is not None)
+        with termination_interrupts() if command in _STOPPABLE else nullcontext():
             code: int = options.execute(options, console)
     except ConfigError as error:
         console.problems(error)

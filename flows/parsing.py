@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from pipelines.problems import did_you_mean
@@ -24,6 +24,8 @@ _SAYINGS = (
     (r"the following arguments are required: (?P<source>.+)", "a value; see `{prog} --help`"),
 )
 """What argparse says, and what of it is said to be accepted."""
+_OPTION = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
+"""A word that argparse takes for an option, and not for a negative number or a text that begins with a dash."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,14 +43,34 @@ class Parser(argparse.ArgumentParser):
         raise SettingsError.one(self.prog, message, f"what `{self.prog} --help` lists")
 
 
-def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a whole command line. Raises ``SettingsError`` with every option that nobody knows."""
-    options, left = parser.parse_known_args(arguments)
+def parse(parser: Parser, arguments: Sequence[str], *, intermixed: bool = True) -> argparse.Namespace:
+    """Parse a command line with options and words in any order. Raises ``SettingsError``, above all for unknown options.
+
+    ``intermixed`` is off for a parser with subcommands, for which argparse has no such order.
+    """
+    _refuse_unknown(parser, arguments)
+    read = parser.parse_known_intermixed_args if intermixed else parser.parse_known_args
+    options, left = read(arguments)
     if left:
-        command = f"{parser.prog} {options.command}"
-        known = _options_of(parser, options.command)
-        raise SettingsError(tuple(_unknown(left, command, known)))
+        raise SettingsError.one(
+            parser.prog, f"{counted(len(left), 'word')} too many", f"what `{parser.prog} --help` lists"
+        )
     return options
+
+
+def _refuse_unknown(parser: Parser, arguments: Sequence[str]) -> None:
+    """Raise ``SettingsError`` with every unknown option, before a value of one is taken for a word and repeated."""
+    # argparse has no other way to list what it knows
+    known = [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    names = (word.partition("=")[0] for word in options if _OPTION.match(word))
+    problems = [
+        Problem(name, "an unknown option", did_you_mean(name, [each for each in known if each.startswith("--")]))
+        for name in names
+        if name not in known
+    ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def refuse_idle(options: argparse.Namespace, chosen: str, taken_by: Mapping[str, Collection[str]]) -> None:
@@ -68,19 +90,3 @@ def refuse_idle(options: argparse.Namespace, chosen: str, taken_by: Mapping[str,
 
 def _absent(value: object) -> bool:
     return value is None or value is False  # a zero was given
-
-
-def _unknown(left: Sequence[str], command: str, known: Sequence[str]) -> Iterator[Problem]:
-    named = [word.partition("=")[0] for word in left if word.startswith("-") and word != "-"]
-    for name in named:
-        yield Problem(name, "an option nobody knows", did_you_mean(name, known))
-    if not named:
-        yield Problem(command, f"{counted(len(left), 'word')} too many", f"what `{command} --help` lists")
-
-
-def _options_of(parser: Parser, command: str) -> list[str]:
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list what it knows
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            below = action.choices[command]._actions  # noqa: SLF001 - as above
-            return [name for each in below for name in each.option_strings if name.startswith("--")]
-    return []

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ def isolated(*arguments, cwd=ROOT):
     [
         (["bogus"], "COMMAND"),
         ([], "COMMAND"),
+        (["experiences", "--api-key", "sk-secret", "list"], "--api-key"),
         (["run", "--epochs", "1"], "--epochs"),
         (["run", "--group-size", "1"], "--group-size"),
         (["run", "--group-size", "2.5"], "--group-size"),
@@ -106,12 +108,13 @@ def test_all_problems_of_a_command_line_are_told_at_once(capsys):
     assert {problem["source"] for problem in problems} == {"--epochs", "--group-size", "--concurrency"}
 
 
-def test_an_unknown_option_is_told_without_its_value(capsys):
-    assert cli.main(["run", "--api-kee=sk-very-secret", "--sed", "sk-secret-too"]) == 2
+@pytest.mark.parametrize("command", ["run", "experiences", "powl", "report"])
+def test_an_unknown_option_is_told_without_its_value(capsys, command):
+    assert cli.main([command, "--api-kee=sk-very-secret", "--sed", "sk-secret-too"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert "--api-kee" in said.err
-    assert "--seed (did you mean that?)" in said.err
+    assert "--seed (did you mean that?)" in said.err or command != "run"
     assert "secret" not in said.err
 
 
@@ -242,6 +245,35 @@ def test_a_command_is_found_behind_an_option(capsys):
     assert refused(capsys, "--quiet", "config")[0]["source"] == "--quiet"
 
 
+def test_without_a_command_the_help_is_printed(capsys):
+    assert cli.main([]) == 0
+    shown = capsys.readouterr().out.split()
+    assert all(name in shown for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_options_and_words_of_a_command_are_read_in_any_order(command):
+    parser = cli.build_parser(command)
+    words, options = [], []
+    for action in parser._actions:
+        value = next(iter(action.choices)) if action.choices else "1"
+        if not action.option_strings:
+            words.append(value)
+        elif action.nargs is None and action.dest not in ("assignments", "replay"):
+            options.append([action.option_strings[0], value])
+    pieces = [[word] for word in words]
+    before = parse(parser, [*chain(*pieces), *chain(*options)])
+    assert parse(parser, [*chain(*options), *chain(*pieces)]) == before
+    for place in range(len(pieces) + 1):
+        assert parse(parser, [*chain(*pieces[:place], *options, *pieces[place:])]) == before
+        assert parse(parser, [*chain(*pieces[:place]), "--json", *chain(*pieces[place:], *options)]).json
+
+
+def test_options_may_stand_before_the_command(capsys):
+    assert cli.main(["--seed", "3", "--json", "config"]) == 0
+    assert json.loads(capsys.readouterr().out)["tfgrpo.seed"]["value"] == "3"
+
+
 def test_help_lists_every_command_and_imports_no_prefect():
     done = isolated(
         "-c",
@@ -323,4 +355,4 @@ def test_what_argparse_says_in_new_words_is_still_refused():
     with pytest.raises(SettingsError, match="something new"):
         parser.error("something new")
     with pytest.raises(SettingsError, match="-q"):
-        parse(parser, ["report", "x", "-q"])
+        parse(parser, ["x", "-q"])
