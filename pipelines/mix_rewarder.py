@@ -7,7 +7,6 @@ grade is abstained on, never given a number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pipelines.mix_graders import grader_sets
 from pipelines.mix_sampling import record_of
@@ -20,14 +19,13 @@ from rewarders.graders.running import TIMEOUT_S, GraderRunner
 from stores.errors import DatasetError, RewardError
 from stores.outcomes import RewardScore
 
-_SHARE: Final = 0.9
-"""Of the rewarder's time for its graders: an attempt that one of them is late for is then abstained on, and no other."""
-
 
 class DatasetGraders:
     """The rewarder of a run on a mix."""
 
     rewarder_id = DATASET_GRADERS
+    limits_itself = True
+    """An attempt that a grader is late for is abstained on, and no other."""
 
     def __init__(self, config: MixConfig) -> None:
         self._config = config
@@ -50,7 +48,7 @@ class DatasetGraders:
             )
             for attempt in context.outputs
         ]
-        limit_s = (context.time_limit_s or TIMEOUT_S) * _SHARE
+        limit_s = context.time_limit_s or TIMEOUT_S
         grades = await grade_items(self._runner, self._sets[dataset_id], inputs, limit_s)
         return tuple(self._verdict(grade) for grade in grades)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
+import time
 from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -62,11 +64,13 @@ class Asker:
         limit = self._limit(rewarder)
         limited = replace(context, time_limit_s=limit)
         if inspect.iscoroutinefunction(rewarder.score):
-            grace = _GRACE_S if asks_model(rewarder) else 0.0
-            said = await _in_time(_contained(rewarder, rewarder.score(limited), expected), limit + grace)
+            if getattr(rewarder, "limits_itself", False):
+                return await _contained(rewarder, rewarder.score(limited), expected)
+            most = limit + (_GRACE_S if asks_model(rewarder) else 0.0)
+            said = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
             return said or _late(rewarder, limit)
         if getattr(rewarder, "quick", False) and _chars(context) <= _QUICK_CHARS:
-            return _answer(rewarder, limited)
+            return _answer(rewarder, limited, limit)
         return await self._in_thread(rewarder, limited, limit)
 
     async def part(self, rewarder: Rewarder, context: RewardContext) -> tuple[Verdict, ...]:
@@ -87,7 +91,7 @@ class Asker:
 
         def call() -> Said:
             loop.call_soon_threadsafe(begun.set_result, None)
-            return _answer(rewarder, context)
+            return _answer(rewarder, context, limit_s)
 
         future = self.executor.submit(call)
         answer = asyncio.wrap_future(future)
@@ -127,9 +131,13 @@ def _chars(context: RewardContext) -> int:
     return sum(len(attempt.output) for attempt in context.outputs)
 
 
-async def _contained(rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], expected: int) -> Said:
+async def _contained(
+    rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], expected: int, limit_s: float = math.inf
+) -> Said:
+    start = time.monotonic()
     try:
-        return _checked(rewarder, await work, expected)
+        verdicts = await work
+        return _late(rewarder, limit_s) if _over(start, limit_s) else _checked(rewarder, verdicts, expected)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -139,10 +147,18 @@ async def _contained(rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], exp
         return _fault(error)
 
 
-def _answer(rewarder: Rewarder, context: RewardContext) -> Said:
+def _over(start: float, limit_s: float) -> bool:
+    """Whether a call took too long. It looks at the time itself: the interpreter lock also stops whoever waits for it."""
+    return time.monotonic() - start > limit_s
+
+
+def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Said:
     """The verdicts of a rewarder that blocks."""
+    start = time.monotonic()
     try:
         verdicts = rewarder.score(context)
+        if _over(start, limit_s):
+            return _late(rewarder, limit_s)
         if inspect.isawaitable(verdicts):
             if inspect.iscoroutine(verdicts):
                 verdicts.close()

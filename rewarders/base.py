@@ -76,8 +76,9 @@ class Rewarder(Protocol):
 
     It may say more of itself in class attributes, each False when absent: ``quick`` (cheap enough for the event loop),
     ``ranks`` (runs after the others and finds their totals in ``context.prior_scores``), ``compares`` (has nothing to say
-    of a single attempt), and ``asks_model`` (what takes time are calls to a model; it keeps ``context.time_limit_s`` by
-    itself, and has longer by default).
+    of a single attempt), ``asks_model`` (what takes time are calls to a model; it keeps ``context.time_limit_s`` by
+    itself, and has longer by default), and ``limits_itself`` (``async def score`` abstains on what is late, and always
+    returns).
     """
 
     @property

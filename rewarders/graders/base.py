@@ -10,7 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, overload, runtime_checkable
 
 from rewarders.completions import parse_completion
 
@@ -60,7 +60,11 @@ GradedBatch: TypeAlias = Sequence[GradeResult] | Awaitable[Sequence[GradeResult]
 
 @runtime_checkable
 class Grader(Protocol):
-    """Anything that grades a batch: one result for each input, in the order of the inputs."""
+    """Anything that grades a batch: one result for each input, in the order of the inputs.
+
+    A batch that it raises on is ungraded as a whole. With a class attribute ``per_item = True`` it declares that no reward
+    depends on the other items of the batch; then every item of that batch is asked for alone.
+    """
 
     def grade_batch(self, inputs: Sequence[GraderInput], /) -> GradedBatch:
         """Grade every input; a plain method or a coroutine method. May be called from several threads at once."""
@@ -69,6 +73,8 @@ class Grader(Protocol):
 
 class ItemGrader(ABC):
     """A grader whose rewards do not depend on the other items of the batch."""
+
+    per_item: ClassVar[bool] = True
 
     @abstractmethod
     def score_one(self, item: GraderInput) -> float:

@@ -1,28 +1,58 @@
 """What does one grader say of one batch, whatever it does wrong? Calls it and keeps each item's grade as it comes.
 
-Knows no threads and no time limits: those are ``rewarders.graders.running``'s. Grades are put into a list that the caller
-made, so that what was graded before a grader was given up on is not lost.
+Knows no threads: those are ``rewarders.graders.running``'s. Grades are put into what the caller made, so that what was
+graded before a grader was given up on is not lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
-from rewarders.graders.grades import Grade, finite_number, matched, not_graded, unless_it_raises
+from rewarders.graders.grades import SILENT, Grade, finite_number, matched, not_graded, unless_it_raises
 from stores.errors import GraderUnavailable, RewarderTimeout
-
-Kept: TypeAlias = list[Grade | None]
-"""One place for each item of a batch; None until there is a grade."""
 
 _AT_ONCE: Final = 8
 """Items of a failed batch that an asynchronous grader is asked for again at the same time."""
+
+
+class Kept:
+    """The grades of one batch, None until there is one. A grade that comes after the time limit is not kept.
+
+    The time is that of the call itself: a grader that holds the interpreter lock also stops whoever waits for it.
+    """
+
+    def __init__(self, count: int, limit_s: float = math.inf) -> None:
+        self.grades: list[Grade | None] = [None] * count
+        self.limit_s = limit_s
+        self._deadline = math.inf
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._deadline = time.monotonic() + self.limit_s
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._deadline
+
+    def put(self, position: int, grade: Grade) -> None:
+        """Keep the grade of one item."""
+        if not self.late:
+            self.grades[position] = grade
+
+    def put_all(self, grades: Sequence[Grade]) -> None:
+        """Keep the grades of all items."""
+        if not self.late:
+            self.grades[:] = grades
 
 
 def is_async(grader: Grader) -> bool:
@@ -44,24 +74,27 @@ def of_its_own(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInpu
 def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> Awaitable[object] | None:
     """Have a batch graded in this thread, as long as it takes. Nothing a grader does raises here; Ctrl-C does.
 
-    An item by item grader loses the items that it fails on. A batch that fails is graded again item by item, unless the
-    failure says that this is no use. What is returned, if anything, is the answer of a grader that wants to be awaited.
+    An item by item grader loses the items that it fails on. A batch that fails is ungraded as a whole, unless the grader
+    declares with ``per_item`` that no item depends on another: then each is asked for alone. What is returned, if
+    anything, is the answer of a grader that wants to be awaited.
     """
     one = _item_function(grader)
     if one is not None:
         for position, item in enumerate(inputs):
-            kept[position] = _graded_one(one, item)
+            if kept.late:
+                break
+            kept.put(position, _graded_one(one, item))
         return None
     try:
         said = grader.grade_batch(inputs)
         if inspect.isawaitable(said):
             return said
-        kept[:] = matched(inputs, said)
+        kept.put_all(matched(inputs, said))
     except BaseException as error:  # a user's code: its failure is data
         if _is_ctrl_c(error):
             raise
-        if _final(error, inputs):
-            kept[:] = [not_graded(error)] * len(inputs)
+        if _final(grader, error, inputs):
+            kept.put_all([not_graded(error)] * len(inputs))
         else:
             _again_blocking(grader, inputs, kept)
     return None
@@ -78,12 +111,12 @@ async def grade_awaiting(
         await asyncio.gather(*(_await_one(grader.function, inputs, at, kept) for at in range(len(inputs))))
         return
     try:
-        kept[:] = matched(inputs, await _answer(grader, inputs) if begun is None else await begun)
+        kept.put_all(matched(inputs, await _answer(grader, inputs) if begun is None else await begun))
     except BaseException as error:
         if _ends_the_call(error):
             raise
-        if _final(error, inputs):
-            kept[:] = [not_graded(error)] * len(inputs)
+        if _final(grader, error, inputs):
+            kept.put_all([not_graded(error)] * len(inputs))
         else:
             turns = asyncio.Semaphore(_AT_ONCE)
             await asyncio.gather(*(_again_awaiting(grader, inputs, at, kept, turns) for at in range(len(inputs))))
@@ -96,20 +129,23 @@ async def _answer(grader: Grader, inputs: Sequence[GraderInput]) -> object:
 
 def _again_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> None:
     for position, item in enumerate(inputs):
-        one: Kept = [None]
+        if kept.late:
+            return
+        one = Kept(1)
         waiting = grade_blocking(grader, [item], one)
         if inspect.iscoroutine(waiting):
             waiting.close()
-        kept[position] = one[0] or not_graded(TypeError("grade_batch returned an awaitable the second time"))
+        second = one.grades[0] or not_graded(TypeError("grade_batch returned an awaitable the second time"))
+        kept.put(position, second)
 
 
 async def _again_awaiting(
     grader: Grader, inputs: Sequence[GraderInput], position: int, kept: Kept, turns: asyncio.Semaphore
 ) -> None:
     async with turns:
-        one: Kept = [None]
+        one = Kept(1)
         await grade_awaiting(grader, [inputs[position]], one)
-        kept[position] = one[0]
+        kept.put(position, one.grades[0] or SILENT)
 
 
 def _item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
@@ -134,15 +170,17 @@ async def _await_one(
     one: Callable[[GraderInput], Awaitable[object]], inputs: Sequence[GraderInput], position: int, kept: Kept
 ) -> None:
     try:
-        kept[position] = finite_number(await one(inputs[position]))
+        kept.put(position, finite_number(await one(inputs[position])))
     except BaseException as error:
         if _ends_the_call(error):
             raise
-        kept[position] = not_graded(error)
+        kept.put(position, not_graded(error))
 
 
-def _final(error: BaseException, inputs: Sequence[GraderInput]) -> bool:
-    return len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
+def _final(grader: Grader, error: BaseException, inputs: Sequence[GraderInput]) -> bool:
+    """Whether asking item by item is no use, or would ask something else: a grader may compare within its batch."""
+    alike = unless_it_raises(False, getattr, grader, "per_item", False) is True
+    return not alike or len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

@@ -120,9 +120,9 @@ def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tu
     """As ``grade_items``, in this thread and without a time limit: for plain graders that are known to be quick."""
     said: dict[tuple[str, int], Sequence[Grade]] = {}
     for part in grader_set.members:
-        kept: Kept = [None] * len(inputs)
+        kept = Kept(len(inputs))
         grade_blocking(part.grader, inputs, kept)
-        said[part.name, id(part.grader)] = [grade or SILENT for grade in kept]
+        said[part.name, id(part.grader)] = [grade or SILENT for grade in kept.grades]
     return _combined(grader_set, said, len(inputs))
 
 

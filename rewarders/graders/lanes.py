@@ -50,14 +50,14 @@ class Lane:
 
     async def grade(self, inputs: Sequence[GraderInput], limit_s: float) -> tuple[Grade, ...]:
         """One grade for each input, at most ``limit_s`` after the call has begun."""
-        kept: Kept = [None] * len(inputs)
+        kept = Kept(len(inputs), limit_s)
         if self.broken:
             rest = self._refusal()
         elif is_async(self._grader):
             rest = await self._on_loop(inputs, kept, limit_s)
         else:
             rest = await self._in_thread(inputs, kept, limit_s)
-        return tuple(grade or rest for grade in kept)
+        return tuple(grade or rest for grade in kept.grades)
 
     def close(self) -> None:
         """Give back the threads, the loop, and the connections that the grader has open on it. Waits for nothing else."""
@@ -94,20 +94,20 @@ class Lane:
             start = time.monotonic()
             waiting = await asyncio.wait_for(answer, limit_s)
         except TimeoutError:
-            return self._late(limit_s)
+            return self._late(call.kept)
         finally:
             answer.cancel()
             call.leave_behind()
             self._threads.abandon(future)
         if waiting is None:
-            return self._refusal() if call.refused else SILENT
+            return self._refusal() if call.refused else self._silence(call.kept)
         return await self._on_loop(call.inputs, call.kept, limit_s - (time.monotonic() - start), waiting)
 
     async def _on_loop(
         self, inputs: Sequence[GraderInput], kept: Kept, limit_s: float, begun: Awaitable[object] | None = None
     ) -> NotGraded:
         """As ``_in_thread``, by an asynchronous grader, or one whose answer has to be awaited."""
-        late = self._late(limit_s)
+        late = self._late(kept)
         loop = self._living_loop()
         future = asyncio.wrap_future(loop.start(lambda: self._on_this_loop(inputs, kept, limit_s, begun)))
         try:
@@ -117,7 +117,7 @@ class Lane:
                 return late
             if future.cancelled():
                 return NotGraded(f"{self.name}: the event loop of the grader ended", "GraderUnavailable", broke=True)
-            return SILENT if future.result() else late
+            return self._silence(kept) if future.result() else late
         finally:
             future.cancel()
 
@@ -125,6 +125,8 @@ class Lane:
         self, inputs: Sequence[GraderInput], kept: Kept, limit_s: float, begun: Awaitable[object] | None
     ) -> bool:
         """Whether the grader was in time."""
+        if begun is None:
+            kept.begin()
         work = grade_awaiting(self._grader, of_its_own(self._grader, inputs), kept, begun)
         task = asyncio.ensure_future(work)
         try:
@@ -173,8 +175,12 @@ class Lane:
             if self._loop is loop:
                 self._loop = None
 
-    def _late(self, limit_s: float) -> NotGraded:
-        return NotGraded(f"{self.name}: no reward within {limit_s:g} s", "RewarderTimeout")
+    def _silence(self, kept: Kept) -> NotGraded:
+        """What an item without a grade gets after the call has ended."""
+        return self._late(kept) if kept.late else SILENT
+
+    def _late(self, kept: Kept) -> NotGraded:
+        return NotGraded(f"{self.name}: no reward within {kept.limit_s:g} s", "RewarderTimeout")
 
     def _refusal(self) -> NotGraded:
         reason = f"{self.name}: {self.left_behind} calls of it hang; it is not asked until one of them ends"
@@ -203,6 +209,7 @@ class _Call:
             self._running = True
         try:
             self._home.call_soon_threadsafe(self._tell)
+            self.kept.begin()
             return self._lane.blocking(self.inputs, self.kept)
         finally:
             with self._lock:

@@ -22,8 +22,6 @@ from stores.outcomes import RewardScore
 
 Parse: TypeAlias = Literal["auto", "think", "whole"]
 
-_SHARE: Final = 0.9
-"""Of the time limit that graders get, so that their rewarder says in time which items are missing."""
 _SHOWN: Final = 60
 
 
@@ -62,6 +60,8 @@ class GraderRewarder:
     """Whether to abstain on items without a reference answer."""
     _runner: _OwnRunner = field(default_factory=_OwnRunner, init=False, compare=False, repr=False)
 
+    limits_itself: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_reading(self.rewarder_id, self.parse)
 
@@ -69,7 +69,7 @@ class GraderRewarder:
         """One verdict for each attempt."""
         if self.needs_answer and not context.answer.strip():
             return _without_reference(self.rewarder_id, context)
-        limit_s = (context.time_limit_s or TIMEOUT_S) * _SHARE
+        limit_s = context.time_limit_s or TIMEOUT_S
         inputs = graded_inputs(context, self.parse)
         graded = await grade_items(self._runner.get(), self.graders, inputs, limit_s)
         return _verdicts(self, inputs, graded)

@@ -23,6 +23,7 @@ from tests.pipelines.mixes import document, write_mix, write_rows
 
 GRADERS = '''
 import time
+from tests.rewarders.rewarder_examples import freeze
 
 class ByExtra:
     """Looks at a key of the record that only this file knows."""
@@ -37,6 +38,8 @@ def broken(item):
 def slow(item):
     if "slow" in item.completion:
         time.sleep(1)
+    if "freeze" in item.completion:
+        freeze(0.8)
     return 0.5
 '''
 
@@ -94,17 +97,18 @@ def test_what_a_grader_cannot_grade_costs_that_attempt_alone(folder: Path) -> No
     assert scores.verdicts[1][0] == Abstained(DATASET_GRADERS, "broken: ValueError: no idea", broke=True)
 
 
-def test_a_grader_that_is_late_costs_the_attempt_that_it_is_late_for(folder: Path) -> None:
+@pytest.mark.parametrize("late", ["slow", "freeze"])
+def test_a_grader_that_is_late_costs_the_attempt_that_it_is_late_for(folder: Path, late: str) -> None:
     (folder / "graders.py").write_text(GRADERS, encoding="utf-8")
     changed = document(
         python_graders={"slow": {"path": "graders.py:slow"}},
     )
     changed["datasets"]["a"] |= {"graders": ["slow"], "grader_weights": [1]}
-    scores = graded(write_mix(folder, changed), context("a:1", "good", "slow", "good"), timeout_s=0.4)
+    scores = graded(write_mix(folder, changed), context("a:1", "good", late, "good"), timeout_s=0.4)
     assert dict(scores.faults) == {}
     assert scores.totals["r0"] == 0.25
     assert "r1" not in scores.totals
-    assert "0.36" in scores.verdicts[1][0].reason  # type: ignore[union-attr]
+    assert "0.4" in scores.verdicts[1][0].reason  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("item_id", ["a:99", "c:1", "q"])

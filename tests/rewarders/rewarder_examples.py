@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 from rewarders import Abstained, RewardScore
+
+
+def freeze(seconds):
+    """Hold the interpreter lock again and again for a while, as a regular expression run wild does."""
+    start, size = time.monotonic(), 18
+    while time.monotonic() - start < seconds:
+        size += 1
+        re.match(r"(a+)+$", "a" * size + "b")
 
 
 def same(output, answer):

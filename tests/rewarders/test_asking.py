@@ -17,7 +17,9 @@ from rewarders import (
     score_group,
 )
 from rewarders.asking import MODEL_TIMEOUT_S, TIMEOUT_S
+from rewarders.callable import adapt
 from stores.errors import RewardError
+from tests.rewarders.rewarder_examples import freeze
 
 LATER_PICKY = "tests.rewarders.rewarder_examples:later_picky"
 
@@ -71,6 +73,25 @@ async def test_one_that_hangs_is_given_up_on_and_others_do_not_wait_for_it(make_
     assert result.timed_out == "async: no verdict within 0.03 s"
     assert isinstance(result.verdicts[0][1], RewardScore)
     assert cancelled == [1]
+
+
+async def test_a_verdict_that_comes_after_the_limit_never_counts_though_the_waiting_loop_was_frozen(make_context):
+    def wild(output, answer):
+        freeze(0.3)
+        return 1.0
+
+    async def later(output, answer):
+        return wild(output, answer)
+
+    class Quick:
+        rewarder_id, quick = "wild", True
+
+        def score(self, context):
+            return [RewardScore("wild", wild(each.output, ""), "") for each in context.outputs]
+
+    for rewarder in (adapt("wild", wild), adapt("wild", later), Quick()):
+        result = await scored(rewarder, make_context(["a", "b"]), 0.1)
+        assert (result.timed_out, result.totals) == ("wild: no verdict within 0.1 s", {})
 
 
 async def test_one_that_ignores_its_cancellation_is_left_behind(make_context):

@@ -34,6 +34,8 @@ ROGUES = """
 
     class Raising:
         '''Raises for a batch that holds a completion with the word.'''
+        per_item = True
+
         def grade_batch(self, inputs):
             if any("boom" in each.completion for each in inputs):
                 raise RuntimeError("boom")
@@ -75,6 +77,8 @@ ROGUES = """
             return _results(inputs, [len(each.completion) / 100 for each in inputs])[::-1]
 
     class Junk:
+        per_item = True
+
         def grade_batch(self, inputs):
             if any("junk" in each.completion for each in inputs):
                 return {"reward": 1.0}

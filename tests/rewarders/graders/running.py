@@ -40,6 +40,12 @@ class AsyncBatch(Batch):
         return await self.function(inputs)
 
 
+def per_item(each):
+    """The same grader, declaring that no reward depends on the other items of a batch."""
+    each.per_item = True
+    return each
+
+
 def raises_on(*bad: str):
     def function(inputs):
         if any(item.sample_id in bad for item in inputs):

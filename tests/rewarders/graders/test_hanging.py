@@ -10,7 +10,17 @@ import pytest
 
 from rewarders.graders.base import grader
 from rewarders.graders.running import GraderRunner
-from tests.rewarders.graders.running import AsyncBatch, Batch, good, items, raises_on, reasons, rewards
+from tests.rewarders.graders.running import (
+    AsyncBatch,
+    Batch,
+    good,
+    items,
+    per_item,
+    raises_on,
+    reasons,
+    rewards,
+)
+from tests.rewarders.rewarder_examples import freeze
 
 SOON = 0.3
 """Seconds that hanging graders get."""
@@ -61,6 +71,28 @@ async def test_a_hanging_grader_is_given_up_on_and_holds_up_no_other(runner):
     await settled(runner)
 
 
+async def test_a_reward_that_comes_after_its_limit_never_counts_whoever_was_frozen_meanwhile(runner):
+    """A regular expression run wild holds the interpreter lock, so that the clock of the waiting loop stops as well."""
+
+    def holds(item):
+        if item.sample_id == "d:1":
+            freeze(2 * SOON)
+        return good(item)
+
+    def batch(inputs):
+        return [holds(item) for item in inputs]
+
+    async def later(inputs):
+        return batch(inputs)
+
+    single, soon = grader(lambda item: holds(item).reward), f"RewarderTimeout: wild: no reward within {SOON:g} s"
+    graded = await runner.grade("wild", single, items(), SOON)
+    assert (rewards(graded), reasons(graded)) == ([0.0, None, None, None], {soon})
+    for each in (Batch(batch), per_item(Batch(batch)), AsyncBatch(later), per_item(AsyncBatch(later)), Batch(later)):
+        graded = await runner.grade("wild", each, items(), SOON)
+        assert (rewards(graded), reasons(graded)) == ([None] * 4, {soon})
+
+
 async def test_what_was_graded_before_an_item_hangs_counts(runner):
     release = threading.Event()
 
@@ -87,7 +119,7 @@ async def test_an_item_that_hangs_when_asked_alone_costs_an_async_grader_only_th
         await asyncio.sleep(20 if inputs[0].sample_id == "d:0" else 0)
         return [good(item) for item in inputs]
 
-    assert rewards(await runner.grade("single", AsyncBatch(function), items(12), SOON)) == [
+    assert rewards(await runner.grade("single", per_item(AsyncBatch(function)), items(12), SOON)) == [
         None,
         *map(float, range(1, 12)),
     ]

@@ -10,11 +10,11 @@ import weakref
 import pytest
 
 from rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
-from rewarders.graders.calling import grade_blocking
+from rewarders.graders.calling import Kept, grade_blocking
 from rewarders.graders.running import Graded, GraderRunner
 from rewarders.graders.table import build_grader
 from stores.errors import GraderUnavailable, RewardError
-from tests.rewarders.graders.running import AsyncBatch, Batch, good, items, raises_on, reasons, rewards
+from tests.rewarders.graders.running import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
 
 
 @pytest.fixture
@@ -50,16 +50,34 @@ async def test_a_good_grader_grades_every_item_whatever_its_kind(runner):
         assert await runner.grade("good", each, []) == ()
 
 
-async def test_a_grader_that_raises_loses_the_items_that_it_raises_on(runner):
-    for each in kinds(raises_on("d:1")):
+async def test_a_batch_that_a_grader_raises_on_is_ungraded_as_a_whole(runner):
+    """Asked item by item, a grader that compares within its batch would give every item the best reward."""
+
+    def best(inputs):
+        longest = max(len(item.completion) for item in inputs)
+        rewards = [1.0 if len(item.completion) == longest else 0.0 for item in inputs]
+        if any(item.sample_id == "d:1" for item in inputs):
+            raise ValueError("cannot\nread  this")
+        return rewards
+
+    for each in kinds(best):
+        grades = await runner.grade("best", each, items())
+        assert rewards(grades) == [None] * 4
+        assert reasons(grades) == {"ValueError: ValueError: cannot read this"}
+        assert all(grade.broke for grade in grades)
+        assert each.calls == 1
+
+
+async def test_a_grader_of_items_by_declaration_loses_the_items_that_it_raises_on(runner):
+    for each in map(per_item, kinds(raises_on("d:1"))):
         grades = await runner.grade("picky", each, items())
         assert rewards(grades) == [0.0, None, 2.0, 3.0]
         assert reasons(grades) == {"ValueError: ValueError: cannot read this"}
         assert each.calls == 5
 
 
-async def test_a_grader_that_raises_on_everything_is_asked_once_more_for_each_item(runner):
-    for each in kinds(raises_on("d:0", "d:1", "d:2", "d:3")):
+async def test_a_grader_of_items_that_raises_on_everything_is_asked_once_more_for_each(runner):
+    for each in map(per_item, kinds(raises_on("d:0", "d:1", "d:2", "d:3"))):
         assert rewards(await runner.grade("broken", each, items())) == [None] * 4
         assert each.calls == 5
 
@@ -68,7 +86,7 @@ async def test_a_grader_that_cannot_be_asked_at_all_is_not_asked_again(runner):
     def down(inputs):
         raise GraderUnavailable("the service is down")
 
-    for each in kinds(down):
+    for each in map(per_item, kinds(down)):
         grades = await runner.grade("down", each, items())
         assert reasons(grades) == {"GraderUnavailable: the service is down"}
         assert each.calls == 1
@@ -91,7 +109,6 @@ async def test_a_grader_that_cannot_be_asked_at_all_is_not_asked_again(runner):
 async def test_wrong_results_cost_the_items_that_they_are_wrong_for(runner, change, expected):
     for each in kinds(lambda inputs: change([good(item) for item in inputs])):
         found = rewards(await runner.grade("wrong", each, items()))
-        # No result at all for a batch means that each item is asked for alone, where this grader is wrong again.
         assert found == expected
 
 
@@ -108,7 +125,7 @@ async def test_no_exception_of_a_grader_gets_out(runner, error):
     async def later(item):
         raise error
 
-    for each in (*kinds(fails), one, later):
+    for each in (*kinds(fails), *map(per_item, kinds(fails)), one, later):
         grades = await runner.grade("wild", each, items(2))
         assert [grade.error_type for grade in grades] == [type(error).__name__] * 2
 
@@ -124,7 +141,7 @@ async def test_an_exception_that_cannot_say_what_it_is_costs_its_item_only(runne
             raise Unprintable
         return [good(item) for item in inputs]
 
-    for each in (*kinds(function), grader(lambda item: function([item])[0].reward)):
+    for each in (*map(per_item, kinds(function)), grader(lambda item: function([item])[0].reward)):
         grades = await runner.grade("mute", each, items())
         assert rewards(grades) == [0.0, None, 2.0, 3.0]
         assert reasons(grades) == {"Unprintable: Unprintable"}
@@ -136,7 +153,7 @@ def test_ctrl_c_in_the_main_thread_is_the_users_and_no_grade():
 
     for each in (Batch(interrupted), grader(interrupted)):
         with pytest.raises(KeyboardInterrupt):
-            grade_blocking(each, items(), [None] * 4)
+            grade_blocking(each, items(), Kept(4))
 
 
 async def test_functions_of_one_item_are_asked_once_for_each_item(runner):
