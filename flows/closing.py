@@ -88,7 +88,7 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
 
 def _ledger_block(session: Session) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
-    return {**dataclasses.asdict(totals), "spent": money(totals.nano_usd, totals.unknown_price_calls)}
+    return {**dataclasses.asdict(totals), "spent": money(totals)}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flows.console import visible
 from flows.observer import EpochEnd, EpochStart
-from flows.tally import EpochTally, RunTally, duration, held_out, money
+from flows.tally import EpochTally, RunTally, duration, held_out, money, plus_unknown
 from pipelines.plan import Plan
 from pipelines.settings import BudgetSettings
 from stores.counted import counted
@@ -131,9 +131,9 @@ class Progress:
         if epoch.stored:
             figures.append(f"{counted(epoch.stored, 'operation')} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
-        figures.append(f"{totals.calls:,}{cap} calls" if cap else counted(totals.calls, "call"))
+        figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else counted(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
-        figures.append(money(totals.nano_usd, totals.unknown_price_calls) + cap)
+        figures.append(money(totals) + cap)
         if self._run is not None:
             figures.append(self._run.left(epoch, self._now()))
         return figures

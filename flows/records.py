@@ -147,6 +147,7 @@ class RunFiles:
                 ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
                 for name, tool in sorted(tools.items())
             ),
+            measured=all(rollout.calls is not None for rollout in result.rollouts),
         )
 
 
@@ -172,7 +173,9 @@ class _EpochSum:
     latency_ms: float = 0.0
 
     def add(self, rollout: RolloutRecord) -> None:
-        self.tool_cost_usd = add_costs([self.tool_cost_usd, *(event.cost_usd for event in rollout.tools)])
+        unmeasured = [None] if rollout.calls is None else []
+        costs = [event.cost_usd for event in rollout.tools]
+        self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
         self.latency_ms += 1000.0 * rollout.latency_s
 
 

@@ -20,11 +20,12 @@ from flows.console import visible
 from flows.report_charts import Curve, Intervals, Point, curve, intervals
 from flows.report_files import Groups, Json, read_costs, read_groups
 from flows.report_lessons import learned
-from flows.tally import duration, money
+from flows.tally import duration, money, plus_unknown, price_unknown, usd
 from stores.atomic import read_lines, replace_text
 from stores.counted import counted
 from stores.errors import CorruptFile
 from stores.layout import RunPaths, TaskPaths
+from stores.ledger_state import Totals
 from stores.manifest import ManifestFile
 from stores.per_epoch import aggregate
 
@@ -163,14 +164,17 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     ledger, ahead = manifest.get("ledger") or {}, manifest.get("forecast") or {}
     budget = manifest.get("settings", {}).get("budget", {})
     if ledger:
-        cap = budget.get("max_usd")
-        at_risk = ledger.get("at_risk_nano", 0)
-        more = f"and up to {money(at_risk, 0)} of lost calls" if at_risk else ""
-        yield "spent", ledger["spent"], " ".join(filter(None, (f"of ${cap:g}" if cap is not None else "", more)))
+        totals = Totals.from_json(ledger)
+        yield _spent(totals, budget.get("max_usd"))
         calls = ahead.get("calls")
-        yield "calls", f"{ledger['calls']:,}", f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
-        risk = ledger.get("at_risk_tokens", 0)
-        yield "tokens", f"{ledger['tokens']:,}", f"and up to {risk:,} of lost calls" if risk else ""
+        foreseen = f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
+        yield "calls", plus_unknown(f"{totals.calls:,}", totals), foreseen
+        risk = totals.at_risk_tokens
+        yield (
+            "tokens",
+            plus_unknown(f"{totals.tokens:,}", totals),
+            f"and up to {risk:,} of lost calls" if risk else "",
+        )
     candidate = len(tfgrpo.get("library", ()))
     if (manifest.get("gate") or {}).get("decision") == "promote":
         yield "lessons in force", str(candidate), ""
@@ -183,6 +187,15 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     everything = lost + sum(row["scored"] for row in epochs)
     if everything:
         yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {counted(everything, 'rollout')}"
+
+
+def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:
+    remarks = [f"of ${cap:g}"] if cap is not None else []
+    if totals.at_risk_nano:
+        remarks.append(f"and up to {usd(totals.at_risk_nano)} of lost calls")
+    if price_unknown(totals):
+        return "spent", "price unknown", "set model.prices"
+    return "spent", money(totals), " ".join(remarks)
 
 
 def _training_curve(groups: Groups) -> Curve | None:

@@ -17,6 +17,7 @@ from stores.atomic import read_lines
 from stores.errors import CorruptFile
 from stores.layout import RunPaths
 from stores.percentiles import Column
+from tasks.tool_metrics import add_counts
 
 Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
@@ -101,7 +102,7 @@ def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
         if row["rollout_id"] in wanted:
             rollouts.wanted[row["rollout_id"]] = row
         column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
-        column.add(row["prompt_tokens"] + row["completion_tokens"])
+        column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
         outcome = row["outcome"]
         if outcome["name"] != "scored":
             name = " · ".join(part for part in (outcome["name"], outcome.get("error_type")) if part)
@@ -122,6 +123,7 @@ class RoleCost:
     prompt: int = 0
     completion: int = 0
     without_usage: int = 0
+    """Replies, or attempts of an agent that calls models by itself, whose tokens are unknown."""
     usd: Column = field(default_factory=Column)
     latency_s: Column = field(default_factory=Column)
 
@@ -132,11 +134,14 @@ class RoleCost:
             return
         payload = entry["payload"]
         self.calls += 1
+        tally = payload.get("tally")
+        if tally is not None and tally["calls"]:
+            return  # an agent whose calls are entries of their own, or are its own account
         usage = payload.get("usage")
         if usage:
             self.prompt += usage[0]
             self.completion += usage[1]
-        else:
+        elif tally is not None or "usage" in payload:
             self.without_usage += 1
         self.usd.add(payload.get("cost_usd"))
         self.latency_s.add(payload.get("latency_s"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.report_files import Groups, Json, RoleCost, Rollouts
-from stores.percentiles import Column
+from stores.percentiles import Column, Summary
 
 _ARMS = {"train": "learning", "champion": "sweep, before", "candidate": "sweep, after"}
 _ROLES = {
@@ -78,8 +78,16 @@ def _arm_row(epoch: str, name: str, arm: Json, tokens: Mapping[tuple[int, str], 
             if (count := arm["signals"].get(signal, 0))
         ),
         latency=tuple(seconds(arm["latency_ms"][name], 1000.0) for name in ("p50", "p90", "p99")),
-        tokens=tuple(whole(used.get(name)) for name in ("p50", "p90", "p99")),
+        tokens=_attempt_tokens(used),
     )
+
+
+def _attempt_tokens(used: Summary) -> tuple[str, ...]:
+    figures = [whole(used.get(name)) for name in ("p50", "p90", "p99")]
+    unknown = int(used.get("unknown") or 0)
+    if unknown:
+        figures[0] = f"{figures[0]} ({unknown:,} unknown)" if used["count"] else "unknown"
+    return tuple(figures)
 
 
 def cost_rows(roles: Mapping[str, RoleCost]) -> list[tuple[str, ...]]:
@@ -95,8 +103,8 @@ def cost_rows(roles: Mapping[str, RoleCost]) -> list[tuple[str, ...]]:
                 _ROLES.get(role, role),
                 f"{cost.calls:,}",
                 f"{cost.failures:,}",
-                f"{cost.prompt:,}",
-                f"{cost.completion:,}",
+                _tokens(cost.prompt, cost),
+                _tokens(cost.completion, cost),
                 _money(usd["sum"], int(usd["unknown"] or 0)),
                 f"{100.0 * float(usd['sum'] or 0.0) / total:.0f} %" if total else "–",
                 seconds(latency["p50"]),
@@ -161,9 +169,17 @@ def seconds(value: float | None, per_second: float = 1.0) -> str:
     return f"{span * 1000:.0f} ms" if span < 1 else f"{span:.1f} s"
 
 
+def _tokens(known: int, cost: RoleCost) -> str:
+    if cost.without_usage:
+        return f"{known:,} + unknown" if known else "unknown"
+    return f"{known:,}" if known else "–"
+
+
 def _money(usd: float | None, unknown: int) -> str:
     known = "" if usd is None else f"${usd:.4f}"
-    return known if not unknown else f"{known} + {unknown:,} unknown" if known else "unknown"
+    if not unknown:
+        return known or "–"
+    return f"{known} + {unknown:,} unknown" if known else "unknown"
 
 
 def _value(value: object) -> str:

@@ -173,8 +173,8 @@ def _round_of(plan: SelectionPlan, selection: Selection, clock: Clock) -> Select
         chosen=chosen,
         reward=None if grade is None else grade.reward,
         mean_reward=selection.mean_reward,
-        calls=selection.cost.calls,
-        tokens=selection.cost.tokens,
+        calls=None if selection.cost.unmeasured_attempts else selection.cost.calls,
+        tokens=None if selection.cost.unmeasured_attempts else selection.cost.tokens,
         cost_usd=selection.cost.usd,
         duration_s=selection.duration_s,
     )

@@ -15,16 +15,37 @@ from tasks.shapes import GroupResult
 _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
 
 
-def money(nano_usd: int, unknown_calls: int) -> str:
-    """Money as people write it; calls with an unknown price are said, not counted as free."""
-    known = f"${nano_usd / 1e9:.4f}"
-    return f"{known} + {counted(unknown_calls, 'call')} of unknown price" if unknown_calls else known
+def usd(nano_usd: int) -> str:
+    """Money as people write it."""
+    return f"${nano_usd / 1e9:.4f}"
+
+
+def plus_unknown(known: str, totals: Totals) -> str:
+    """A sum, marked where agents that call models by themselves add an unknown part to it."""
+    return f"{known} + unknown" if totals.unmeasured_attempts else known
+
+
+def price_unknown(totals: Totals) -> bool:
+    """Whether no call has a known price."""
+    return bool(totals.unknown_price_calls) and not totals.nano_usd
+
+
+def money(totals: Totals) -> str:
+    """What the calls cost; what is unknown is named, not counted as free."""
+    if price_unknown(totals):
+        reported = counted(totals.tokens, "token") if totals.tokens else "no usage reported"
+        return f"price unknown ({plus_unknown(reported, totals)}); set model.prices"
+    known = plus_unknown(usd(totals.nano_usd), totals)
+    unpriced = totals.unknown_price_calls
+    return f"{known} + {counted(unpriced, 'call')} of unknown price" if unpriced else known
 
 
 def spending(totals: Totals) -> str:
     """What a run has cost, and at most more for calls that were sent and not answered, which may be paid for too."""
-    known = money(totals.nano_usd, totals.unknown_price_calls)
-    return f"{known}, and up to {money(totals.at_risk_nano, 0)} of lost calls" if totals.at_risk_nano else known
+    at_risk = f", and up to {usd(totals.at_risk_nano)} of lost calls" if totals.at_risk_nano else ""
+    own = counted(totals.unmeasured_attempts, "attempt")
+    unmeasured = f" ({own} by an agent that calls models without `chat`)" if totals.unmeasured_attempts else ""
+    return f"{money(totals)}{unmeasured}{at_risk}"
 
 
 def duration(seconds: float) -> str:

@@ -23,8 +23,8 @@ class Attempt:
     index: int
     output: str
     """Final text of the rollout."""
-    tokens: int
-    """Completion tokens spent; breaks ties among equals in favour of the cheaper."""
+    tokens: int | None
+    """Completion tokens spent, None when unknown; breaks ties among equals in favour of the cheaper."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

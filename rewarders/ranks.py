@@ -5,6 +5,7 @@ Compares finite rewards of one group; how much better one is than another does n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rewarders.estimators_spread import finite_rewards
@@ -29,13 +30,13 @@ def relative_ranks(rewards: Sequence[float]) -> tuple[float, ...]:
     return tuple((first_place[value] + last_place[value]) / (2 * last) for value in values)
 
 
-def best_first(rewards: Sequence[float], tokens: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Positions from best to worst: greater reward, then fewer tokens, then the earlier position.
+def best_first(rewards: Sequence[float], tokens: Sequence[int | None] | None = None) -> tuple[int, ...]:
+    """Positions from best to worst: greater reward, then fewer tokens (unknown ones last), then the earlier position.
 
     Raises ``ValueError`` for NaN or infinity, for an empty group, and when ``tokens`` has another length.
     """
     values = finite_rewards(rewards)
-    spent = [0] * len(values) if tokens is None else list(tokens)
+    spent = [0] * len(values) if tokens is None else [math.inf if count is None else count for count in tokens]
     if len(spent) != len(values):
         raise ValueError(f"{len(values)} rewards but {len(spent)} token counts")
     return tuple(sorted(range(len(values)), key=lambda index: (-values[index], spent[index], index)))

@@ -97,6 +97,10 @@ class Ledger:
             raise BudgetRefused(verdict.refusal)
         return Reservation(self._store, ask) if verdict.granted else None
 
+    def count_unmeasured(self) -> None:
+        """Note an attempt that called models by itself, so that what it spent is unknown."""
+        self._store.update(lambda totals: totals.plus(Totals(unmeasured_attempts=1)), Amount())
+
     def totals(self) -> Totals:
         """What has been spent so far, by all processes."""
         return self._store.read()[0]

@@ -77,6 +77,8 @@ class Totals:
     """Calls that left and brought no usage back."""
     overruns: int = 0
     """Calls that used more than had been reserved for them; the excess is counted as it was."""
+    unmeasured_attempts: int = 0
+    """Attempts of agents that call models by themselves. What they spent comes on top of all other figures, unknown."""
 
     @property
     def usd(self) -> float:
@@ -105,7 +107,7 @@ class Totals:
             unknown_price_calls=held.calls if unknown else 0,
             overruns=int(over),
         )
-        return self._plus(call)
+        return self.plus(call)
 
     def lost(self, held: Amount) -> Totals:
         """After a call left for which ``held`` was reserved and no usage came back."""
@@ -116,7 +118,7 @@ class Totals:
             unknown_price_calls=held.unpriced,
             lost_calls=held.calls,
         )
-        return self._plus(call)
+        return self.plus(call)
 
     def to_json(self) -> Json:
         """Figures by name."""
@@ -130,7 +132,8 @@ class Totals:
             raise ValueError(f"ledger totals must be integers from 0: {known}")
         return cls(**known)
 
-    def _plus(self, more: Totals) -> Totals:
+    def plus(self, more: Totals) -> Totals:
+        """Both together."""
         return Totals(
             self.calls + more.calls,
             self.tokens + more.tokens,
@@ -140,6 +143,7 @@ class Totals:
             self.unknown_price_calls + more.unknown_price_calls,
             self.lost_calls + more.lost_calls,
             self.overruns + more.overruns,
+            self.unmeasured_attempts + more.unmeasured_attempts,
         )
 
 

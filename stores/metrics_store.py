@@ -54,13 +54,15 @@ class GroupMetrics:
     latency_ms: tuple[float, ...]
     """Of each rollout."""
     tools: tuple[ToolUse, ...]
+    measured: bool = True
+    """False when an agent called models, and perhaps tools, by itself."""
 
     @property
     def tool_cost_usd(self) -> float | None:
-        """Cost of all tool calls; None when any is unknown, 0 when no tool was called."""
+        """Cost of all tool calls; None when any is unknown or may be, 0 when no tool was called."""
         costs = [tool.cost_usd for tool in self.tools]
         known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+        return sum(known) if self.measured and len(known) == len(costs) else None
 
     def to_line(self) -> dict[str, Any]:
         """The line as it is written, with the literal keys of the specification."""

@@ -44,8 +44,9 @@ class SelectionRound(Strict):
     """Reward of the chosen candidate; None when it has none."""
     mean_reward: float | None
     """Over the graded candidates."""
-    calls: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    calls: int | None = Field(ge=0)
+    """None when an agent called models by itself, as ``tokens``."""
+    tokens: int | None = Field(ge=0)
     cost_usd: float | None
     """None when the price of any call is unknown."""
     duration_s: float = Field(ge=0.0)

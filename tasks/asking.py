@@ -22,7 +22,7 @@ from tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tasks.models.structured import repair
 from tasks.runtime import Runtime
 from tasks.shapes import ReflectionFailure
-from tasks.tool_metrics import add_costs
+from tasks.tool_metrics import add_costs, add_counts
 
 TEMPERATURE = 0.3
 """Of every learning call: some freedom of wording, little of judgement."""
@@ -46,7 +46,8 @@ class Spend:
     """What a learning step has used so far, and what stopped it."""
 
     calls: int = 0
-    tokens: int = 0
+    tokens: int | None = 0
+    """None when the usage of any call is unknown."""
     costs: list[float | None] = field(default_factory=list)
     failure: ReflectionFailure | None = None
     broken: list[ReflectionFailure] = field(default_factory=list)
@@ -62,13 +63,13 @@ class Spend:
     def add(self, reply: ChatReply) -> None:
         """Count one reply."""
         self.calls += 1
-        self.tokens += reply.usage.total if reply.usage else 0
+        self.tokens = add_counts([self.tokens, reply.usage.total if reply.usage else None])
         self.costs.append(reply.cost_usd)
 
     def absorb(self, other: Spend) -> None:
         """Count what a side question used. Its failure stays its own; what stops the run is ours."""
         self.calls += other.calls
-        self.tokens += other.tokens
+        self.tokens = add_counts([self.tokens, other.tokens])
         self.costs.extend(other.costs)
         self.broken.extend(other.broken)
         self.budget_refused = self.budget_refused or other.budget_refused

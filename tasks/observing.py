@@ -12,7 +12,6 @@ from stores.outcomes import Failed, Outcome, RewardScore, Scored
 from stores.telemetry import SpanHandle, Telemetry
 from stores.telemetry_names import SPREAD
 from tasks.shapes import GroupResult, GroupSpec, RolloutRecord
-from tasks.tool_metrics import add_costs
 
 _LABELS: Final[Mapping[float, Literal["pass", "fail"]]] = {0.0: "fail", 1.0: "pass"}
 
@@ -29,15 +28,13 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
     )
 
 
-def observe_rollout_end(
-    span: SpanHandle, loss: Outcome | None, tool_costs: list[float | None], latency_s: float
-) -> None:
+def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: float | None, latency_s: float) -> None:
     """What is known of a rollout when it is over, before anything is graded."""
     if isinstance(loss, Failed):
         span.fail(loss.error_type)
     span.rollout_result(
         outcome=loss.name if loss is not None else None,
-        tool_cost_usd=add_costs(tool_costs),
+        tool_cost_usd=tool_cost_usd,
         latency_ms=latency_s * 1000.0,
     )
 

@@ -21,6 +21,7 @@ from tasks.models.base import CUT_OFF
 from tasks.observing import observe_rollout_end
 from tasks.runtime import Runtime
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tasks.tool_metrics import add_costs
 from tasks.tools.schema import Tool, ToolResult, run_tool
 
 
@@ -43,6 +44,11 @@ class FinishedRollout:
     """Set when the run cannot go on."""
     span: SpanHandle | None = None
     """Open until whoever grades the attempt closes it; None once it is closed."""
+
+    @property
+    def tool_cost_usd(self) -> float | None:
+        """None when any is unknown, or when the agent calls by itself."""
+        return None if self.tally.calls is None else add_costs(event.cost_usd for event in self.tools)
 
     @property
     def output(self) -> str:
@@ -75,8 +81,7 @@ async def run_rollout(
     )
     with around as span:
         rollout = await _run(spec, index, runtime)
-        costs = [event.cost_usd for event in rollout.tools]
-        observe_rollout_end(span, rollout.loss, costs, rollout.latency_s)
+        observe_rollout_end(span, rollout.loss, rollout.tool_cost_usd, rollout.latency_s)
     if graded is None:
         return rollout
     graded.callback(span.end)
@@ -97,6 +102,8 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         finally:
             attempt.end()
         latency = perf_counter() - start
+    if attempt.used.calls is None and recorder.made:
+        runtime.ledger.count_unmeasured()
     return FinishedRollout(
         rollout_id=rollout_id_of(spec, index),
         index=index,
@@ -105,7 +112,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         loss=_loss(trajectory, error, recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
-        tally=attempt.tally,
+        tally=attempt.used,
         latency_s=latency,
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )

@@ -21,7 +21,8 @@ class Frame:
     """Model or tool name."""
     text: str
     """What came back, possibly long."""
-    tokens: int
+    tokens: int | None
+    """None when the endpoint did not say."""
     cost_usd: float | None
     latency_ms: float
     error: str | None = None
@@ -111,11 +112,13 @@ class RolloutRecord:
     summary: str
     """At most 32 words on how the attempt went."""
     tools: tuple[ToolMetricEvent, ...]
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
+    calls: int | None
+    """Answered model calls; None for an agent that calls models by itself."""
+    prompt_tokens: int | None
+    """None when the usage of any call is unknown, as ``completion_tokens``."""
+    completion_tokens: int | None
     cost_usd: float | None
-    """None when any of its calls has an unknown price."""
+    """None when the cost of any call is unknown."""
     latency_s: float
     seed: int
     prompt_digest: str
@@ -165,7 +168,8 @@ class GroupResult:
     """Proposed texts that broke a rule, with the reason."""
     reflection_failure: ReflectionFailure | None
     learning_calls: int
-    learning_tokens: int
+    learning_tokens: int | None
+    """None when the usage of any of those calls is unknown."""
     learning_cost_usd: float | None
     rewarder_fault: str | None
     """Set when a rewarder ran over its time limit: the epoch's evidence is void (requirement 63)."""
@@ -179,7 +183,7 @@ class GroupResult:
     accepted. Holds the failure above if a call was its cause; those of rollouts are in their outcomes."""
     judge_calls: int = 0
     """Answered calls of the group's judges."""
-    judge_tokens: int = 0
+    judge_tokens: int | None = 0
     judge_cost_usd: float | None = 0.0
     """None when any of them has an unknown price."""
     draw: int = 0

@@ -29,6 +29,12 @@ def add_costs(costs: Iterable[float | None]) -> float | None:
     return total
 
 
+def add_counts(counts: Iterable[int | None]) -> int | None:
+    """Sum, or None as soon as one part is unknown."""
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
+
+
 def sum_by_tool(events: Iterable[ToolMetricEvent]) -> tuple[ToolStat, ...]:
     """One entry per tool, by name. Failed calls count: they were paid for too."""
     return add_stats(

@@ -104,7 +104,9 @@ def _spent(selected: Selected) -> str:
     cost = selected.selection.cost
     simulated = " (SIMULATED)" if selected.plan.simulated else ""
     money = "at an unknown price" if cost.usd is None else f"${cost.usd:.4f}{simulated}"
-    return f"{counted(cost.calls, 'call')}, {counted(cost.tokens, 'token')}, {money}, {selected.selection.duration_s:.1f} s"
+    more = " + unknown" if cost.unmeasured_attempts else ""
+    calls, tokens = counted(cost.calls, "call") + more, counted(cost.tokens, "token") + more
+    return f"{calls}, {tokens}, {money}, {selected.selection.duration_s:.1f} s"
 
 
 def _prompt(options: argparse.Namespace) -> str | None:

@@ -22,7 +22,7 @@ from tasks.actors.recorded import Recorder, model_key
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tasks.scrubbing import Scrub
 from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
-from tasks.tool_metrics import add_costs, estimated_tokens
+from tasks.tool_metrics import add_costs, add_counts, estimated_tokens
 from tasks.tools.schema import Tool, ToolResult
 
 FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
@@ -58,11 +58,11 @@ class Seams:
 
 @dataclass(slots=True)
 class Tally:
-    """What an attempt has used so far."""
+    """What an attempt has used so far. A count that is None is unknown, whatever is added to it."""
 
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    calls: int | None = 0
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
     costs: list[float | None] = field(default_factory=list)
 
     @property
@@ -71,19 +71,29 @@ class Tally:
         return add_costs(self.costs)
 
     @classmethod
+    def unknown(cls) -> Tally:
+        """Of an agent that calls models by itself."""
+        return cls(None, None, None, [None])
+
+    @classmethod
     def of_frames(cls, frames: Sequence[Frame]) -> Tally:
-        """From frames alone, which do not tell prompt from completion: all tokens count as completion."""
+        """From the model calls that an agent reports, which do not tell prompt from completion: all tokens count as completion.
+
+        Unknown without any: it called models that nothing was heard of, or none at all.
+        """
         models = [frame for frame in frames if frame.kind == "model"]
-        tokens = sum(frame.tokens for frame in models)
+        if not models:
+            return cls.unknown()
+        tokens = add_counts(frame.tokens for frame in models)
         return cls(len(models), 0, tokens, [frame.cost_usd for frame in models])
 
     def add(self, reply: ChatReply) -> None:
-        """Count one reply. Without usage its tokens count as none and its cost as unknown."""
-        self.calls += 1
+        """Count one reply. Without usage its tokens and its cost are unknown."""
+        usage = reply.usage
+        self.calls = add_counts([self.calls, 1])
+        self.prompt_tokens = add_counts([self.prompt_tokens, usage.prompt if usage else None])
+        self.completion_tokens = add_counts([self.completion_tokens, usage.completion if usage else None])
         self.costs.append(reply.cost_usd)
-        if reply.usage is not None:
-            self.prompt_tokens += reply.usage.prompt
-            self.completion_tokens += reply.usage.completion
 
 
 class AttemptContext:
@@ -96,6 +106,8 @@ class AttemptContext:
         """System text of the group: pack and lessons."""
         self.temperature = spec.temperature
         self.tally = Tally()
+        self.own_calls = False
+        """Whether the actor may call models in ways that nothing here sees."""
         self.seams = seams
         self.stopped_by: TfgrpoError | None = None
         """What an agent may not catch and go on from: the run is ending."""
@@ -113,6 +125,11 @@ class AttemptContext:
     def frames(self) -> tuple[Frame, ...]:
         """Calls that came back, in the order they were made."""
         return tuple(frame for frame in self._frames if frame is not None)
+
+    @property
+    def used(self) -> Tally:
+        """What it has used; unknown where an agent that may call models by itself asked for nothing here."""
+        return Tally.unknown() if self.own_calls and not self._turns else self.tally
 
     @property
     def tool_events(self) -> tuple[ToolMetricEvent, ...]:
@@ -183,7 +200,7 @@ class AttemptContext:
 
     def adopt(self, tally: Tally, frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
         """Take over measurements made elsewhere: of an attempt journalled whole, or by an agent of its own."""
-        self.tally = tally
+        self.tally, self.own_calls = tally, False
         self._frames = list(frames)
         self._events = list(events)
 
@@ -252,7 +269,7 @@ def _model_frame(reply: ChatReply) -> Frame:
         kind="model",
         name=reply.model,
         text=((reply.message.content or "") + calls).lstrip("\n"),
-        tokens=reply.usage.total if reply.usage else 0,
+        tokens=reply.usage.total if reply.usage else None,
         cost_usd=reply.cost_usd,
         latency_ms=reply.latency_s * 1000.0,
     )

@@ -80,6 +80,7 @@ class CallableActor:
             "temperature": attempt.temperature,
             "seed": attempt.seed,
         }
+        attempt.own_calls = True
         done = await attempt.seams.recorder.once(
             attempt.key("agent", turn=0),
             request,
@@ -105,7 +106,9 @@ class CallableActor:
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
         trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.seams.scrub)
-        tally = attempt.tally if attempt.frames else Tally.of_frames(trajectory.frames)
+        tally = attempt.used
+        if tally.calls is None:
+            tally = Tally.of_frames(trajectory.frames)
         return _Finished(trajectory, attempt.tool_events, tally)
 
     async def _call(self, attempt: AttemptContext) -> object:

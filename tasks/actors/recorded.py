@@ -28,6 +28,8 @@ class Recorder:
     def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
         self._journal = journal
         self._replay = replay
+        self.made = False
+        """Whether anything was done anew instead of being taken from the journal."""
         self._pending: dict[CallKey, Callable[[], str]] = {}
 
     @property
@@ -64,6 +66,7 @@ class Recorder:
         elif self._replay:
             raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
         else:
+            self.made = True
             result = await work()
             self._keep(key_text, encode(result))
         self.ended(key)

@@ -28,7 +28,7 @@ from tasks.selection.shapes import (
     Sound,
 )
 from tasks.shapes import GroupSpec
-from tasks.tool_metrics import add_costs
+from tasks.tool_metrics import add_costs, add_counts
 from tasks.transcripts import shorten_middle
 
 _QUOTED_CHARS: Final = 20_000
@@ -150,9 +150,9 @@ def _candidate(
         refused=drafts.sent_back,
         temperature=spec.temperature(index),
         seed=rollouts[-1].seed,
-        calls=sum(rollout.tally.calls for rollout in rollouts),
-        prompt_tokens=sum(rollout.tally.prompt_tokens for rollout in rollouts),
-        completion_tokens=sum(rollout.tally.completion_tokens for rollout in rollouts),
+        calls=add_counts(rollout.tally.calls for rollout in rollouts),
+        prompt_tokens=add_counts(rollout.tally.prompt_tokens for rollout in rollouts),
+        completion_tokens=add_counts(rollout.tally.completion_tokens for rollout in rollouts),
         cost_usd=add_costs(rollout.tally.cost_usd for rollout in rollouts),
         latency_s=sum(rollout.latency_s for rollout in rollouts),
         fatal=any(rollout.fatal is not None for rollout in rollouts),

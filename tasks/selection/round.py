@@ -131,4 +131,5 @@ def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge:
         tokens=after.tokens - before.tokens,
         usd=after.usd - before.usd if priced else None,
         at_risk_usd=after.at_risk_usd - before.at_risk_usd,
+        unmeasured_attempts=after.unmeasured_attempts - before.unmeasured_attempts,
     )

@@ -90,11 +90,12 @@ class Candidate:
     """Answers that were sent back for repair, each with the reason, oldest first."""
     temperature: float
     seed: int
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
+    calls: int | None
+    """None for an agent that calls models by itself, as the tokens; those are None too where any usage is unknown."""
+    prompt_tokens: int | None
+    completion_tokens: int | None
     cost_usd: float | None
-    """None when the price of any call is unknown."""
+    """None when the cost of any call is unknown."""
     latency_s: float
     fatal: bool = False
     """Whether no further call could have succeeded: the endpoint refuses the key."""
@@ -149,6 +150,8 @@ class Cost:
     """None when the price of any call is unknown."""
     at_risk_usd: float
     """What calls without usage may have cost on top."""
+    unmeasured_attempts: int = 0
+    """Attempts of an agent that calls models by itself; what they spent comes on top, unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from flows.observer import EpochEnd, EpochStart, Observers
 from flows.progress import SIMULATED_BANNER, Progress
-from flows.tally import EpochTally, RunTally, duration, money, spending
+from flows.tally import EpochTally, RunTally, duration, spending
 from pipelines.settings import BudgetSettings
 from stores.ledger_state import Totals
 from stores.outcomes import Failed, Scored
@@ -197,11 +197,6 @@ def test_rewards_of_two_arms_are_never_averaged():
 @pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
 def test_spans_of_time_are_written_as_people_write_them(seconds, says):
     assert duration(seconds) == says
-
-
-def test_money_of_unknown_price_is_not_free():
-    assert money(1_500_000_000, 0) == "$1.5000"
-    assert money(0, 3) == "$0.0000 + 3 calls of unknown price"
 
 
 def test_what_lost_calls_may_still_cost_stands_beside_what_was_spent():

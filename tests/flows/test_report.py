@@ -154,7 +154,7 @@ def test_figures_are_those_of_the_files(own_run):
 
 
 def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
-    edit(own_run.paths.manifest, lambda value: value["ledger"].update(spent="$0.1445", at_risk_nano=41_500_000))
+    edit(own_run.paths.manifest, lambda value: value["ledger"].update(nano_usd=144_500_000, at_risk_nano=41_500_000))
     assert re.search(r"spent\s*\$0\.1445\s*and up to \$0\.0415 of lost calls", page_of(own_run).text)
 
 

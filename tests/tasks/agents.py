@@ -193,3 +193,12 @@ def huge(size: int) -> str:
 
 def odd_object(size: int) -> object:
     return object()
+
+
+def answers_alone(prompt, system):
+    """Stands for an agent that calls models by itself: the answer depends on the question alone."""
+    return f"Answer: {len(prompt) % 7}"
+
+
+async def asks_through_chat(prompt, chat):
+    return await chat(prompt)
