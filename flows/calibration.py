@@ -66,7 +66,6 @@ def calibration_rows(block: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
                 _share(found["swap_consistency"], found["swaps"]),
                 _share(found["intransitive_share"], found["triples"]),
                 _figure(found["vote_difference"]),
-                f"{found['clamped']:,}",
             )
         )
     return rows
@@ -91,8 +90,6 @@ def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
         yield f"two votes differ by {found['vote_difference']:.2f}"
     if found["abstained"]:
         yield f"abstained on {found['abstained']:,} of {found['attempts']:,} attempts"
-    if found["clamped"]:
-        yield f"{found['clamped']:,} votes out of range"
 
 
 def _pairs(found: Mapping[str, Any]) -> int:

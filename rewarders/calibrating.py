@@ -44,11 +44,7 @@ def scores_by_path(scores: Sequence[RewardScore]) -> dict[str, RewardScore]:
 def calibrate_group(attempts: Mapping[str, Scores], path: str, truth: str | None) -> RankCalibration:
     """What one group shows of one rewarder. ``attempts`` are those that were graded, by rollout id."""
     judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
-    found = RankCalibration(
-        attempts=len(attempts),
-        abstained=len(attempts) - len(judged),
-        clamped=sum(_details(score, "judge").get("clamped", 0) for score in judged.values()),
-    )
+    found = RankCalibration(attempts=len(attempts), abstained=len(attempts) - len(judged))
     if truth is not None:
         both = [name for name in judged if truth in attempts[name]]
         found += rank_agreement([attempts[name][truth].score for name in both], [judged[name].score for name in both])

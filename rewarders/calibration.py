@@ -23,8 +23,6 @@ class RankCalibration:
     """Attempts that were to be judged."""
     abstained: int = 0
     """Of these, attempts without a judgement."""
-    clamped: int = 0
-    """Votes outside the range asked for."""
     concordant: int = 0
     """Pairs of attempts that truth and judge order the same way."""
     discordant: int = 0

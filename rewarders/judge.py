@@ -91,16 +91,14 @@ class JudgeRewarder:
         if 2 * len(given) <= len(votes):
             reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {quoted(lost[-1])}"
             return Abstained(self.rewarder_id, reason)
-        clamped = sum(read.clamped for read in given)
         score = median(read.score for read in given)
         details = {
             "by": "judge",
             "votes": [None if vote.read is None else vote.read.score for vote in votes],
-            "clamped": clamped,
             "lost": lost,
             "replies": [said for place, vote in enumerate(votes) for said in raw(vote.replies, vote=place)],
         }
-        return RewardScore(self.rewarder_id, score, _evidence(score, given, len(lost), clamped), frozen(details))
+        return RewardScore(self.rewarder_id, score, _evidence(score, given, len(lost)), frozen(details))
 
 
 def build_judge(options: Mapping[str, Any], where: str) -> JudgeRewarder:
@@ -109,11 +107,10 @@ def build_judge(options: Mapping[str, Any], where: str) -> JudgeRewarder:
     return JudgeRewarder(judge_options(rest, f"{where}: options"), name)
 
 
-def _evidence(score: float, given: Sequence[ReadScore], lost: int, clamped: int) -> str:
+def _evidence(score: float, given: Sequence[ReadScore], lost: int) -> str:
     votes = ", ".join(f"{read.score:.3g}" for read in given)
-    flaws = [f"{count} {what}" for count, what in ((lost, "lost"), (clamped, "out of range")) if count]
     nearest = min(given, key=lambda read: abs(read.score - score))
-    beside = f" ({', '.join(flaws)})" if flaws else ""
+    beside = f" ({lost} lost)" if lost else ""
     return f"{score:.3g} of {votes}{beside}: {quoted(nearest.reason)}"
 
 

@@ -1,17 +1,19 @@
-"""What does the reply of a judge say? Structured answers first, tolerant text second; a range that is kept.
+"""Read a judge's reply: structured answers first, tolerant text second, one verdict or none.
 
-It reads one reply. What it cannot read is a ``ValueError`` with the reason, never a number; nothing is guessed from
-prose without a label, from NaN or infinity, or from a reply that was cut off.
+A reply may quote the output it judges, so nothing in it is believed by its place alone. Two different verdicts, a score
+outside the scale, NaN, or prose without a label are a ``ValueError`` with the reason, never a number.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from rewarders.judge_prose import HELD, is_stated
+from stores.numbers import is_finite
 
 Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]
@@ -20,20 +22,24 @@ LOWEST: Final[dict[Scale, float]] = {"unit": 0.0, "signed": -1.0}
 """What the worst output is given; the best is given 1."""
 
 _T = TypeVar("_T")
-_THOUGHT: Final = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_FENCE: Final = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_ROUNDING: Final = 1e-6
+"""A score so little outside the scale is moved to its end."""
+_THOUGHT: Final = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+_OPENING: Final = re.compile(r"\{(?=\s*[\"'])")
+_BACKSLASH: Final = re.compile(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})?")
 _MARKUP: Final = r"[\s*_`\"'\u201c\u201d]*"
 _NUMBER: Final = r"[-+\u2212\u2013]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _PER: Final = r"(?:/|\b(?:out\s+)?of\b)"
+_IN_WORDS: Final = r"zero|one|two|three|four|five|six|seven|eight|nine|ten|half|full|none|nothing"
 _SCORE: Final = re.compile(
     rf"(?<!\w)score{_MARKUP}(?:\([^()\n]*\){_MARKUP})?(?:[:=]|\bis\b|\bof\b){_MARKUP}"
-    rf"(?P<value>{_NUMBER})(?:{_MARKUP}{_PER}{_MARKUP}(?P<of>{_NUMBER})|{_MARKUP}(?P<percent>%|percent\b))?"
-    rf"(?![\w%/]|[.,]\d|{_MARKUP}{_PER}{_MARKUP}\d|{_MARKUP}%)",
+    rf"(?:(?P<value>{_NUMBER})(?:{_MARKUP}{_PER}{_MARKUP}(?P<of>{_NUMBER})|{_MARKUP}(?P<percent>%|percent\b))?"
+    rf"(?![\w%/]|[.,]\d|{_MARKUP}{_PER}{_MARKUP}\d|{_MARKUP}%)|(?:{_IN_WORDS})\b)",
     re.IGNORECASE,
 )
 _BETTER: Final = re.compile(
-    rf"(?<!\w)(?:better|winner|verdict){_MARKUP}(?:[:=]|\bis\b){_MARKUP}(?:the\s+)?"
-    r"(?P<which>first|second|tie|equal|neither|both|[ab12])(?!\w)",
+    rf"(?<!\w)(?:better|winner|verdict){_MARKUP}(?:[:=]|\bis\b){_MARKUP}(?:the\s+|a\s+(?=tie))?"
+    r"(?P<which>first|second|tie|equal|neither|both|[ab12])(?![\w/%]|[.,]\d)",
     re.IGNORECASE,
 )
 _WHICH: Final[dict[str, Preference]] = {
@@ -41,6 +47,13 @@ _WHICH: Final[dict[str, Preference]] = {
     **dict.fromkeys(("second", "b", "2"), "second"),
     **dict.fromkeys(("tie", "equal", "neither", "both"), "tie"),
 }
+_TOP: Final = r"(?:5|10|20|100)\b"
+_OTHER_SCALE: Final = re.compile(
+    rf"(?:/|\b(?:out\s+)?of\b|\bscale\b|\bto\b|[-\u2013]|\bmax\w*(?:\s+score)?(?:\s+is\b)?|\bwhere\b)[\s*:(]*{_TOP}"
+    rf"|\b{_TOP}[\s-]*(?:is|max\w*|points?|stars?)\b",
+    re.IGNORECASE,
+)
+"""Names a scale on which 1 is far from the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +61,6 @@ class ReadScore:
     """A score as the judge gave it, on a scale from 0 to 1."""
 
     score: float
-    clamped: bool
-    """It lay outside the range asked for, and was moved to its end."""
     reason: str
     """In the judge's words; empty when it gave none."""
 
@@ -63,113 +74,134 @@ class ReadPreference:
 
 
 def read_score(text: str, scale: Scale = "unit") -> ReadScore:
-    """The score in a reply: the member ``score`` of its last JSON object that has a usable one, else its last labelled number.
+    """Return the score of a reply: the member ``score`` of a JSON object in it, or a labelled number.
 
     Labels may be in any case, in bold, in a list, behind words; ``x/y``, ``x out of y`` and ``x%`` are divided out, commas
-    and the Unicode minus understood. Raises ``ValueError`` when there is none that is finite.
+    and the Unicode minus understood. Raises ``ValueError`` when there is none, when there are different ones, when all are
+    quotations, and when one is outside the scale.
     """
-    return _read(text, lambda answer: _score_of(answer, scale), lambda spoken: _spoken_score(spoken, scale), "score")
+    prose, given = _split(text, "score")
+    said = list(_SCORE.finditer(prose))
+    values = [_structured_score(answer) for answer in given] + [_value_of(match) for match in said]
+    value = _agreed((_on_scale(value, scale) for value in values), "score")
+    divided = any(match["of"] or match["percent"] for match in said)
+    if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or any(map(_names_a_top, given))):
+        raise ValueError("the score 1 is beside another scale; divide by its top")
+    _require_stated(prose, _SCORE, "score")
+    return ReadScore(value, _reason(given))
 
 
 def read_preference(text: str) -> ReadPreference:
-    """The preference in a reply: the member ``better`` of its last JSON object, else its last line that labels one.
+    """Return the preference of a reply: the member ``better`` of a JSON object in it, or a labelled word.
 
-    Raises ``ValueError`` when there is none.
+    Raises ``ValueError`` when there is none, when there are different ones, and when all are quotations.
     """
-    return _read(text, _preference_of, _spoken_preference, "preference")
+    prose, given = _split(text, "better")
+    labelled = [_WHICH[match["which"].lower()] for match in _BETTER.finditer(prose)]
+    better = _agreed([*map(_structured_preference, given), *labelled], "preference")
+    _require_stated(prose, _BETTER, "preference")
+    return ReadPreference(better, _reason(given))
 
 
-def _read(
-    text: str, structured: Callable[[dict[str, Any]], _T | None], spoken: Callable[[str], _T | None], what: str
-) -> _T:
-    said = _THOUGHT.sub("", text).strip()
+def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a reply without its JSON objects, with ``HELD`` for those that have ``member``, and these.
+
+    What an object says elsewhere, in the words of its reason, is no verdict: it may quote the output.
+    """
+    said = _THOUGHT.sub("", text).replace(HELD, "").strip()
     if not said:
         raise ValueError("the reply is empty")
-    for piece, answer in _objects(said):
-        found = structured(answer)
-        if found is not None:
-            return found
-        # What an object says elsewhere, in the words of its reason, is no verdict: it may quote the output.
-        said = said.replace(piece, " ")
-    heard = spoken(said)
-    if heard is None:
-        raise ValueError(f"no {what} in the reply")
-    return heard
-
-
-def _objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """JSON objects of a reply, the last one first: the whole of it, what stands in fences, or between first and last brace."""
-    pieces = [text, *reversed(_FENCE.findall(text)), text[text.find("{") : text.rfind("}") + 1]]
-    for piece in pieces:
-        if not piece.lstrip().startswith("{"):
-            continue
+    # Judges of mathematics write "\(" into JSON strings, where a backslash has to be doubled.
+    said = _BACKSLASH.sub(lambda found: found[0] if len(found[0]) > 1 else "\\\\", said)
+    pieces: list[str] = []
+    given: list[dict[str, Any]] = []
+    place = 0
+    while opening := _OPENING.search(said, place):
         try:
-            value = json.loads(piece)
+            answer, end = _DECODER.raw_decode(said, opening.start())
         except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield piece, value
+            # Where its strings end is unknown, so words of the output in them may look like the judge's.
+            raise ValueError("no score or preference: a JSON object in the reply cannot be read") from None
+        pieces.append(said[place : opening.start()])
+        if member in answer:
+            pieces.append(HELD)
+            given.append(answer)
+        place = end
+    return "".join([*pieces, said[place:]]), given
 
 
-def _score_of(answer: dict[str, Any], scale: Scale) -> ReadScore | None:
-    given = answer.get("score")
-    if isinstance(given, str):
-        spoken = _SCORE.fullmatch(f"score: {given.strip()}")
-        value = _value_of(spoken) if spoken else None
-    else:
-        value = _finite(given)
-    return None if value is None else _on_scale(value, scale, _reason_of(answer))
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a member is given twice")
+    return members
 
 
-def _spoken_score(text: str, scale: Scale) -> ReadScore | None:
-    values = [value for match in _SCORE.finditer(text) if (value := _value_of(match)) is not None]
-    return _on_scale(values[-1], scale, "") if values else None
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, strict=False)
 
 
-def _value_of(match: re.Match[str]) -> float | None:
-    value = _number(match["value"])
-    if value is None:
-        return None
-    if match["percent"]:
+def _agreed(values: Iterable[_T], what: str) -> _T:
+    distinct = sorted(set(values), key=str)
+    if not distinct:
+        raise ValueError(f"no {what} in the reply")
+    if len(distinct) > 1:
+        raise ValueError(f"more than one {what} in the reply: {', '.join(map(str, distinct))}")
+    return distinct[0]
+
+
+def _require_stated(prose: str, label: re.Pattern[str], what: str) -> None:
+    if not is_stated(prose, label):
+        raise ValueError(f"no {what} in the reply but in quotations")
+
+
+def _structured_score(answer: dict[str, Any]) -> float:
+    given = answer["score"]
+    if isinstance(given, str) and (said := _SCORE.fullmatch(f"score: {given.strip()}")):
+        return _value_of(said)
+    return _finite(given)
+
+
+def _value_of(said: re.Match[str]) -> float:
+    value = _number(said["value"])
+    if said["percent"]:
         return value / 100.0
-    if match["of"] is None:
+    if said["of"] is None:
         return value
-    whole = _number(match["of"])
-    return _finite(value / whole) if whole is not None and whole > 0.0 else None
+    whole = _number(said["of"])
+    return _finite(value / whole if whole > 0.0 else None)
 
 
-def _number(text: str) -> float | None:
-    plain = text.replace("\u2212", "-").replace("\u2013", "-").replace(",", ".")
+def _number(text: str | None) -> float:
+    plain = (text or "NaN").replace("\u2212", "-").replace("\u2013", "-").replace(",", ".")
     return _finite(float(plain))
 
 
-def _finite(given: object) -> float | None:
+def _finite(given: object) -> float:
     """The number, if it is one; a truth value is none, and neither is a whole number beyond the range of a float."""
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        return None
-    try:
-        value = float(given)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
+    if not isinstance(given, bool) and isinstance(given, int | float) and is_finite(given):
+        return float(given)
+    raise ValueError("no score in the reply that is a number")
 
 
-def _on_scale(value: float, scale: Scale, reason: str) -> ReadScore:
+def _on_scale(value: float, scale: Scale) -> float:
     lowest = LOWEST[scale]
-    kept = min(max(value, lowest), 1.0)
-    return ReadScore((kept - lowest) / (1.0 - lowest), kept != value, reason)
+    if not lowest - _ROUNDING <= value <= 1.0 + _ROUNDING:
+        raise ValueError(f"the score {value:g} is outside the scale from {lowest:g} to 1")
+    return (min(max(value, lowest), 1.0) - lowest) / (1.0 - lowest)
 
 
-def _preference_of(answer: dict[str, Any]) -> ReadPreference | None:
-    better = _WHICH.get(str(answer.get("better")).strip().lower())
-    return None if better is None else ReadPreference(better, _reason_of(answer))
+def _names_a_top(answer: dict[str, Any]) -> bool:
+    """Whether a member beside score and reason names another scale, as ``"max": 10`` does."""
+    others = {name: value for name, value in answer.items() if name not in ("score", "reason")}
+    return re.search(rf"\b{_TOP}", json.dumps(others)) is not None
 
 
-def _spoken_preference(text: str) -> ReadPreference | None:
-    found = _BETTER.findall(text)
-    return ReadPreference(_WHICH[found[-1].lower()], "") if found else None
+def _structured_preference(answer: dict[str, Any]) -> Preference:
+    better = _WHICH.get(str(answer["better"]).strip().lower())
+    if better is None:
+        raise ValueError("no preference in the reply that is first, second or tie")
+    return better
 
 
-def _reason_of(answer: dict[str, Any]) -> str:
-    reason = answer.get("reason")
-    return reason if isinstance(reason, str) else ""
+def _reason(given: list[dict[str, Any]]) -> str:
+    return next((answer["reason"] for answer in given if isinstance(answer.get("reason"), str)), "")

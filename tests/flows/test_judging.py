@@ -194,14 +194,13 @@ def test_without_judges_nothing_is_said():
 
 def test_every_share_is_told_with_what_it_is_a_share_of():
     found = {
-        "attempts": 10, "abstained": 0, "clamped": 2, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
+        "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
         "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
         "intransitive_share": 1 / 3, "vote_difference": None,
     }  # fmt: skip
     block = {"truth": "gt", "rewarders": {"judge": found}}
     assert dict(told(block))["judge"] == (
-        "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive; "
-        "2 votes out of range"
+        "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive"
     )
     (row,) = calibration_rows(block)
-    assert row == ("judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–", "2")
+    assert row == ("judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–")

@@ -158,7 +158,7 @@ def test_only_opinions_are_held_against_the_truth():
 def opinion(question):
     shown = material(question)
     if "output" in shown:
-        return {"reason": "", "score": {"Answer: 42": 0.9, "Answer: 41": 0.4, "Answer: 40": 7}[shown["output"]]}
+        return {"reason": "", "score": {"Answer: 42": 0.9, "Answer: 41": 0.4, "Answer: 40": 1}[shown["output"]]}
     return {"reason": "", "better": "first" if shown["first"] > shown["second"] else "second"}
 
 
@@ -173,7 +173,7 @@ async def test_a_group_is_calibrated_from_what_was_recorded():
         for attempt, verdicts in zip(context.outputs, given.verdicts, strict=True)
     }
     found = calibrate_group(attempts, "composite/judge", "gt")
-    assert (found.attempts, found.abstained, found.clamped) == (3, 0, 1)
+    assert (found.attempts, found.abstained) == (3, 0)
     assert (found.concordant, found.discordant, found.tied_in_truth) == (1, 1, 1)
     compared = calibrate_group(attempts, "relative", "gt")
     assert (compared.swap_consistency, compared.swaps, compared.triples) == (1.0, 3, 1)
@@ -182,10 +182,10 @@ async def test_a_group_is_calibrated_from_what_was_recorded():
 
 
 def test_abstentions_and_details_of_other_rewarders_are_left_alone():
-    foreign = RewardScore("mine", 1.0, "", {"votes": "all", "parts": 3, "clamped": "x"})
+    foreign = RewardScore("mine", 1.0, "", {"votes": "all", "parts": 3})
     attempts = {"r0": scores_by_path([foreign]), "r1": scores_by_path([])}
     found = calibrate_group(attempts, "mine", "gt")
-    assert (found.attempts, found.abstained, found.clamped, found.voted) == (2, 1, 0, 0)
+    assert (found.attempts, found.abstained, found.voted) == (2, 1, 0)
 
 
 def test_comparisons_without_an_answer_in_each_order_count_for_nothing():

@@ -98,10 +98,12 @@ async def test_a_twin_of_an_output_without_verdict_has_none_either():
     assert isinstance(twin, Abstained)
 
 
-async def test_a_score_out_of_range_is_clamped_and_said_to_be():
-    (verdict,) = await verdicts(FakeJudge(lambda _: {"reason": "wow", "score": 9}), ["A"])
-    assert (verdict.score, verdict.details["clamped"]) == (1.0, 1)
-    assert "1 out of range" in verdict.evidence
+@pytest.mark.parametrize("reply", ['{"reason": "wow", "score": 9}', 'Score: 0.1. The output claims "score: 10/10"'])
+async def test_a_score_outside_the_scale_or_beside_another_is_asked_again_and_then_lost(reply):
+    model = FakeJudge(lambda _: reply)
+    (verdict,) = await verdicts(model, ["A"])
+    assert isinstance(verdict, Abstained)
+    assert len(model.asked) == 2
 
 
 async def test_no_budget_passes_through_after_the_answers_that_are_paid_for_arrived():
