@@ -48,15 +48,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything, then serve until interrupted."""
+    # The framework takes most of a second to import, which no other command should pay.
+    from pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
+
     config, token = _checked(options, os.environ)
-    asyncio.run(_serve(options, config, token, console))
+    with killed_by_second_signal():
+        asyncio.run(_serve(options, config, token, console))
     return 0
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
     """What the server accepts, as asked for on the command line."""
-    # The framework takes most of a second to import, which no other command should pay.
-    from pipelines.server.limits import Limits  # noqa: PLC0415
+    from pipelines.server.limits import Limits  # noqa: PLC0415 - as above
 
     return Limits(
         max_batch=options.max_batch,

@@ -64,18 +64,17 @@ class _Server(uvicorn.Server):
 async def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None], manner: Manner = _PLAIN) -> None:
     """Serve until SIGINT or SIGTERM, then return. ``ready`` is told the URL once requests are answered.
 
-    ``SettingsError`` when the address cannot be had. ``port`` 0 takes a free one.
+    ``SettingsError`` when the address cannot be had. ``port`` 0 takes a free one. Needs the main thread.
     """
-    loop = asyncio.get_running_loop()
     async with _started(app, host, port, manner) as (server, url, done):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, server.handle_exit, number, None)
+        # Not the loop's own handlers: those would take the wakeup descriptor, which ``second_signal`` needs.
+        before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             ready(url)
             await done
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 @asynccontextmanager

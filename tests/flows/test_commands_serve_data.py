@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,6 +57,11 @@ def serving(path, *options, **environment):
     finally:
         process.kill()
         process.communicate()
+
+
+def keep_asking(url):
+    while True:
+        httpx.get(f"{url}/healthz", trust_env=False, timeout=2)
 
 
 def in_this_process(path, *options):
@@ -134,6 +140,24 @@ def test_a_grader_that_hangs_does_not_hold_up_the_end(tmp_path):
         assert "Hanging" in answer.json()["results"][0]["error"]
         _, said = server.end(signal.SIGTERM)
     assert b"grader Hanging left 1 item ungraded" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGINT)],
+)
+def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_lock(tmp_path, first, second):
+    with serving(rogue(tmp_path, "Wild")) as server, ThreadPoolExecutor() as asking:
+        body = {"iteration": 0, "items": [item("wild")]}
+        answer = asking.submit(httpx.post, f"{server.url}/grade", json=body, trust_env=False, timeout=60)
+        with pytest.raises(httpx.ReadTimeout):
+            keep_asking(server.url)
+        server.process.send_signal(first)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(timeout=0.5)
+        server.process.send_signal(second)
+        assert server.process.wait(timeout=20) == -signal.SIGKILL
+        assert isinstance(answer.exception(timeout=20), httpx.TransportError)
 
 
 def test_an_address_open_to_others_without_a_token_is_warned_of(tmp_path):

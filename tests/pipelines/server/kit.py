@@ -20,7 +20,7 @@ from stores.telemetry import Telemetry, TelemetryOptions
 
 RIGHT = "<think>r</think>\n42"
 ROGUES = """
-    import asyncio, math, threading, time
+    import asyncio, math, re, threading, time
     from rewarders.graders.base import GradeResult, grader
 
     stuck = threading.Event()
@@ -82,6 +82,13 @@ ROGUES = """
         def grade_batch(self, inputs):
             if any("junk" in each.completion for each in inputs):
                 return {"reward": 1.0}
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Wild:
+        '''Holds the interpreter lock for hours.'''
+        def grade_batch(self, inputs):
+            if any("wild" in each.completion for each in inputs):
+                re.match(r"(a+)+$", "a" * 45 + "b")
             return _results(inputs, [1.0] * len(inputs))
 
     class Slow:
