@@ -31,6 +31,7 @@ COMMANDS = {
     "packs": "stamp, verify or render prompt packs",
     "powl": "process models: parse, validate, footprint, score, draw",
     "report": "write a run's report again from its files",
+    "runs": "list the runs that there are, newest first",
     "select": "best of K: ask several times, grade, hand out the best answer",
     "serve-data": "serve samples of a staged data mix over HTTP, and grade completions of them",
     "serve-simulated": "serve the SIMULATED model over HTTP",

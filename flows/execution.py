@@ -43,6 +43,7 @@ def execute(
     """Run a request to its end, whatever the end is."""
     try:
         prepared = prepare(request, env)
+        request = prepared.request
         with runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
                 session = open_session(request, prepared, observer, fan_out, clock=clock)

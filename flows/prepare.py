@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 from flows.places import why_not_writable
 from flows.request import RunRequest
-from flows.resume import settings_of_run
+from flows.resume import settings_of_run, with_run_id
+from flows.run_index import LATEST
 from flows.secrets import read_api_key
 from pipelines.layers import Resolved, resolve_settings
 from pipelines.pipeline_file import find_pipeline
@@ -28,6 +29,8 @@ from tasks.models.preflight import check_endpoint
 class Prepared:
     """A request whose settings resolve and whose plan holds."""
 
+    request: RunRequest
+    """As asked for, with the id of a run that was called ``latest``."""
     resolved: Resolved
     plan: Plan
     warnings: tuple[str, ...]
@@ -40,6 +43,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     Raises ``ConfigError`` with every problem of the first of these steps that finds one.
     """
     _check_names(request)
+    request = with_run_id(request, env)
     if request.earlier is not None:
         resolved = settings_of_run(request, env)
     else:
@@ -51,7 +55,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     if preflight:
         _check_out(plan.paths)
         said = () if request.replay is not None else _preflight(plan)
-    return Prepared(resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
+    return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
 
 
 def _tonight(resolved: Resolved) -> Resolved:
@@ -105,6 +109,8 @@ def _check_names(request: RunRequest) -> None:
 def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
     if request.run_id is None:
         return
+    if request.run_id == LATEST:
+        raise SettingsError.one("--run-id", repr(LATEST), "another name: it stands for the newest run")
     try:
         taken = paths.run(request.run_id).manifest.exists()
     except ValueError as error:

@@ -24,9 +24,9 @@ class RunRequest(BaseModel):
     run_id: str | None = None
     """Name of the run; made from the time when absent."""
     resume: str | None = None
-    """Run id to continue where it ended."""
+    """Run id to continue where it ended, or ``latest``."""
     replay: str | None = None
-    """Run id to run again from its journal, without an endpoint, into a store of its own."""
+    """Run id to run again from its journal, without an endpoint, into a store of its own, or ``latest``."""
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from flows.request import RunRequest
+from flows.run_index import LATEST, find_run, known_runs
 from pipelines.layers import Resolved, leaf_options, resolve_settings
 from pipelines.pipeline_file import find_pipeline
 from pipelines.settings import Settings
 from stores.errors import CorruptFile, Problem, SettingsError
-from stores.layout import TaskPaths
+from stores.layout import RunPaths, TaskPaths
 from stores.manifest import ManifestFile
 
 MAY_CHANGE = (
@@ -43,10 +43,17 @@ _ASKED = ("command line", "environment")
 _MISSING = object()
 
 
+def with_run_id(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
+    """The request with the id of the newest run in place of ``latest``. Raises ``SettingsError`` when there is none."""
+    if request.earlier != LATEST:
+        return request
+    _, run, _ = _asked_and_found(request, env)
+    return request.model_copy(update={"replay" if request.resume is None else "resume": run.root.name})
+
+
 def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
-    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-    place, manifest = _find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
+    asked, run, manifest = _asked_and_found(request, env)
     stored: dict[str, Any] = manifest["settings"]
     sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
     problems: list[Problem] = []
@@ -67,7 +74,8 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     if problems:
         raise SettingsError(problems)
     # Where the manifest was found is where the run goes on, whatever directory it was started from.
-    stored |= {"out": str(place.root.parent), "task_id": place.root.name}
+    task = run.root.parent.parent
+    stored |= {"out": str(task.parent), "task_id": task.name}
     try:
         return Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
     except ValidationError as error:
@@ -81,35 +89,32 @@ def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
     return _find(request, settings, everywhere=False)[1]
 
 
-def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[TaskPaths, dict[str, Any]]:
-    """The run's task and its manifest; ``everywhere``: else the only task under ``out`` that has the run."""
-    name = request.earlier or ""
+def _asked_and_found(request: RunRequest, env: Mapping[str, str]) -> tuple[Resolved, RunPaths, dict[str, Any]]:
+    """What is asked for now, and the earlier run with its manifest: of the task that is named, else of any."""
+    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+    return asked, *_find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
+
+
+def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[RunPaths, dict[str, Any]]:
+    """The earlier run and its manifest; ``everywhere`` as in ``find_run``."""
     task = TaskPaths.of(settings.out, settings.task_id)
     try:
-        run = task.run(name)
-        if not run.manifest.is_file():
-            elsewhere = list(Path(settings.out).glob(f"*/runs/{name}/manifest.json")) if everywhere else []
-            if len(elsewhere) != 1:
-                raise _unusable(request, f"a run of task {settings.task_id}: {_known(task)}")
-            task = TaskPaths(elsewhere[0].parent.parent.parent)
-        manifest = ManifestFile(task.run(name).manifest).read()
+        run = find_run(task, request.earlier or "", everywhere=everywhere)
+        if run is None:
+            raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}")
+        manifest = ManifestFile(run.manifest).read()
     except ValueError as error:
-        raise _unusable(request, f"a run of task {settings.task_id}: {_known(task)}") from error
+        raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}") from error
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
     if not {"settings", "sources"} <= set(manifest):
         raise _unusable(request, "a run whose manifest holds its settings")
-    return task, manifest
+    return run, manifest
 
 
 def _unusable(request: RunRequest, accepted: str) -> SettingsError:
     option = "--replay" if request.resume is None else "--resume"
     return SettingsError([Problem(option, repr(request.earlier), accepted)])
-
-
-def _known(task: TaskPaths) -> str:
-    names = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
-    return ", ".join(names) or "there is none"
 
 
 def _leaf(tree: Mapping[str, Any], key: str) -> Any:

@@ -13,6 +13,7 @@ from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf, shown_champion
 from flows.console import Console
 from flows.parsing import refuse_idle
+from flows.run_index import run_named
 from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import support_of
@@ -118,11 +119,12 @@ def _blame(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
 def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     """What the candidate library of a run changed, against the champion it started from or another run's candidate."""
     libraries = shelf.libraries()
-    for name in options.names:
+    names = [_run_id(shelf, name) for name in options.names]
+    for name in names:
         if name not in libraries:
             accepted = ", ".join(libraries) or "none: no run of this task came to a decision"
             raise SettingsError.one("RUN", repr(name), accepted)
-    *base, last = options.names
+    *base, last = names
     after = shelf.library(libraries[last])
     before = shelf.library(libraries[base[0]]) if base else _before(shelf, last)
     old, new = ({entry.experience_id: entry for entry in library.entries} for library in (before, after))
@@ -137,6 +139,14 @@ def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
         for entry in entries:
             console.text(f"{sign} {entry.experience_id}  {entry.polarity}: {entry.summary32}")
     return 0
+
+
+def _run_id(shelf: Shelf, name: str) -> str:
+    try:
+        run = run_named(shelf.paths, name)
+    except ValueError:
+        run = None
+    return name if run is None else run.root.name
 
 
 def _before(shelf: Shelf, run_id: str) -> Library:

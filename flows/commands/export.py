@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flows.commands.options import add_place, known_tasks, place_of
+from flows.commands.options import add_run, run_of
 from flows.commands.targets import check_target
 from flows.console import Console
 from flows.parsing import refuse_idle
@@ -17,7 +16,6 @@ from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_batch_lines import read_groups
 from stores.experience_batch_shapes import RolloutGroup
-from stores.identifiers import ACCEPTED
 from stores.layout import RunPaths, TaskPaths
 from tasks.exports.choosing import TARGETS, ExportOptions, Target
 from tasks.exports.exporting import ExportReport, export_groups, report_path
@@ -47,7 +45,7 @@ class _Source:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("run", metavar="RUN", help="run id, directory of a run, or a .jsonl file of groups")
+    add_run(parser, "run id, directory of a run, or a .jsonl file of groups")
     parser.add_argument("--to", required=True, choices=TARGETS, help="form of the export")
     parser.add_argument(
         "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
@@ -71,7 +69,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-reward", type=float, metavar="X", help="trl-sft: least reward; trl-kto: desirable from this reward on"
     )
-    add_place(parser)
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -123,7 +120,7 @@ def _source(options: argparse.Namespace) -> _Source:
         if given.suffix == _PARQUET:
             raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
         return _Source(given.stem, lambda: read_groups(given), given.with_name, Unfinished())
-    run = RunPaths(given) if (given / "manifest.json").is_file() else _run_of(options)
+    run = RunPaths(given) if (given / "manifest.json").is_file() else run_of(options)
     facts = facts_of_run(run)
     unfinished = Unfinished()
     notes = []
@@ -141,25 +138,6 @@ def _source(options: argparse.Namespace) -> _Source:
         tuple(notes),
         facts.min_spread,
     )
-
-
-def _run_of(options: argparse.Namespace) -> RunPaths:
-    """The run by its id: in the task that was named, or in the only one that has it."""
-    if options.task_id is None:
-        out = Path(options.out or os.environ.get("TFGRPO_OUT") or "out")
-        having = [name for name in known_tasks(out) if (out / name / "runs" / options.run / "manifest.json").is_file()]
-        options.task_id = having[0] if len(having) == 1 else None
-    task: TaskPaths = place_of(options)
-    try:
-        run = task.run(options.run)
-    except ValueError as error:
-        raise SettingsError.one("RUN", repr(options.run), ACCEPTED) from error
-    if not run.manifest.is_file():
-        known = sorted(path.parent.name for path in task.root.glob("runs/*/manifest.json"))
-        raise SettingsError.one(
-            "RUN", repr(options.run), f"a run of {task.root}: {', '.join(known) or 'there is none'}"
-        )
-    return run
 
 
 def _tell(report: ExportReport, path: Path, console: Console) -> None:

@@ -1,17 +1,17 @@
-"""Which options do commands share? Those of the settings, derived from the settings class, and where tasks are kept."""
+"""Which options do commands share? Those of the settings, derived from the settings class, where tasks are kept, and RUN."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from flows.run_index import LATEST, find_run, known_runs, known_tasks
 from pipelines.layers import LeafOption, leaf_options
 from pipelines.pipeline_file import shipped_pipelines
 from stores.errors import Problem, SettingsError
 from stores.identifiers import ACCEPTED
-from stores.layout import TaskPaths
+from stores.layout import RunPaths, TaskPaths
 
 _PREFIX = "setting:"
 _NUMBERS = {int: "N", float: "X"}
@@ -109,9 +109,27 @@ def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
         raise SettingsError.one("--task-id", repr(task), ACCEPTED) from error
 
 
-def known_tasks(out: Path) -> list[str]:
-    """Names of the tasks that have runs under ``out``."""
-    return sorted({path.parent.parent.parent.name for path in out.glob("*/runs/*/manifest.json")})
+def add_run(parser: argparse.ArgumentParser, says: str) -> None:
+    """Add the positional RUN, and where its task is kept."""
+    parser.add_argument("run", metavar="RUN", help=f"{says}, or {LATEST} for the newest of the task")
+    add_place(parser)
+
+
+def run_of(options: argparse.Namespace) -> RunPaths:
+    """The run that RUN names: of the task that is named, else of the only task that has it. Raises ``SettingsError``."""
+    try:
+        run = find_run(unchecked_place_of(options), options.run, everywhere=not names_task(options))
+    except ValueError as error:
+        raise SettingsError.one("RUN", repr(options.run), ACCEPTED) from error
+    if run is None:
+        task = place_of(options)
+        raise SettingsError.one("RUN", repr(options.run), f"a run of {task.root}: {known_runs(task)}")
+    return run
+
+
+def names_task(options: argparse.Namespace) -> bool:
+    """Whether the options or the environment name a task."""
+    return options.task_id is not None or bool(os.environ.get("TFGRPO_TASK_ID"))
 
 
 def _metavar(leaf: LeafOption) -> str:

@@ -36,8 +36,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
     parser.add_argument("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
     again = parser.add_mutually_exclusive_group()
-    again.add_argument("--resume", metavar="RUN", help="continue a run where it ended; no answered call is sent again")
-    again.add_argument("--replay", metavar="RUN", help="run again from the journal alone, into a store of its own")
+    again.add_argument("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again")
+    again.add_argument(
+        "--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"
+    )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -49,7 +51,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         replay=options.replay,
         settings=dict(asked_settings(options)),
     )
-    prepare(request, os.environ)
+    request = prepare(request, os.environ).request
     check_prefect_home(os.environ, make=True)
     summary = _run(request)
     show_summary(summary, console)
