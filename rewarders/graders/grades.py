@@ -74,20 +74,26 @@ def not_graded(error: BaseException) -> NotGraded:
     return NotGraded(text if of_the_item and text else f"{kind}: {text}" if text else kind, kind, broke)
 
 
-def matched(inputs: Sequence[GraderInput], said: object) -> tuple[Grade, ...]:
+def matched(inputs: Sequence[GraderInput], said: object, *, strict: bool = False) -> tuple[Grade, ...]:
     """The grade of each input out of what a grader returned. Raises ``RewardError`` when that is no list of results.
 
     Results belong to the inputs that they name: by ``sample_id`` and ``completion_index``, else by one of the two alone. The
     first of several inputs of one name gets the first result of that name. Where names tell nothing, the position
     counts. An input without a result, or with two that differ, is not graded.
+
+    ``strict``: names that are given are believed; the position counts only where no result has a name.
     """
     results = _results(said, len(inputs))
-    for names in (_full_name, _sample_name, _index_name):
-        found = _by_name([names(item) for item in inputs], [names(result) for result in results], results)
+    by_sample = strict and any(_sample_name(result) is not None for result in results)
+    for names in (_full_name, _sample_name) if by_sample else (_full_name, _sample_name, _index_name):
+        found = _by_name([names(item) for item in inputs], [names(result) for result in results], results, strict)
         if found is not None:
             return found
+    named = next((result for result in results if _full_name(result) != (None, None)), None)
+    if strict and named is not None:
+        return (_missing(named),) * len(inputs)
     rewards = [_grade(result) for result in results[: len(inputs)]]
-    return (*rewards, *[_MISSING] * (len(inputs) - len(rewards)))
+    return (*rewards, *[_missing()] * (len(inputs) - len(rewards)))
 
 
 def finite_number(value: object) -> Graded | NotGraded:
@@ -100,7 +106,7 @@ def finite_number(value: object) -> Graded | NotGraded:
     return NotGraded(f"the reward {_short(value)} is no finite number", "NotANumber")
 
 
-_MISSING: Final = NotGraded("the grader returned no result for it", "NoResult")
+_NO_RESULT: Final = "the grader returned no result for it"
 _TWO: Final = NotGraded("the grader returned two different results for it", "TwoResults")
 
 
@@ -111,26 +117,40 @@ def _results(said: object, expected: int) -> list[object]:
     return list(islice(said, 2 * expected + 1))
 
 
+def _missing(foreign: object = None) -> NotGraded:
+    """The grade of an input without a result. ``foreign``: a result for something else, if there is one."""
+    if foreign is None:
+        return NotGraded(_NO_RESULT, "NoResult")
+    sample, index = _sample_name(foreign), _index_name(foreign)
+    name = f"completion_index {_short(index)}" if sample is None else _short(sample)
+    if sample is not None and index is not None:
+        name += f", completion_index {_short(index)}"
+    return NotGraded(f"{_NO_RESULT}, but one for {name}, which it was not asked for", "NoResult")
+
+
 def _by_name(
-    wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object]
+    wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object], strict: bool
 ) -> tuple[Grade, ...] | None:
     """Grades by name; None when the names of the results tell nothing."""
     known = Counter(wanted)
     said = Counter(name for name in given if name is not None)
-    if not known.keys() & said.keys() or (len(said) == 1 < len(known) and said.total() == len(wanted)):
+    one_for_all = not strict and len(said) == 1 < len(known) and said.total() == len(wanted)
+    if one_for_all or not known.keys() & said.keys():
         return None
     grades: dict[Hashable, list[Grade]] = {}
     for name, result in zip(given, results, strict=True):
         grades.setdefault(name, []).append(_grade(result))
-    turns = {name: iter(_for_each(grades.get(name, []), count)) for name, count in known.items()}
+    strays = (result for name, result in zip(given, results, strict=True) if name not in known)
+    missing = _missing(next((each for each in strays if _full_name(each) != (None, None)), None))
+    turns = {name: iter(_for_each(grades.get(name, []), count, missing)) for name, count in known.items()}
     return tuple(next(turns[name]) for name in wanted)
 
 
-def _for_each(grades: Sequence[Grade], count: int) -> Sequence[Grade]:
+def _for_each(grades: Sequence[Grade], count: int, missing: NotGraded) -> Sequence[Grade]:
     """The grades of the inputs of one name."""
     if len(grades) > count:
         return list(grades[:count]) if len(set(grades)) == 1 else [_TWO] * count
-    return [*grades, *[_MISSING] * (count - len(grades))]
+    return [*grades, *[missing] * (count - len(grades))]
 
 
 def _grade(result: object) -> Grade:
@@ -144,7 +164,7 @@ def _grade(result: object) -> Grade:
     return finite_number(result)
 
 
-def _full_name(holder: object) -> Hashable:
+def _full_name(holder: object) -> tuple[Hashable, Hashable]:
     return _sample_name(holder), _index_name(holder)
 
 
@@ -157,7 +177,7 @@ def _index_name(holder: object) -> Hashable:
 
 
 def _hashable(value: Any) -> Hashable:
-    return value if isinstance(value, str | int | float | None) else None
+    return value if isinstance(value, str | int | float) and value != "" else None
 
 
 def _field(holder: object, name: str) -> Any:

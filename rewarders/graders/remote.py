@@ -60,7 +60,7 @@ class RemoteGrader:
         samples = [_sample(item) for item in inputs]
         bodies = [sample for sample in samples if isinstance(sample, bytes)]
         asked = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
-        said = iter(matched(asked, await self._asked(bodies)) if asked else ())
+        said = iter(matched(asked, await self._asked(bodies), strict=True) if asked else ())
         return [
             _result(item, next(said) if isinstance(sample, bytes) else not_graded(sample))
             for item, sample in zip(inputs, samples, strict=True)

@@ -145,6 +145,7 @@ def numbered(samples):
         (lambda said: said[::-1], [0.0, 1.0, 2.0]),
         (lambda said: said[1:], [None, 1.0, 2.0]),
         (lambda said: [*said, {"sample_id": "d:77", "reward": 5}], [0.0, 1.0, 2.0]),
+        (lambda said: [*said[:2], {"sample_id": "d:77", "completion_index": 2, "reward": 5}], [0.0, 1.0, None]),
         (lambda said: [], [None] * 3),
         (lambda said: [{**said[0], "reward": "0.5"}, {**said[1], "reward": True}, said[2]], [0.5, 1.0, 2.0]),
         (lambda said: [{**said[0], "reward": "good"}, {**said[1], "reward": None}, said[2]], [None, None, 2.0]),
@@ -156,11 +157,55 @@ def numbered(samples):
             [0.0, 1.0, 2.0],
         ),
     ],
-    ids=["right", "reversed", "short", "long", "empty", "numbers", "no numbers", "no reward", "nameless", "few", "ids"],
+    ids=[
+        "right",
+        "reversed",
+        "short",
+        "long",
+        "foreign",
+        "empty",
+        "numbers",
+        "no numbers",
+        "no reward",
+        "nameless",
+        "few",
+        "ids",
+    ],
 )
 async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, expected):
     grades, _ = await asked(lambda samples: change(numbered(samples)))
     assert rewards(grades) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "foreign"),
+    [
+        ([{"sample_id": f"x:{n}"} for n in range(3)], "'x:0'"),
+        ([{"sample_id": f"x:{n}", "completion_index": n} for n in range(3)], "'x:0', completion_index 0"),
+        ([{"sample_id": "x:7"}] * 3, "'x:7'"),
+        ([{"sample_id": 7}, {}, {}], "7"),
+        ([{}, {"sample_id": "x:1"}, {}], "'x:1'"),
+        ([{"completion_index": n} for n in (7, 8, 9)], "completion_index 7"),
+    ],
+)
+async def test_results_that_name_other_samples_reach_nobody_by_position(names, foreign):
+    grades, _ = await asked(lambda samples: [{**name, "reward": 1.0} for name in names])
+    assert rewards(grades) == [None] * 3
+    assert {grade.reason for grade in grades} == {
+        f"the grader returned no result for it, but one for {foreign}, which it was not asked for"
+    }
+
+
+async def test_one_name_for_all_results_is_believed():
+    grades, _ = await asked(lambda samples: [{"sample_id": "d:0", "reward": reward} for reward in (0.5, 0.25, 1.0)])
+    assert rewards(grades) == [None] * 3
+    assert [grade.error_type for grade in grades] == ["TwoResults", "NoResult", "NoResult"]
+
+
+async def test_empty_names_are_none():
+    names = {"sample_id": "", "completion_index": None}
+    grades, _ = await asked(lambda samples: [{**names, "reward": float(n)} for n in range(3)])
+    assert rewards(grades) == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("text", ['{"results": [{"sample_id": "d:0", "completion_index": 0, "reward": %s}]}'])
