@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rewarders.kolibrify_names import PACKAGE, kolibrify_names
 from stores.errors import PipelineError, Problem
 
-_EXISTING_HOME: Final = "kolibrify"
 _LONGEST: Final = 300
 _OUR_NAMES: Final = "from rewarders.graders import Grader, GradeResult, GraderInput"
 
@@ -35,7 +35,8 @@ def referred_to(text: str) -> object:
     module_name, _, attribute = text.rpartition(":")
     try:
         _look_in_working_directory()
-        found: object = importlib.import_module(module_name)
+        with kolibrify_names():
+            found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
@@ -45,10 +46,8 @@ def referred_to(text: str) -> object:
 
 def import_problem(error: BaseException, where: str, accepted: str) -> Problem:
     """Why a module could not be imported, with what to write instead where that is known."""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == _EXISTING_HOME:
-        return Problem(
-            where, f"an import of {error.name}, which is not installed", f"{_OUR_NAMES}, or its installation"
-        )
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
+        return Problem(where, f"{told(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
     return Problem(where, told(error), accepted)
 
 

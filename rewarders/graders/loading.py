@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from rewarders.graders.base import Grader, grader
 from rewarders.graders.table import BUILT_IN, build_grader
 from rewarders.importing import import_problem, imported, told
+from rewarders.kolibrify_names import kolibrify_names
 from stores.errors import PipelineError, Problem
 
 _SOURCES: Final = ("import", "path", "builtin")
@@ -126,7 +127,8 @@ def _run(file: Path, name: str, where: str) -> ModuleType:
         # Last, so that a sibling never takes the place of an installed module; for good, because graders import late.
         sys.path.append(str(file.parent))
     try:
-        spec.loader.exec_module(module)
+        with kolibrify_names():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(module_name, None)
         raise PipelineError([import_problem(error, where, f"a file that can be run: {file.name}")]) from error

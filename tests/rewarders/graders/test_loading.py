@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 import textwrap
 
@@ -205,13 +206,59 @@ def test_an_absolute_path_stays_what_it_is(folder, tmp_path_factory):
     assert reward(load(tmp_path_factory.mktemp("elsewhere"), path=f"{folder / 'my_kinds.py'}:score")) == 0.5
 
 
-def test_a_file_for_the_existing_system_is_told_what_to_write(tmp_path, monkeypatch):
-    write(tmp_path / "theirs.py", "from kolibrify.rl_dataserver.graders import Grader\n")
-    monkeypatch.setitem(sys.modules, "kolibrify", None)
+THEIRS = """
+    {imports}
+
+    class Mine({module}Grader):
+        def __init__(self, worth: float = 0.25) -> None:
+            super().__init__()
+            self.worth = worth
+
+        async def grade_batch(self, inputs: "list[{module}GraderInput]") -> "list[{module}GradeResult]":
+            assert all(isinstance(each, {module}GraderInput) for each in inputs)
+            results = [
+                {module}GradeResult(sample_id=each.sample_id, reward=self.worth, completion_index=each.completion_index)
+                for each in inputs
+            ]
+            for result in results:
+                result.reward *= 2
+            return results
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "module"),
+    [
+        ("from kolibrify.rl_dataserver.graders import Grader, GradeResult, GraderInput", ""),
+        ("from kolibrify.rl_dataserver import graders", "graders."),
+        ("import kolibrify.rl_dataserver.graders", "kolibrify.rl_dataserver.graders."),
+        ("from my_base import Grader, GradeResult, GraderInput", ""),
+    ],
+)
+@pytest.mark.parametrize("key", ["path", "import"])
+def test_a_file_for_the_existing_system_loads_where_that_is_absent(tmp_path, monkeypatch, key, imports, module):
+    write(tmp_path / "my_base.py", "from kolibrify.rl_dataserver.graders import *\n")
+    write(tmp_path / "my_theirs.py", THEIRS.format(imports=imports, module=module))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for spec in ({"path": "theirs.py:Mine"}, {"import": "theirs:Mine"}):
+    path = list(sys.meta_path)
+    loaded = load(tmp_path, **{key: "my_theirs.py:Mine" if key == "path" else "my_theirs:Mine"})
+    assert reward(loaded) == 0.5
+    assert sys.meta_path == path
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("kolibrify")
+
+
+@pytest.mark.parametrize(
+    "line", ["from kolibrify.rl_dataserver.graders import MathExactGrader", "import kolibrify.rl.rewards"]
+)
+def test_a_file_that_needs_more_of_the_existing_system_is_told_what_there_is(tmp_path, monkeypatch, line):
+    write(tmp_path / "my_theirs.py", f"{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for spec in ({"path": "my_theirs.py:Mine"}, {"import": "my_theirs:Mine"}):
         (problem,) = problems(tmp_path, **spec)
-        assert "accepted: from rewarders.graders import Grader, GradeResult, GraderInput" in problem
+        assert (
+            "it is not installed; accepted: from rewarders.graders import Grader, GradeResult, GraderInput" in problem
+        )
 
 
 def test_a_file_for_the_existing_system_works_where_that_is_installed(tmp_path):
