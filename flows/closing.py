@@ -26,7 +26,7 @@ from stores.seeds import derive_seed
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write everything a run writes at its end and sum it up."""
     if session.replay_of is not None and status == "finished":
-        status, message = compare_with_original(session, message)
+        status, message = compare_with_original(session, message, _gate(session))
     if session.decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     undelivered = session.telemetry.shutdown()

@@ -36,9 +36,11 @@ from prompt_packs import approved_stamps
 from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
+from stores.counted import counted
 from stores.errors import SettingsError
 from stores.experience_store import ExperienceStore
 from stores.identifiers import ACCEPTED, LONGEST
+from stores.journal import Journal
 from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
 from stores.manifest import ManifestFile
@@ -80,6 +82,7 @@ def open_session(
     options = _telemetry(plan, place.run_id)
     telemetry = configure(options, os.environ)  # refuses an OTEL endpoint that is none
     if request.replay is not None:
+        _refuse_damage(place)
         place = _apart(place)
     context = _context(request, plan, place, options)
     with ExitStack() as undo:
@@ -89,7 +92,7 @@ def open_session(
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
-        warnings = (*prepared.warnings, *retired, *telemetry.warnings)
+        warnings = (*prepared.warnings, *retired, *_damage(runtime), *telemetry.warnings)
         for warning in warnings:
             manifest.warn(warning)
         session = Session(
@@ -126,6 +129,23 @@ def _difficulty(place: _Place, plan: Plan) -> Difficulty | None:
     if drawn is not None:
         return Difficulty.from_json(drawn["sampling"]["curriculum"])
     return difficulty_so_far(place.source, model=plan.models.name, simulated=plan.simulated)
+
+
+def _refuse_damage(place: _Place) -> None:
+    """A replay answers from the journal alone, so a call whose line is damaged cannot be repeated."""
+    with Journal(place.source.run(place.run_id).journal, repair=False) as journal:
+        damaged = journal.damaged
+    if damaged:
+        accepted = f"a whole journal; `--resume {place.run_id}` sets damaged lines aside and asks those calls again"
+        raise SettingsError.one("--replay", f"{place.run_id} with {counted(damaged, 'damaged line')}", accepted)
+
+
+def _damage(runtime: Runtime) -> list[str]:
+    journal = runtime.journal
+    if journal is None or not journal.damaged:
+        return []
+    name = journal.path.name
+    return [f"{counted(journal.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"]
 
 
 async def _itself(runtime: Runtime) -> Runtime:

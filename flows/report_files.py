@@ -29,6 +29,8 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
     for number, line in enumerate(read_lines(path), start=1):
+        if line.isspace():  # what a damaged line of the journal leaves
+            continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -200,7 +200,8 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """Lines of a file as JSON objects; none when there is no file."""
     if path.is_file():
         for line in read_lines(path):
-            yield json.loads(line)
+            if not line.isspace():  # what a damaged line of the journal leaves
+                yield json.loads(line)
 
 
 def _is_finite(value: object) -> bool:

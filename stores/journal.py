@@ -2,7 +2,8 @@
 
 A reply is on disk before its caller sees it, so a run that is killed and started again pays for nothing twice. The
 journal neither sends calls nor knows what a reply means, and it never drops or rewrites an entry: when a key occurs
-twice, the later entry counts.
+twice, the later entry counts. Every line carries a checksum. A damaged line is counted and moved to ``<name>.torn``, and
+its call counts as unanswered.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
@@ -22,10 +24,12 @@ from stores.errors import CorruptFile, RecordRejected
 from stores.group_terms import Arm
 from stores.locked_file import LockedFile
 
-SCHEMA_VERSION = 1
 EntryKind: TypeAlias = Literal["reply", "failure"]
 _CHUNK = 1 << 20
-_HEAD = re.compile(rb'\{"schema":1,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
+_HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
+_SUM_BYTES = len(',"sum":"0123456789abcdef"}')
+_UNSUMMED = {"schema", "key", "kind", "at", "payload"}
+"""Fields of an entry of schema 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +80,24 @@ def _attempt_name(epoch: int, arm: str, batch: int, item: str, rollout: int) -> 
 class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
-    An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
+    An entry is a dictionary ``{"schema": 2, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``; in the
+    file, ``sum`` follows, BLAKE2b over the bytes before it. Entries of schema 1, without ``sum``, are read too.
     Memory holds a digest and an offset per key, some 130 bytes as Python keeps them, never a reply. Surviving a kill of
     the process is promised, surviving a loss of power is not (there is no ``fsync``).
     """
 
-    def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
-        """Open or create. A torn last line, left by a killed writer, is cut off and kept in ``<name>.torn``."""
+    def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
+        """Open or create. Damaged lines and a torn last one go to ``<name>.torn``; without ``repair`` they stay."""
         self.path = path
         self._clock = clock
+        self._repairs = repair
         self._file = LockedFile(path)
         self._offsets: dict[int, int] = {}
         self._end = 0
         self._reading = threading.Lock()
-        self.skipped = 0
-        """Complete lines that are no journal entry, as found so far."""
+        self._damage: list[tuple[int, int]] = []
+        self.damaged = 0
+        """Lines that are no whole entry, as found so far."""
         with self._file.locked():
             self._catch_up_and_repair()
 
@@ -113,10 +120,10 @@ class Journal:
         offset = self._offsets.get(digest)
         if offset is None:
             return None
-        entry = self._read(offset)
-        if entry.get("key") != key_text:
+        line = self._line(offset)
+        if _key_in(line) != _encode_key(key_text):
             raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
-        return entry
+        return _entry(line)
 
     def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
         """Record the reply to a call. It is in the file when this returns.
@@ -132,11 +139,9 @@ class Journal:
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Every entry in file order, one at a time; of a key that occurs twice, both."""
-        offset = 0
         for line in self._lines(0):
-            if _is_entry(line):
-                yield self._parse(line, offset)
-            offset += len(line) + 1
+            if _key_in(line) is not None:
+                yield _entry(line)
 
     def close(self) -> None:
         """Close the file; harmless when repeated."""
@@ -149,13 +154,14 @@ class Journal:
             body = json.dumps(payload, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
             raise RecordRejected(f"journal entry {key_text}: {error}") from error
-        # Plain ASCII, the key at a fixed place: opening reads keys without parsing replies.
-        line = b'{"schema":1,"key":%b,"kind":"%b","at":"%b","payload":%b}\n' % (
+        # Plain ASCII, key and checksum at fixed places: opening reads keys without parsing replies.
+        line = b'{"schema":2,"key":%b,"kind":"%b","at":"%b","payload":%b' % (
             key,
             kind.encode(),
             at.encode(),
             body.encode(),
         )
+        line += _sum(line) + b"\n"
         with self._file.locked():
             if self._file.size() != self._end:
                 self._catch_up_and_repair()
@@ -166,7 +172,14 @@ class Journal:
     def _catch_up_and_repair(self) -> None:
         """Under the file lock no writer is at work, so an incomplete last line is torn and never will be completed."""
         self._catch_up()
-        if self._file.size() > self._end:
+        torn = self._file.size() > self._end
+        self.damaged += torn
+        if not self._repairs:
+            return
+        for offset, length in self._damage:
+            self._file.set_aside(offset, length)
+        self._damage.clear()
+        if torn:
             self._file.cut(self._end)
 
     def _catch_up(self) -> None:
@@ -181,11 +194,14 @@ class Journal:
             self._end = max(self._end, offset)
 
     def _index(self, line: bytes, offset: int) -> None:
-        head = _is_entry(line)
-        if head is None:
-            self.skipped += 1
+        if not line.strip():  # a line that was moved away, or an empty one
             return
-        digest = key_digest(head.group(1))
+        key = _key_in(line)
+        if key is None:
+            self.damaged += 1
+            self._damage.append((offset, len(line)))
+            return
+        digest = key_digest(key)
         self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
 
     def _lines(self, offset: int) -> Iterator[bytes]:
@@ -196,28 +212,48 @@ class Journal:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
 
-    def _read(self, offset: int) -> dict[str, Any]:
+    def _line(self, offset: int) -> bytes:
         line = b""
         while b"\n" not in line:
             chunk = self._file.read_at(offset + len(line), max(8192, len(line)))
             if not chunk:
                 raise CorruptFile(f"{self.path}: the entry at byte {offset} was cut off while the journal was open")
             line += chunk
-        return self._parse(line.partition(b"\n")[0], offset)
-
-    def _parse(self, line: bytes, offset: int) -> dict[str, Any]:
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise CorruptFile(f"{self.path}: the entry at byte {offset} is not JSON: {error}") from error
-        if not isinstance(entry, dict):
-            raise CorruptFile(f"{self.path}: the entry at byte {offset} is not an object")
-        return entry
+        return line.partition(b"\n")[0]
 
 
-def _is_entry(line: bytes) -> re.Match[bytes] | None:
-    """The head of a line that is whole; a reply is not parsed for it."""
-    return _HEAD.match(line) if line.endswith(b"}") else None
+def _key_in(line: bytes) -> bytes | None:
+    """Return the encoded key of a whole entry, None for a damaged line."""
+    line = line.removesuffix(b"\r")  # line ends that a tool has converted
+    head = _HEAD.match(line)
+    if head is None:
+        return _key_in_unsummed(line)
+    return head[1] if line[-_SUM_BYTES:] == _sum(line[:-_SUM_BYTES]) else None
+
+
+def _key_in_unsummed(line: bytes) -> bytes | None:
+    """The same for an entry of schema 1, which has to be parsed."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.keys() != _UNSUMMED or entry["schema"] != 1:
+        return None
+    whole = (
+        isinstance(entry["key"], str) and entry["kind"] in get_args(EntryKind) and isinstance(entry["payload"], dict)
+    )
+    return _encode_key(entry["key"]) if whole else None
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(line)
+    entry.pop("sum", None)
+    return entry
+
+
+def _sum(body: bytes) -> bytes:
+    """End of the line that begins with ``body``."""
+    return b',"sum":"%b"}' % blake2b(body, digest_size=8).hexdigest().encode()
 
 
 def _encode_key(key_text: str) -> bytes:

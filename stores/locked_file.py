@@ -100,13 +100,23 @@ class LockedFile:
 
     def cut(self, size: int) -> None:
         """Cut the file back to ``size`` bytes; what is cut off is kept beside it in ``<name>.torn``. Under the lock."""
-        torn = self.read_at(size, self.size() - size)
+        self._keep(self.read_at(size, self.size() - size))
+        self._truncate(size)
+
+    def set_aside(self, offset: int, length: int) -> None:
+        """Move bytes to ``<name>.torn`` and leave spaces in their place. Under the lock."""
+        self._keep(self.read_at(offset, length))
+        # Another descriptor: one opened with O_APPEND writes at the end of the file only.
+        with disk(self.path), self.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(b" " * length)
+
+    def _keep(self, data: bytes) -> None:
         beside = self.path.with_name(self.path.name + ".torn")
         with disk(beside):
             fd = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "ab") as keep:
-                keep.write(torn + b"\n")
-        self._truncate(size)
+                keep.write(data + b"\n")
 
     def close(self) -> None:
         """Close the descriptor; harmless when repeated."""

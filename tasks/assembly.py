@@ -53,7 +53,8 @@ async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool
     """The runtime; how to close what was opened for it is added to ``closers`` as it is opened."""
     settings = context.settings
     telemetry = configure(context.telemetry, os.environ)
-    journal = Journal(context.replay_from or context.paths.journal) if journaled else None
+    place = context.replay_from or context.paths.journal
+    journal = Journal(place, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         closers.append(_calling(journal.close))
     ledger = Ledger(budget_of(settings), shared=context.ledger_path)

@@ -57,10 +57,10 @@ def attempt_of_key(line: bytes) -> str | None:
     end = head.find(b'","kind":"reply"')
     if not head.startswith(_HEAD) or end < 0:
         return _slowly(line)
-    return _attempt(json.loads(head[len(_HEAD) - 1 : end + 1]))
+    return _attempt(json.loads(head[len(_HEAD[0]) - 1 : end + 1]))
 
 
-_HEAD: Final = b'{"schema":1,"key":"'
+_HEAD: Final = (b'{"schema":1,"key":"', b'{"schema":2,"key":"')
 _HEAD_BYTES: Final = 1_000
 
 
