@@ -167,7 +167,8 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
         totals = Totals.from_json(ledger)
         yield _spent(totals, budget.get("max_usd"))
         calls = ahead.get("calls")
-        foreseen = f"forecast {calls['low']:,} to {calls['high']:,}" if calls else ""
+        likely = f", likely {calls['likely']:,}" if calls and "likely" in calls else ""
+        foreseen = f"forecast {calls['low']:,} to {calls['high']:,}{likely}" if calls else ""
         yield "calls", plus_unknown(f"{totals.calls:,}", totals), foreseen
         risk = totals.at_risk_tokens
         yield (

@@ -5,13 +5,18 @@ every group informative, every structured answer repaired as often as allowed, e
 every output judged apart. It does not foresee calls
 sent again after faults. With n items, groups of G, t turns, m informative groups and S batches, an epoch is
 n·(G·t) + m + S calls, and those of judges.
+
+Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
+repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
+has for it. After one: as far between the bounds as the last decided run with the same model ended between its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pipelines.items import Item
 from pipelines.model_choice import ModelChoice
@@ -19,7 +24,17 @@ from pipelines.sampling import Cohort
 from pipelines.settings import Settings
 from prompt_packs.models import LoadedPack
 from rewarders.judge_seam import JudgeLoad
+from stores.ledger_state import Totals
 from stores.prices import NANO
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    low: int
+    high: int
+
+    def __add__(self, other: _Bounds) -> _Bounds:
+        return _Bounds(self.low + other.low, self.high + other.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +43,18 @@ class Counts:
 
     low: int
     high: int
+    likely: int
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(self.low + other.low, self.high + other.high)
+        return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
+
+    def said(self, noun: str) -> str:
+        """In words, the likely figure with two digits that count."""
+        return f"{self.low:,} to {self.high:,} {noun}, likely about {round(self.likely, 2 - len(str(self.likely))):,}"
+
+    def at(self, place: float) -> Counts:
+        """The same bounds, with the likely figure at this place between them: 0 is the lower, 1 the upper."""
+        return replace(self, likely=round(self.low + place * (self.high - self.low)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +63,17 @@ class Amounts:
 
     low: float
     high: float
+    likely: float
+
+    def at(self, place: float) -> Amounts:
+        """As ``Counts.at``."""
+        return replace(self, likely=self.low + place * (self.high - self.low))
 
 
-_BYTES_PER_TOKEN = Amounts(2.5, 6.0)
+_INFORMATIVE_ONE_IN = 3
+_TOKENS_ONE_IN = 4
+_TOOL_TURNS = 3
+_BYTES_PER_TOKEN_LOW, _BYTES_PER_TOKEN_HIGH = 2.5, 6.0
 _MESSAGE_TOKENS = 40
 _REPLY_TOKENS_LOW = 4
 _TOOL_REPLY_TOKENS = 1000
@@ -50,7 +82,7 @@ _COMPLAINT_TOKENS = 300
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run may need, in bounds."""
+    """What a run may need: bounds, and what is likely between them."""
 
     calls: Counts
     prompt_tokens: Counts
@@ -62,24 +94,54 @@ class Forecast:
     simulated: bool
 
     def __str__(self) -> str:
+        money = "price unknown"
+        if self.usd is not None:
+            money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {self.usd.likely:.2g}"
         tokens = self.prompt_tokens + self.completion_tokens
-        money = "price unknown" if self.usd is None else f"{self.usd.low:.4f} to {self.usd.high:.4f} USD"
         label = " (SIMULATED)" if self.simulated else ""
-        return (
-            f"{self.calls.low:,} to {self.calls.high:,} calls, {tokens.low:,} to {tokens.high:,} tokens, {money}{label}"
+        return f"{self.calls.said('calls')}; {tokens.said('tokens')}; {money}{label}"
+
+    def after(self, manifest: Mapping[str, Any]) -> Forecast:
+        """Return the forecast in the light of an earlier run; what that run did not measure or foresee changes nothing."""
+        ahead, spent = manifest["forecast"], Totals.from_json(manifest["ledger"])
+        if spent.unmeasured_attempts:
+            return self
+        kinds = ("prompt_tokens", "completion_tokens")
+        foreseen = {bound: sum(ahead[kind][bound] for kind in kinds) for bound in ("low", "high")}
+        tokens = _place(spent.tokens, foreseen)
+        usd = self.usd
+        if usd is not None and ahead["usd"] is not None and not spent.unknown_price_calls:
+            usd = usd.at(_place(spent.usd, ahead["usd"]))
+        return replace(
+            self,
+            calls=self.calls.at(_place(spent.calls, ahead["calls"])),
+            prompt_tokens=self.prompt_tokens.at(tokens),
+            completion_tokens=self.completion_tokens.at(tokens),
+            usd=usd,
         )
+
+
+def _place(value: float, bounds: Mapping[str, float]) -> float:
+    """Where a figure lies between two bounds, from 0 to 1."""
+    low, high = bounds["low"], bounds["high"]
+    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
     """Calls and tokens of one model."""
 
-    calls: Counts = Counts(0, 0)
-    prompt: Counts = Counts(0, 0)
-    completion: Counts = Counts(0, 0)
+    calls: Counts = Counts(0, 0, 0)
+    prompt: _Bounds = _Bounds(0, 0)
+    completion: _Bounds = _Bounds(0, 0)
 
     def __add__(self, other: _Use) -> _Use:
         return _Use(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
+
+    def likely(self, tokens: _Bounds) -> int:
+        """Likely tokens where these are the bounds."""
+        share = self.calls.likely / (_TOKENS_ONE_IN * self.calls.high) if self.calls.high else 0.0
+        return max(tokens.low, round(tokens.high * share))
 
 
 def forecast(
@@ -101,12 +163,15 @@ def forecast(
     learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
     learned_on = [item for cohort in cohorts for item in cohort.items]
     judging = [(models.judge(load.model), estimate.judging(load, learned_on, evaluation)) for load in judges]
-    total = sum((use for _, use in judging), acting + learning)
+    uses = ((models.name, acting), (models.reflection_name, learning), *judging)
+    total = sum((use for _, use in uses), _Use())
     return Forecast(
         calls=total.calls,
-        prompt_tokens=total.prompt,
-        completion_tokens=total.completion,
-        usd=_money(models, ((models.name, acting), (models.reflection_name, learning), *judging)),
+        prompt_tokens=Counts(total.prompt.low, total.prompt.high, sum(use.likely(use.prompt) for _, use in uses)),
+        completion_tokens=Counts(
+            total.completion.low, total.completion.high, sum(use.likely(use.completion) for _, use in uses)
+        ),
+        usd=_money(models, uses),
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
     )
@@ -118,12 +183,15 @@ class _Estimate:
     def __init__(self, settings: Settings, pack: LoadedPack) -> None:
         self._learning = settings.tfgrpo
         self._reply = settings.model.max_tokens
-        self._turns = 1 if settings.actor.kind == "chat" else settings.actor.max_turns
+        kind, most = settings.actor.kind, settings.actor.max_turns
+        self._turns = 1 if kind == "chat" else most
+        self._turns_low = 1 if kind in ("chat", "tools") else 0  # an agent of one's own may ask for nothing
+        self._turns_likely = min(most, _TOOL_TURNS) if kind == "tools" else 1
         self._size = settings.tfgrpo.group_size if settings.tfgrpo.enabled else 1
         self._slots = pack.manifest.experience_slots
         self._pack_text = "".join((pack.system_text, *pack.inject_texts))
         self._templates = {role: _tokens(text).high for role, text in pack.templates.items()}
-        self._lesson = math.ceil(settings.tfgrpo.experience_max_chars / _BYTES_PER_TOKEN.low) + 4
+        self._lesson = math.ceil(settings.tfgrpo.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
 
     def rollouts(self, items: Iterable[Item]) -> _Use:
         """One group on each item."""
@@ -135,9 +203,11 @@ class _Estimate:
             # Every turn sends all earlier ones again.
             resent = turns * (turns - 1) // 2 * (self._reply + _TOOL_REPLY_TOKENS)
             total += _Use(
-                calls=Counts(self._size, self._size * turns),
-                prompt=Counts(self._size * first.low, self._size * (turns * (first.high + lessons) + resent)),
-                completion=Counts(self._size * _REPLY_TOKENS_LOW, self._size * turns * self._reply),
+                calls=Counts(*(self._size * each for each in (self._turns_low, turns, self._turns_likely))),
+                prompt=_Bounds(
+                    self._size * self._turns_low * first.low, self._size * (turns * (first.high + lessons) + resent)
+                ),
+                completion=_Bounds(self._size * self._turns_low * _REPLY_TOKENS_LOW, self._size * turns * self._reply),
             )
         return total
 
@@ -153,7 +223,7 @@ class _Estimate:
     def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
         total = _Use()
         reply = load.max_tokens or self._reply
-        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN.low))
+        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN_LOW))
         instructions = _tokens(load.instructions)
         for item in items:
             task = _tokens(item.prompt)
@@ -163,23 +233,25 @@ class _Estimate:
             high = instructions.high + task.high + answers + load.shown * longest + again
             low = instructions.low + task.low + load.shown * _REPLY_TOKENS_LOW
             total += _Use(
-                calls=Counts(load.calls_low, load.calls_high),
-                prompt=Counts(load.calls_low * low, load.calls_high * high),
-                completion=Counts(load.calls_low * _REPLY_TOKENS_LOW, load.calls_high * reply),
+                calls=Counts(load.calls_low, load.calls_high, load.calls_high // (1 + load.retries)),
+                prompt=_Bounds(load.calls_low * low, load.calls_high * high),
+                completion=_Bounds(load.calls_low * _REPLY_TOKENS_LOW, load.calls_high * reply),
             )
         return total
 
     def reflection(self, cohorts: Iterable[Cohort]) -> _Use:
         """Reflecting on every group, curating every batch; nothing at all when no group is informative."""
-        calls = prompt = 0
+        calls = prompt = groups = batches = 0
         for cohort in cohorts:
+            groups, batches = groups + len(cohort.items), batches + len(cohort.batches)
             for item in cohort.items:
                 more_calls, more_prompt = self._group(item)
                 calls, prompt = calls + more_calls, prompt + more_prompt
             for batch in cohort.batches:
                 more_calls, more_prompt = self._curation(len(batch))
                 calls, prompt = calls + more_calls, prompt + more_prompt
-        return _Use(Counts(0, calls), Counts(0, prompt), Counts(0, calls * self._reply))
+        likely = math.ceil(groups / _INFORMATIVE_ONE_IN) + batches
+        return _Use(Counts(0, calls, likely), _Bounds(0, prompt), _Bounds(0, calls * self._reply))
 
     def _group(self, item: Item) -> tuple[int, int]:
         shown = self._size if self._learning.reflection == "all" else 2
@@ -201,17 +273,17 @@ class _Estimate:
 
 
 def _one_or_two_arms(arm: _Use) -> _Use:
-    return arm + _Use(*(Counts(0, part.high) for part in (arm.calls, arm.prompt, arm.completion)))
+    return arm + _Use(replace(arm.calls, low=0), replace(arm.prompt, low=0), replace(arm.completion, low=0))
 
 
-def _tokens(text: str) -> Counts:
+def _tokens(text: str) -> _Bounds:
     """Tokens of one message, without a tokenizer: between 6 and 2.5 bytes of UTF-8 each, with the frame around it."""
     size = len(text.encode())
-    return Counts(math.floor(size / _BYTES_PER_TOKEN.high), _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN.low))
+    return _Bounds(math.floor(size / _BYTES_PER_TOKEN_HIGH), _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW))
 
 
 def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | None:
-    low = high = 0
+    low = high = likely = 0
     book = models.price_book
     for model, use in uses:
         price = book.price(model)
@@ -220,10 +292,14 @@ def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | N
         cached = price.cost(use.prompt.low, use.completion.low, use.prompt.low)
         low += min(cached, price.cost(use.prompt.low, use.completion.low))
         high += price.cost(use.prompt.high, use.completion.high)
-    return Amounts(low / NANO, high / NANO)
+        likely += price.cost(use.likely(use.prompt), use.likely(use.completion))
+    return Amounts(low / NANO, high / NANO, likely / NANO)
 
 
 def _simulated_seconds(settings: Settings, calls: Counts) -> Amounts:
     """Latency alone at full concurrency, to latency and 20 ms of work a call one after another by group."""
     latency = settings.simulated.latency_s
-    return Amounts(calls.low * latency / settings.tfgrpo.concurrency, calls.high * (latency / 2 + 0.02))
+    width = settings.tfgrpo.concurrency
+    return Amounts(
+        calls.low * latency / width, calls.high * (latency / 2 + 0.02), likely=calls.likely * (latency / width + 0.02)
+    )

@@ -7,6 +7,7 @@ nothing, and raises one error with every problem it found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +30,10 @@ from prompt_packs.models import LoadedPack
 from rewarders.judge_seam import judge_loads
 from rewarders.scoring import WeightedRewarder, check_rewarders
 from stores.counted import counted
-from stores.errors import Problem, SettingsError
+from stores.errors import Problem, SettingsError, StoreError
 from stores.layout import TaskPaths
+from stores.manifest import ManifestFile
+from stores.task_state import read_state
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
@@ -113,6 +116,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
             load for weighted in rewarders[0] for load in judge_loads(weighted.rewarder, group_size_in_force(settings))
         ],
     )
+    ahead = _corrected(ahead, paths[0], models)
     warnings = (
         *guard_warnings(settings, env, resolved.sources),
         *data[0].warnings,
@@ -175,6 +179,15 @@ def _data(settings: Settings, mix: MixConfig | None) -> RunData:
 def _cohorts(settings: Settings, data: RunData) -> list[Cohort]:
     """The learning epochs; with the feature flag off, the one that is measured."""
     return data.cohorts(settings.tfgrpo.epochs - 1 if settings.tfgrpo.enabled else 1, settings)
+
+
+def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
+    """The forecast after the last decided run of the task, if that had the same model; no file has to be readable for it."""
+    with suppress(StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        last = ManifestFile(task.run((read_state(task.state) or {})["last_run"]).manifest).read()
+        if (last["model"], last["simulated"]) == (models.name, models.simulated):
+            return ahead.after(last)
+    return ahead
 
 
 def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:

@@ -100,3 +100,11 @@ def test_known_money_beside_unknown_is_kept_apart():
     assert spending(own) == (
         "$0.0010 + unknown (2 attempts by an agent that calls models without `chat`), and up to $0.0020 of lost calls"
     )
+
+
+def test_the_forecast_of_a_second_night_is_likely_what_the_first_one_took(tmp_path):
+    first = kit.run(tmp_path, run_id="one", dry_run=True, **kit.SMALL)
+    kit.run(tmp_path, run_id="two", dry_run=True, **kit.SMALL)
+    foreseen = [kit.manifest(tmp_path, name)["forecast"]["calls"] for name in ("one", "two")]
+    assert foreseen[1]["likely"] == pytest.approx(first.details["ledger"]["calls"], abs=1)
+    assert foreseen[1]["low"] == foreseen[0]["low"]

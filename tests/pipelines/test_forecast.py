@@ -92,6 +92,7 @@ def test_bounds_are_ordered_and_longer_items_need_more(ahead: Callable[..., Fore
     for bounds in (found.calls, found.prompt_tokens, found.completion_tokens, found.usd, found.seconds):
         assert bounds is not None
         assert 0 <= bounds.low < bounds.high
+        assert bounds.low <= bounds.likely <= bounds.high
     assert few.prompt_tokens.high < found.prompt_tokens.high
 
 
@@ -117,8 +118,9 @@ def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..
 def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> None:
     found = ahead()
     assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
-    assert str(found).endswith("USD (SIMULATED)")
-    assert f"{found.calls.high:,} calls" in str(found)
+    assert str(found).endswith(" (SIMULATED)")
+    assert f"{found.calls.low:,} to {found.calls.high:,} calls, likely about 590; " in str(found)
+    assert found.calls.likely == 591
 
 
 def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecast]) -> None:
@@ -140,3 +142,40 @@ def test_the_upper_bound_of_prompts_holds_all_that_every_turn_sends_again(
     lessons = 8 * (math.ceil(280 / 2.5) + 4)
     again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
     assert found.prompt_tokens.high == 8 * (first + lessons) + again
+
+
+def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..., Forecast]) -> None:
+    found = ahead(tfgrpo={"group_size": 5, "batch_size": 50}, actor={"kind": "tools", "max_turns": 8})
+    turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 5
+    assert found.calls.likely == turns * (rollouts + sweep) + math.ceil(2 * 100 / 3) + 2 * 2
+
+
+def test_an_agent_of_ones_own_may_ask_for_nothing(ahead: Callable[..., Forecast]) -> None:
+    assert ahead(actor={"kind": "a:b"}).calls.low == 0
+
+
+def run_before(found: Forecast, **spent: int) -> dict[str, Any]:
+    bounds = json.loads(json.dumps(dataclasses.asdict(found)))
+    for name in ("calls", "prompt_tokens", "completion_tokens", "usd"):
+        bounds[name].pop("likely")  # as a manifest of before there was a likely figure has it
+    return {"forecast": bounds, "ledger": spent}
+
+
+def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[..., Forecast]) -> None:
+    before, now = ahead(), ahead(items=50)
+    assert before.usd is not None
+    assert now.usd is not None
+    spent = {"calls": (before.calls.low + before.calls.high) // 2, "tokens": 10**12, "nano_usd": 0}
+    likely = now.after(run_before(before, **spent))
+    assert likely.calls.likely == pytest.approx((now.calls.low + now.calls.high) / 2, abs=1)
+    assert likely.prompt_tokens.likely == now.prompt_tokens.high, "no further than the bound"
+    assert likely.usd is not None
+    assert likely.usd.likely == now.usd.low
+
+
+def test_a_run_whose_spending_is_unknown_says_nothing_about_the_next(ahead: Callable[..., Forecast]) -> None:
+    found = ahead()
+    assert found.after(run_before(found, calls=600, unmeasured_attempts=3)) == found
+    unpriced = found.after(run_before(found, calls=600, unknown_price_calls=600))
+    assert unpriced.usd == found.usd
+    assert unpriced.calls != found.calls
