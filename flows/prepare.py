@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 from flows.places import why_not_writable
@@ -12,9 +13,10 @@ from flows.request import RunRequest
 from flows.resume import settings_of_run, with_run_id
 from flows.run_index import LATEST
 from flows.secrets import read_api_key
+from pipelines.guardrails import unasked_world
 from pipelines.layers import Resolved, resolve_settings
 from pipelines.pipeline_file import find_pipeline
-from pipelines.plan import Plan, build_plan
+from pipelines.plan import ExtraCheck, Plan, build_plan
 from pipelines.settings import Settings
 from stores.errors import Problem, SettingsError, StoreError
 from stores.identifiers import ACCEPTED
@@ -45,11 +47,12 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     _check_names(request)
     request = with_run_id(request, env)
     if request.earlier is not None:
-        resolved = settings_of_run(request, env)
+        resolved, checks = settings_of_run(request, env), _CHECKS
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
         resolved = _tonight(resolved)
-    plan = build_plan(resolved, env, extra_checks=(_check_actor, _check_task_runner))
+        checks = (*_CHECKS, partial(unasked_world, sources=resolved.sources))  # a run that began so may end so
+    plan = build_plan(resolved, env, extra_checks=checks)
     _check_run_id(request, plan.paths)
     said: tuple[str, ...] = ()
     if preflight:
@@ -94,6 +97,9 @@ def _check_task_runner(settings: Settings) -> Sequence[Problem]:
     if name == "threads" or find_spec(f"prefect_{name}") is not None:
         return ()
     return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
+
+
+_CHECKS: tuple[ExtraCheck, ...] = (_check_actor, _check_task_runner)
 
 
 def _check_names(request: RunRequest) -> None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
 from pipelines.leaves import leaf_options
-from pipelines.model_choice import ModelChoice, choose_models, dry_run_warnings, endpoint_problems, key_is_missing
+from pipelines.model_choice import (
+    SIMULATED_MODEL,
+    ModelChoice,
+    choose_models,
+    dry_run_warnings,
+    endpoint_problems,
+    key_is_missing,
+)
 from pipelines.settings import Settings
 from pipelines.settings_learning import MIN_GROUP_SIZE
 from pipelines.settings_rewarding import DATASET_GRADERS
@@ -54,6 +61,17 @@ def places(sources: Mapping[str, str]) -> dict[str, str]:
 def schedule_bounds(settings: Settings) -> tuple[int, int]:
     """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
     return settings.tfgrpo.instance_bounds
+
+
+def unasked_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
+    """A real model that would be paid for items of a simulated world that neither command line nor pipeline file names."""
+    models, dataset = choose_models(settings), settings.dataset
+    simulated = models.simulated or SIMULATED_MODEL in models.in_use
+    if simulated or dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default":
+        return ()
+    given = f"no items for {models.name!r}" if models.name else "no items"
+    accepted = f"a dataset, or --world {settings.simulated.world} to pay for the items of a simulated world"
+    return (Problem("--dataset", given, accepted),)
 
 
 def group_size_in_force(settings: Settings) -> int:

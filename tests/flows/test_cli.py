@@ -159,8 +159,15 @@ def test_bad_variables_are_named(capsys, monkeypatch):
     assert {problem["source"] for problem in problems} == {"TFGRPO_EPOCHS", "TFGRPO_SAMPLESIZE"}
 
 
+@pytest.mark.parametrize("command", ["run", "doctor", "estimate"])
+def test_no_command_takes_a_simulated_world_for_the_items_of_a_real_model(capsys, command, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    (problem,) = refused(capsys, command, "--model", "m")
+    assert problem["source"] == "--dataset"
+
+
 def test_an_endpoint_that_is_not_there_is_refused_before_anything_is_spent(capsys):
-    problems = refused(capsys, "run", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+    problems = refused(capsys, "run", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--world", "arithmetic")
     assert "http://127.0.0.1:9/v1" in problems[0]["source"]
 
 

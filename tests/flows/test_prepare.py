@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -82,6 +83,38 @@ def test_a_run_that_is_there_is_given_no_second_name(small_run, asked, source):
     assert caught.value.problems[0].source == source
 
 
+@pytest.mark.parametrize("preflight", [True, False])
+@pytest.mark.parametrize("pipeline", ["tfgrpo-learning", "general"])
+def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pipeline, preflight):
+    request = RunRequest(pipeline=pipeline, model="m", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(SettingsError) as caught:
+        prepare(request, {}, preflight=preflight)
+    assert str(caught.value) == (
+        "--dataset: got no items for 'm'; "
+        "accepted: a dataset, or --world arithmetic to pay for the items of a simulated world"
+    )
+    assert list(at_home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"world": "arithmetic"}, {"settings": {"simulated.world": "powl"}}, {"pipeline": "powl"}, {"model": "simulated"}],
+)
+def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, asked):
+    request = RunRequest.model_validate({"model": "m", "base_url": "http://127.0.0.1:9/v1", **asked})
+    assert prepare(request, {}, preflight=False).plan.models.base_url is not None
+
+
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_a_run_that_began_on_the_items_of_a_world_goes_on_with_them(own_run, how):
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    manifest["settings"]["model"].update(name="m", base_url="http://127.0.0.1:9/v1")
+    manifest["sources"]["simulated.world"] = "default"
+    own_run.paths.manifest.write_text(json.dumps(manifest))
+    request = RunRequest.model_validate({"out": str(own_run.out), how: "small"})
+    assert prepare(request, {}, preflight=False).plan.models.name == "m"
+
+
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_a_task_runner_without_its_extra_is_refused_before_anything_starts(name, monkeypatch):
     monkeypatch.setitem(sys.modules, f"prefect_{name}", None)
@@ -90,7 +123,7 @@ def test_a_task_runner_without_its_extra_is_refused_before_anything_starts(name,
 
 
 def test_an_endpoint_is_knocked_at_unless_told_otherwise():
-    request = RunRequest(model="m", base_url="http://127.0.0.1:9/v1")
+    request = RunRequest(model="m", base_url="http://127.0.0.1:9/v1", world="arithmetic")
     with pytest.raises(EndpointError, match="no connection"):
         prepare(request, {})
     assert not prepare(request, {}, preflight=False).plan.simulated
