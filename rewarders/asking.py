@@ -12,10 +12,12 @@ import time
 from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
 from rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
+from rewarders.faults import described, each_alone
 from rewarders.threads import RewarderThreads
 from stores.canonical import canonical_json
 from stores.counted import counted
@@ -169,9 +171,7 @@ def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Said:
 
 
 def _fault(error: BaseException) -> Fault:
-    text = " ".join(str(error).split())[:300]
-    reason = text if isinstance(error, RewardError) and text else f"{type(error).__name__}: {text}"
-    return Fault(reason, timed_out=isinstance(error, RewarderTimeout))
+    return Fault(described(error), timed_out=isinstance(error, RewarderTimeout))
 
 
 def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> tuple[Verdict, ...]:
@@ -179,7 +179,11 @@ def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> 
     given = tuple(verdicts)
     if len(given) != expected:
         raise RewardError(f"{name}: {counted(len(given), 'verdict')} for {counted(expected, 'attempt')}")
-    return tuple(_checked_one(name, verdict) for verdict in given)
+    checked = each_alone(given, partial(_checked_one, name), lambda reason: Abstained(name, reason, broke=True))
+    broken = [verdict for verdict in checked if isinstance(verdict, Abstained) and verdict.broke]
+    if len(broken) == expected:
+        raise RewardError(broken[0].told)
+    return tuple(checked)
 
 
 def _checked_one(name: str, verdict: object) -> Verdict:

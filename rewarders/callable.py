@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from rewarders.base import Abstained, RewardContext, Verdict
+from rewarders.faults import described, each_alone
 from stores.errors import RewardError
 from stores.outcomes import RewardScore
 
 Calling: TypeAlias = Literal["output and answer", "context"]
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_CALLINGS: Final[Mapping[int, Calling]] = MappingProxyType({1: "context", 2: "output and answer"})
-"""By the number of parameters without a default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +35,15 @@ class CallableRewarder:
     calling: Calling
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Verdicts of the function.
-
-        When a per-attempt function raises on some attempts only, it abstains on those; when it raises on all of them,
-        ``RewardError`` says so. A value that is no verdict raises ``RewardError``.
-        """
+        """Verdicts of the function: an abstention where it raised, or said what is no verdict."""
         if self.calling == "context":
             return _whole(self.rewarder_id, self.function(context))
-        return _singly(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
+        return _verdicts(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
 
     def _one(self, output: str, answer: str) -> object:
         try:
             return self.function(output, answer)
-        except Exception as error:  # noqa: BLE001  becomes a verdict: one bad output must not cost its siblings theirs
+        except (Exception, SystemExit) as error:  # noqa: BLE001  one bad output must not cost its siblings their verdicts
             return error
 
 
@@ -61,31 +56,32 @@ class AsyncCallableRewarder:
     calling: Calling
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Verdicts of the function. Raises ``RewardError`` as ``CallableRewarder.score`` does."""
+        """Verdicts of the function, as ``CallableRewarder.score`` has them."""
         if self.calling == "context":
             return _whole(self.rewarder_id, await self.function(context))
         asked = (self._one(attempt.output, context.answer) for attempt in context.outputs)
-        return _singly(self.rewarder_id, await asyncio.gather(*asked))
+        return _verdicts(self.rewarder_id, await asyncio.gather(*asked))
 
     async def _one(self, output: str, answer: str) -> object:
         try:
             return await self.function(output, answer)
-        except Exception as error:  # noqa: BLE001  as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
             return error
 
 
 def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCallableRewarder:
-    """The function as a rewarder called ``name``.
+    """Return the function as a rewarder called ``name``.
 
-    Raises ``ValueError`` when it has neither one nor two parameters without a default.
+    Raises ``ValueError`` unless its parameters without a default are two, or one named ``context``.
     """
     signature = inspect.signature(function)
     required = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
-    kinds = [parameter.kind for parameter in required]
-    if not all(kind in _POSITIONAL for kind in kinds) or len(kinds) not in _CALLINGS:
-        raise ValueError(f"a function of {signature}; a rewarder function takes (output, answer) or (context)")
+    by_context = [parameter.name for parameter in required] == ["context"]
+    if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
+        accepted = "(output, answer), or (context) with that name; further parameters need a default"
+        raise ValueError(f"a function of {signature}; a rewarder function takes {accepted}")
     kind = AsyncCallableRewarder if _is_async(function) else CallableRewarder
-    return kind(name, function, _CALLINGS[len(kinds)])
+    return kind(name, function, "context" if by_context else "output and answer")
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -96,28 +92,20 @@ def _is_async(function: Callable[..., Any]) -> bool:
 def _whole(name: str, said: object) -> Sequence[Verdict]:
     if isinstance(said, str | bytes) or not isinstance(said, Iterable):
         raise RewardError(f"{name}: returned {type(said).__name__}, expected one value for each attempt")
-    return [_verdict(name, value) for value in said]
+    return _verdicts(name, said)
 
 
-def _singly(name: str, said: Sequence[object]) -> Sequence[Verdict]:
-    failures = [error for error in said if isinstance(error, Exception)]
-    if failures and len(failures) == len(said):
-        raise RewardError(f"{name}: {_described(failures[0])}") from failures[0]
-    return [_verdict(name, value) for value in said]
+def _verdicts(name: str, said: Iterable[object]) -> Sequence[Verdict]:
+    return each_alone(said, partial(_verdict, name), lambda reason: Abstained(name, reason, broke=True))
 
 
 def _verdict(name: str, said: object) -> Verdict:
-    if isinstance(said, Exception):
-        return Abstained(name, f"raised {_described(said)}", broke=True)
+    if isinstance(said, BaseException):
+        raise RewardError(f"raised {described(said)}")
     if said is None:
         return Abstained(name, "returned None")
     if isinstance(said, RewardScore | Abstained):
         return replace(said, rewarder_id=name)
     if isinstance(said, Real | np.bool_):
         return RewardScore(name, float(said), f"{name} returned {said}")
-    raise RewardError(f"{name}: returned {type(said).__name__}, expected a number, a bool or None")
-
-
-def _described(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    raise RewardError(f"returned {type(said).__name__}, expected a number, a bool or None")

@@ -83,7 +83,7 @@ class CompositeRewarder:
     async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
         """One verdict for each attempt. A member that breaks abstains on all attempts.
 
-        Raises ``RewarderTimeout`` when a member hangs, and ``RewardError`` when a gate leaves the range from 0 to 1.
+        Raises ``RewarderTimeout`` when a member hangs.
         """
         gated = await _all(self.gates, context, ask)
         by_gates = [tuple(said[place] for said in gated) for place in range(len(context.outputs))]
@@ -113,7 +113,7 @@ class CompositeRewarder:
             if isinstance(verdict, RewardScore):
                 if not 0.0 <= verdict.score <= 1.0:
                     reason = f"the gate {verdict.rewarder_id} gave {verdict.score:g}, expected from 0 to 1"
-                    raise RewardError(f"{self.rewarder_id}: {reason}")
+                    return Abstained(self.rewarder_id, reason, broke=True)
                 product *= verdict.score
             elif self.on_abstain == "zero":
                 product = 0.0

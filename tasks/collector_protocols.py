@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from stores.errors import ShapeError, ShapeProblem
+from rewarders.faults import each_alone
+from stores.errors import RewardError, ShapeError, ShapeProblem
+from stores.experience_batch_checks import is_number
 from stores.experience_batch_lists import as_list
 from stores.experience_batch_shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
 from stores.frozen_json import EMPTY, Json, frozen
@@ -180,42 +183,42 @@ def generation_of(value: object) -> Generation:
     return value if isinstance(value, Generation) else Generation(value)
 
 
-def rewards_of(given: object, expected: int) -> list[RolloutReward]:
-    """What a reward model returned, checked: one number or None for each completion. Raises ``ShapeError``."""
+def rewards_of(given: object, expected: int, *, allow_nan: bool) -> list[RolloutReward | str]:
+    """What a reward model returned: for each completion a reward, or why what it got is none.
+
+    Raises ``ShapeError`` when it is not one value for each.
+    """
     values = as_list(given)
     wanted = f"1-D of length {expected} = the number of completions"
     if values is None:
         raise ShapeError.one("rewards", wanted, f"a {type(given).__name__}")
-    nested = next((inner for value in values if (inner := as_list(value)) is not None), None)
-    if nested is not None:
-        raise ShapeError.one("rewards", wanted, f"shape ({len(values)}, {len(nested)})")
+    nested = [inner for value in values if (inner := as_list(value)) is not None]
+    if nested and len(nested) == len(values):
+        raise ShapeError.one("rewards", wanted, f"shape ({len(values)}, {len(nested[0])})")
     if len(values) != expected:
         raise ShapeError.one("rewards", wanted, f"length {len(values)}")
-    rewards: list[RolloutReward] = []
-    problems: list[ShapeProblem] = []
-    for index, value in enumerate(values):
-        reward = _reward(value)
-        if reward is None:
-            problems.append(ShapeProblem("rewards", "a number or None", f"{value!r:.60}", f"completion {index}"))
-        else:
-            rewards.append(reward)
-    if problems:
-        raise ShapeError(problems)
-    return rewards
+    return checked_rewards(values, allow_nan=allow_nan)
 
 
-def _reward(value: object) -> RolloutReward | None:
-    """A reward that was returned; None for what is none."""
-    if value is None:
-        return RolloutReward(None)
-    if isinstance(value, RolloutReward):
-        return value
-    if value.__class__ is not bool and isinstance(value, Real):
-        return RolloutReward(float(value))
-    tolist = getattr(value, "tolist", None)
-    if callable(tolist) and isinstance(number := tolist(), float | int) and not isinstance(number, bool):
-        return RolloutReward(float(number))
-    return None
+def checked_rewards(values: Sequence[object], *, allow_nan: bool) -> list[RolloutReward | str]:
+    """Each value as a reward, or the reason why it is none."""
+    return each_alone(values, partial(_reward, allow_nan=allow_nan), "reward: {}".format)
+
+
+def _reward(value: object, *, allow_nan: bool) -> RolloutReward:
+    """A reward that was returned. Raises ``RewardError`` for what is none."""
+    reward = value if isinstance(value, RolloutReward) else RolloutReward(_number(value))
+    for part in (reward.reward, *reward.parts.values()):
+        if part is not None and not is_number(part, allow_nan=allow_nan):
+            raise RewardError(f"expected {'a' if allow_nan else 'a finite'} number or None, received {part!r:.60}")
+    return reward
+
+
+def _number(value: Any) -> Any:
+    """The number that a value of another library stands for; any other value as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return float(value) if value.__class__ is not bool and isinstance(value, Real) else value
 
 
 def _not_json(prompt: Prompt, place: int) -> Iterator[ShapeProblem]:

@@ -7,7 +7,7 @@ never a number and never the end of its siblings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from tasks.collector_protocols import (
     RewardFunction,
     RewardModel,
     RolloutReward,
+    checked_rewards,
     generation_of,
     rewards_of,
 )
@@ -77,7 +78,7 @@ class Collection:
         group = self._checked(place, _group_of(prompt, generations, self.size))
         if self.options.fuse_rewards or self.problems:
             return group
-        group = await self._scored(place, group)
+        group = await self._scored(group)
         rounds = self.options.rounds if self.options.ragged == "resample" else 0
         for refill in range(1, rounds + 1):
             if len(group.scored) == self.size or self.problems:
@@ -94,7 +95,7 @@ class Collection:
             replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
             for rollout, index in zip(fresh.rollouts, free, strict=False)
         ]
-        scored = await self._scored(place, self._checked(place, replace(fresh, rollouts=tuple(again))))
+        scored = await self._scored(self._checked(place, replace(fresh, rollouts=tuple(again))))
         both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
         return replace(group, rollouts=tuple(both))
 
@@ -171,16 +172,12 @@ class Collection:
 
     # --- rewards
 
-    async def _scored(self, place: int, group: RolloutGroup) -> RolloutGroup:
+    async def _scored(self, group: RolloutGroup) -> RolloutGroup:
         (scored,) = await self._scored_together([group])
-        problems = list(problems_of_group(scored, place, allow_nan=self.options.allow_nan))
-        self.problems.extend(problem for problem in problems if problem not in self.problems)
         return scored
 
     async def _scored_at_once(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         scored = await self._scored_together(groups)
-        for place, group in enumerate(scored):
-            self._checked(place, group)
         return [self._handed_over(place, prompts[place], group) for place, group in enumerate(scored)]
 
     async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
@@ -188,19 +185,18 @@ class Collection:
         graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
             return list(groups)
+        names = [rollout.id for _, rollout in graded]
         try:
             rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
         except ShapeError as error:
+            if self.options.ragged != "strict":
+                return [_with_rewards(group, dict.fromkeys(names, f"reward: {error}")) for group in groups]
             where = f"group {groups[0].id!r}" if len(groups) == 1 else counted(len(groups), "group")
             self.problems.extend(
                 replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
             )
             return list(groups)
-        by_id = {rollout.id: reward for (_, rollout), reward in zip(graded, rewards, strict=True)}
-        return [
-            replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
-            for group in groups
-        ]
+        return [_with_rewards(group, dict(zip(names, rewards, strict=True))) for group in groups]
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
         """A reward for each completion, or the text of what went wrong with it."""
@@ -211,7 +207,7 @@ class Collection:
             except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
                 _pass_on(error)
                 return [f"reward: {told(error)[:500]}"] * len(states)
-            return [*rewards_of(returned, len(states))]
+            return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
         pairs = zip(states, completions, strict=True)
         return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
 
@@ -222,7 +218,7 @@ class Collection:
         except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
             _pass_on(error)
             return f"reward: {told(error)[:500]}"
-        return rewards_of([returned], 1)[0]
+        return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
 
     def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
         if isinstance(prompt, PlacedPrompt):
@@ -307,6 +303,10 @@ def _rollout(group_id: str, index: int, generation: Generation) -> Rollout:
         error=generation.error,
         metadata=generation.metadata,
     )
+
+
+def _with_rewards(group: RolloutGroup, rewards: Mapping[str, RolloutReward | str]) -> RolloutGroup:
+    return replace(group, rollouts=tuple(_rewarded(rollout, rewards.get(rollout.id)) for rollout in group.rollouts))
 
 
 def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:

@@ -210,4 +210,4 @@ async def test_it_loses_only_the_attempts_that_it_raises_on(make_context):
     kinds = [type(verdicts[0]) for verdicts in result.verdicts]
     assert kinds == [RewardScore, Abstained, Abstained]
     result = await scored(rewarder, make_context(["boom", "boom"]))
-    assert result.faults == {LATER_PICKY: f"{LATER_PICKY}: ValueError: cannot read"}
+    assert result.faults == {LATER_PICKY: f"{LATER_PICKY}: raised ValueError: cannot read"}

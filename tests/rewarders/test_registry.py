@@ -8,8 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from rewarders import Abstained, GroundTruthRewarder, RelativeRewarder, Rewarder, build_rewarder, known_rewarders
-from stores.errors import PipelineError, RewardError
+from rewarders import (
+    Abstained,
+    GroundTruthRewarder,
+    RelativeRewarder,
+    Rewarder,
+    RewarderThreads,
+    WeightedRewarder,
+    build_rewarder,
+    known_rewarders,
+    score_group,
+)
+from rewarders.callable import adapt
+from stores.errors import PipelineError
 
 
 @pytest.fixture(autouse=True)
@@ -117,15 +128,30 @@ def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
     assert said[2] == Abstained("rewarder_examples:picky", "returned None")
 
 
-def test_a_function_that_raises_on_every_output_is_broken(make_context):
-    with pytest.raises(RewardError, match="cannot read this"):
-        example("picky").score(make_context(["boom", "boom"]))
+@pytest.mark.parametrize(
+    ("name", "reason"), [("picky", "cannot read this"), ("sends_text", "expected"), ("returns_one", "expected")]
+)
+async def test_a_function_that_scores_no_output_is_broken(make_context, name, reason):
+    with RewarderThreads() as threads:
+        said = await score_group([WeightedRewarder(example(name))], make_context(["boom", "boom"]), threads)
+    assert reason in said.faults[f"rewarder_examples:{name}"]
 
 
-@pytest.mark.parametrize("name", ["sends_text", "returns_one"])
-def test_what_is_no_score_is_an_error_and_not_a_number(make_context, name):
-    with pytest.raises(RewardError, match="expected"):
-        example(name).score(make_context(["a"]))
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda output: 1.0,
+        lambda completions: [1.0],
+        lambda text, /: 1.0,
+        lambda *, context: [1.0],
+        lambda *context: [1.0],
+        lambda: 1.0,
+        lambda output, answer, metadata: 1.0,
+    ],
+)
+def test_a_function_of_another_signature_is_refused_where_it_is_adapted(function):
+    with pytest.raises(ValueError, match=r"takes \(output, answer\), or \(context\) with that name"):
+        adapt("mine", function)
 
 
 @pytest.mark.parametrize("name", ["builtins:int", "builtins:max"])

@@ -24,6 +24,7 @@ from rewarders import (
     check_rewarders,
     score_group,
 )
+from rewarders.callable import adapt
 from stores.errors import PipelineError, RewardError, RewarderTimeout
 
 
@@ -117,9 +118,7 @@ async def test_a_counting_rank_takes_its_share_in_the_total(make_context, thread
         (raising("bad", RewardError("bad: known trouble")), "bad: known trouble"),
         (raising("bad", SystemExit(3)), "SystemExit: 3"),
         (raising("bad", asyncio.CancelledError()), "CancelledError"),
-        (fixed("bad", math.nan, 1.0), "no finite number"),
-        (fixed("bad", 1.0, math.inf), "no finite number"),
-        (fixed("bad", "1.0", 1.0), "no finite number"),
+        (fixed("bad", math.nan, math.inf), "no finite number"),
         (fixed("bad", 1.0), "1 verdict for 2 attempts"),
         (Scripted("bad", lambda context: [0.5, 0.5]), "float is no verdict"),
         (Scripted("bad", lambda context: None), "TypeError"),
@@ -133,6 +132,55 @@ async def test_a_broken_rewarder_loses_its_own_verdicts_and_no_others(make_conte
     assert isinstance(result.verdicts[0][0], Abstained)
     assert result.totals == {"r0": 1.0, "r1": 0.0}
     assert result.timed_out is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        RewardScore("mine", math.nan, ""),
+        RewardScore("mine", math.inf, ""),
+        RewardScore("mine", "1.0", ""),
+        RewardScore("other", 1.0, ""),
+        RewardScore("mine", 1.0, "", {"seen": {1, 2}}),
+        0.5,
+        None,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_what_is_no_verdict_costs_its_own_attempt_and_no_other(make_context, threads, bad):
+    rewarder = Scripted("mine", lambda context: [bad, RewardScore("mine", 1.0, "")])
+    result = await score_group([WeightedRewarder(rewarder)], make_context(["x", "y"]), threads)
+    assert result.totals == {"r1": 1.0}
+    assert result.faults == {}
+    (lost,) = result.verdicts[0]
+    assert isinstance(lost, Abstained)
+    assert lost.broke
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [math.nan, math.inf, "good", 10**400, ValueError("no"), SystemExit(3), object()],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_function_that_fails_on_one_attempt_costs_no_other(make_context, threads, bad, asynchronous):
+    def grade(output, answer):
+        if output == "x" and isinstance(bad, BaseException):
+            raise bad
+        return bad if output == "x" else 1.0
+
+    async def later(output, answer):
+        return grade(output, answer)
+
+    def together(context):
+        return [
+            math.nan if isinstance(bad, BaseException) and each.output == "x" else grade(each.output, "")
+            for each in context.outputs
+        ]
+
+    for function in (later if asynchronous else grade, together):
+        result = await score_group([WeightedRewarder(adapt("mine", function))], make_context(["x", "y"]), threads)
+        assert result.totals == {"r1": 1.0}
 
 
 async def test_a_broken_rewarder_that_counts_leaves_no_total(make_context, threads):

@@ -316,8 +316,6 @@ async def test_nothing_more_is_asked_once_a_shape_is_wrong():
         (lambda s, c: np.zeros((len(c), 1)), "shape (2, 1)"),
         (lambda s, c: 1.0, "a float"),
         (lambda s, c: np.float64(1.0), "a float64"),
-        (lambda s, c: ["high", "low"], "'high'"),
-        (lambda s, c: [True, False], "True"),
     ],
 )
 async def test_rewards_of_another_shape_are_refused(answer, received):
@@ -326,10 +324,36 @@ async def test_rewards_of_another_shape_are_refused(answer, received):
     assert "group 'g0'" in error.where
 
 
-async def test_every_reward_that_is_none_is_told():
-    error = await refused(Policy(), Rewards(lambda s, c: ["high", True]))
-    told = [(problem.received, problem.where) for problem in error.problems]
-    assert told[:2] == [("'high'", "completion 0; group 'g0'"), ("True", "completion 1; group 'g0'")]
+NO_REWARDS = ["high", True, math.nan, math.inf, [1.0], np.zeros(2), RolloutReward(1.0, {"a": math.nan}), 10**400]
+
+
+@pytest.mark.parametrize("bad", NO_REWARDS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("how", [{}, {"fuse_rewards": True}, {"each": True}])
+async def test_a_value_that_is_no_reward_costs_its_own_attempt_alone(bad, how):
+    def one(state, text):
+        return bad if text == "a:0" else 1.0
+
+    def batch(states, texts):
+        return list(map(one, states, texts))
+
+    more = {name: value for name, value in how.items() if name != "each"}
+    collected = await collect(Policy(), one if "each" in how else Rewards(batch), ragged="pad", **more)
+    assert [group.rewards for group in collected.batch] == [(None, 1.0), (1.0, 1.0)]
+    assert collected.batch.groups[0].rollouts[0].error.startswith("reward: ")
+
+
+async def test_strict_tells_the_value_that_is_no_reward_and_hands_over_every_group():
+    kept = []
+    error = await refused(Policy(), lambda s, text: math.nan if text == "a:0" else 1.0, on_group=kept.append)
+    assert "expected a finite number or None, received nan" in error.where
+    assert [len(group.scored) for group in sorted(kept, key=lambda group: group.id)] == [1, 2]
+
+
+async def test_a_call_without_one_reward_for_each_costs_the_groups_it_was_made_for_alone():
+    rewards = Rewards(lambda states, texts: [1.0] if states[0] == "a" else [1.0] * len(texts))
+    collected = await collect(Policy(), rewards, ragged="pad")
+    assert [group.rewards for group in collected.batch] == [(None, None), (1.0, 1.0)]
+    assert "received length 1" in collected.batch.groups[0].rollouts[0].error
 
 
 async def test_rewards_of_another_shape_for_the_whole_batch_are_refused():
@@ -340,7 +364,6 @@ async def test_rewards_of_another_shape_for_the_whole_batch_are_refused():
 async def test_a_reward_that_is_no_finite_number_is_refused_unless_let_in():
     rewards = Rewards(lambda s, c: [math.nan, np.float32(1.0)] * (len(c) // 2))
     assert "reward: expected a finite number" in str(await refused(Policy(), rewards))
-    assert "reward: expected a finite number" in str(await refused(Policy(), rewards, fuse_rewards=True))
     let_in = await collect(Policy(), rewards, allow_nan=True)
     assert math.isnan(let_in.batch.groups[0].rewards[0])
 
