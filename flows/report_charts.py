@@ -8,8 +8,9 @@ from itertools import pairwise
 
 WIDTH, HEIGHT = 720, 250
 LEFT, RIGHT, TOP, BOTTOM = 44, 16, 26, 40
-NAMES, FIGURES, ROW = 110, 190, 34
-"""Columns of the interval chart for names and figures, and the height of its rows."""
+ROW = 40
+"""Height of a row of the interval chart: name and figures above, the interval below."""
+_MARGIN = 6.0
 _MANY = 40
 """Batches from which the marks are no longer drawn one by one."""
 
@@ -72,7 +73,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One horizontal interval with its estimate."""
+    """One horizontal interval with its estimate, in percent of the chart's width; ``y`` in pixels."""
 
     name: str
     text: str
@@ -84,13 +85,15 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Horizontal intervals on a common axis; ``zero`` is where the axis is 0."""
+    """Horizontal intervals on a common axis; ``zero`` is where the axis is 0.
+
+    Places across are percentages, so that the chart is as wide as its page and its text stays readable on a phone.
+    """
 
     rows: tuple[Interval, ...]
     zero: float
     ticks: tuple[Tick, ...]
     height: int
-    width: int = WIDTH
 
     @property
     def floor(self) -> int:
@@ -125,10 +128,9 @@ def intervals(rows: Sequence[tuple[str, float, float, float]]) -> Intervals:
     lowest = min([0.0, *(row[1] for row in rows)])
     highest = max([1.0 if lowest >= 0.0 else 0.0, *(row[3] for row in rows)])
     span = (highest - lowest) or 1.0
-    inner = WIDTH - NAMES - FIGURES - RIGHT
 
     def across(value: float) -> float:
-        return NAMES + inner * (value - lowest) / span
+        return _MARGIN + (100.0 - 2.0 * _MARGIN) * (value - lowest) / span
 
     placed = tuple(
         Interval(
@@ -137,13 +139,13 @@ def intervals(rows: Sequence[tuple[str, float, float, float]]) -> Intervals:
             low=across(low),
             high=across(high),
             at=across(at),
-            y=20 + ROW * place,
+            y=26 + ROW * place,
         )
         for place, (name, low, at, high) in enumerate(rows)
         for signed in [place == len(rows) - 1]
     )
     ticks = tuple(Tick(across(value), f"{value:.2f}") for value in _quarters(lowest, lowest + span))
-    return Intervals(placed, across(0.0), ticks, ROW * len(rows) + 32)
+    return Intervals(placed, across(0.0), ticks, ROW * len(rows) + 28)
 
 
 def _quarters(low: float, high: float) -> list[float]:

@@ -53,10 +53,10 @@ def test_many_marks_are_small():
 def test_intervals_stay_inside_the_plot_in_order(numbers, below, above):
     drawn = intervals([(f"{n}", n - below, n, n + above) for n in numbers])
     for row in drawn.rows:
-        assert 0 <= row.low <= row.at <= row.high <= WIDTH
+        assert 0 <= row.low <= row.at <= row.high <= 100
     assert len({row.y for row in drawn.rows}) == len(numbers)
     assert max(row.y for row in drawn.rows) < drawn.floor
-    assert 0 <= drawn.zero <= WIDTH
+    assert 0 <= drawn.zero <= 100
 
 
 def test_the_difference_bears_a_sign_and_the_arms_do_not():

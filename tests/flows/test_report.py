@@ -103,6 +103,19 @@ def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
     assert ".wide { overflow-x:auto;" in text
 
 
+def test_on_a_phone_the_verdict_is_whole_and_no_column_shrinks_to_letters(own_run):
+    text = write_report(own_run.task, own_run.paths).read_text()
+    chart = text.partition('<svg class="whole"')[2].partition("</svg>")[0]
+    assert 'width="100%"' in chart
+    assert "viewBox" not in chart, "its text would shrink with it"
+    places = re.findall(r' (?:x|x1|x2|cx)="([^"]+)"', chart)
+    assert places
+    assert all(place == "0" or 0.0 <= float(place.removesuffix("%")) <= 100.0 for place in places)
+    assert all(place == "0" or place.endswith("%") for place in places), "nothing lies beyond the width of the page"
+    assert "svg.whole { min-width:0;" in text
+    assert re.search(r"td\.text \{[^}]*min-width:", text)
+
+
 def test_every_part_an_engineer_looks_for_is_there(own_run):
     text = page_of(own_run).text
     for heading in (
