@@ -217,13 +217,16 @@ def _turn(role: str, content: str | None) -> dict[str, Any]:
 
 def _logprobs(replies: Sequence[ChatReply], kind: LogProbKind) -> LogProbs | None:
     """Of all the tokens the policy wrote, turn after turn; what tools said in between is not among them."""
-    given = [reply.token_logprobs for reply in replies]
-    known = [values for values in given if values is not None]
+    known = [reply.token_logprobs for reply in replies if reply.token_logprobs is not None]
     if not known:
         return None
     tokens = [value for values in known for value in values]
-    written = [reply.usage.completion if reply.usage is not None else 0 for reply in replies]
-    complete = len(known) == len(given) and all(map(lambda values, count: len(values) >= count, known, written))
+    complete = all(
+        reply.token_logprobs is not None
+        and reply.usage is not None
+        and len(reply.token_logprobs) >= reply.usage.completion
+        for reply in replies
+    )
     if not complete:
         return LogProbs(count=len(tokens), kind=kind)
     return LogProbs(tuple(tokens), total=math.fsum(tokens), count=len(tokens), kind=kind, complete=True)

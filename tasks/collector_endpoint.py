@@ -23,14 +23,14 @@ from stores.errors import (
     ModelRequestRejected,
     SettingsError,
 )
-from stores.experience_batch_shapes import LogProbKind, RolloutStatus, RolloutUsage, Sampling, status_of
+from stores.experience_batch_shapes import LogProbKind, LogProbs, RolloutStatus, RolloutUsage, Sampling, status_of
 from stores.frozen_json import FrozenDict, Json
 from stores.journal import CallKey
 from stores.ledger import Ledger
 from stores.ledger_state import Budget
 from stores.prices import PriceBook
 from stores.seeds import derive_seed
-from tasks.collector_logprobs import logprobs_of_choice
+from tasks.collector_logprobs import logprobs_of_choices
 from tasks.collector_protocols import Generation, RequestPlace
 from tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tasks.models.chat import ChatClient
@@ -213,7 +213,15 @@ class EndpointPolicy:
         reply = await self._client.complete(request, _KEY)
         if not isinstance(reply, _ManyReply):  # pragma: no cover - the client reads nothing else
             raise ModelReplyMalformed("the reply was read as a single one")
-        return [_generation(reply, options, index, seed) for index in range(min(n, len(reply.choices)))]
+        used = reply.usage
+        logprobs = logprobs_of_choices(
+            reply.body["choices"],
+            kind=options.logprob_kind,
+            completion_tokens=used.completion if used is not None else None,
+            hidden=used is not None and bool(used.reasoning),
+        )
+        places = range(min(n, len(reply.choices)))
+        return [_generation(reply, options, index, seed, logprobs[index]) for index in places]
 
 
 def messages_of(state: Json) -> tuple[Message, ...]:
@@ -234,7 +242,9 @@ def messages_of(state: Json) -> tuple[Message, ...]:
     return tuple(Message(turn["role"], turn["content"]) for turn in turns)
 
 
-def _generation(reply: _ManyReply, options: SamplingOptions, index: int, seed: int | None) -> Generation:
+def _generation(
+    reply: _ManyReply, options: SamplingOptions, index: int, seed: int | None, logprob: LogProbs | None
+) -> Generation:
     answer, raw = reply.choices[index], reply.body["choices"][index]
     alone = len(reply.choices) == 1
     usage = reply.usage if alone else None
@@ -249,15 +259,12 @@ def _generation(reply: _ManyReply, options: SamplingOptions, index: int, seed: i
     shared = FrozenDict({} if alone else {"choices_in_request": len(reply.choices)})
     if isinstance(answer, ModelReplyMalformed):
         return Generation(None, "transport_error", sampling=sampling, error=str(answer), metadata=shared)
-    logprob = logprobs_of_choice(
-        raw, kind=options.logprob_kind, completion_tokens=usage.completion if usage is not None else None
-    )
     return Generation(
         completion=answer.message.content,
         status=_status(answer),
         logprob=logprob,
         sampling=sampling,
-        usage=_usage(reply, usage, None if logprob is None else logprob.count),
+        usage=_usage(reply, usage, logprob.count if logprob is not None and logprob.complete else None),
         latency_s=reply.latency_s,
         error=None if answer.message.content is not None else "the model called a tool, and none were offered",
         prompt_token_ids=_ids(reply.body.get("prompt_token_ids") or raw.get("prompt_token_ids")),

@@ -123,6 +123,13 @@ async def test_log_probabilities_of_some_turns_only_are_incomplete(tmp_path):
     assert (made.total, made.tokens, made.count, made.complete) == (None, None, 1, False)
 
 
+async def test_log_probabilities_of_a_reply_without_usage_are_incomplete(tmp_path):
+    unknown = replace(reply("Answer: 7"), token_logprobs=(-1.0,), usage=None)
+    _, result = await collected(lambda _, key: unknown, tmp_path)
+    made = result.batch.groups[0].rollouts[0].logprob
+    assert (made.total, made.count, made.complete) == (None, 1, False)
+
+
 async def test_an_output_of_the_actors_own_is_the_completion(tmp_path):
     _, result = await collected(lambda *_: "Answer: 8", tmp_path, actor=TwoTurns("Answer: 7"))
     assert [made.completion for made in result.batch.rollouts()] == ["Answer: 7"] * 2

@@ -19,7 +19,9 @@ from tasks.models.retry import RetryPolicy
 
 def choice(text="fine", logprobs=(-0.5, -0.25), **more):
     message = {"role": "assistant", "content": text}
-    content = None if logprobs is None else {"content": [{"token": "t", "logprob": value} for value in logprobs]}
+    half = len(text) // 2
+    pieces = zip((text[:half], text[half:]), logprobs or (), strict=False)
+    content = None if logprobs is None else {"content": [{"token": t, "logprob": value} for t, value in pieces]}
     return {"message": message, "finish_reason": "stop", "logprobs": content, **more}
 
 
@@ -254,3 +256,13 @@ async def test_a_collection_over_a_real_connection():
         collected = await collector.collect(["a", "b"])
     assert [group.rewards for group in collected.batch] == [(1.0, 0.0, 0.0, 0.0)] * 2
     assert collected.batch.arrays().logp_old.tolist() == [[-0.75] * 4] * 2
+
+
+async def test_of_a_group_in_one_request_a_choice_short_of_values_is_never_ready_for_ratios():
+    whole, short = choice("an answer"), choice("an answer", logprobs=(-0.5,))
+    for completion in (3, 4, None):
+        vendor = Vendor(lambda asked, count, completion=completion: body(whole, short, completion=completion))
+        collector = ExperienceCollector(policy(vendor, top_p=1.0), lambda *_: 1.0, 2)
+        (group,) = (await collector.collect(["x"])).batch
+        assert [rollout.ratio_ready for rollout in group.rollouts] == [True, False]
+        assert [rollout.usage.completion_tokens for rollout in group.rollouts] == [2, None]
