@@ -116,6 +116,12 @@ def _lost(session: Session) -> dict[str, int]:
     return {"rollouts": lost, "of": lost + sum(end.scored for end in session.epochs)}
 
 
+def _learning_lost(session: Session) -> dict[str, int]:
+    """Reflections and curations without a usable answer, of how many."""
+    ended = session.epochs
+    return {"steps": sum(end.learning_lost for end in ended), "of": sum(end.learning_asked for end in ended)}
+
+
 def _details(session: Session, status: Status, report: Path | None, timing: Timing) -> dict[str, Any]:
     totals = session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
@@ -131,6 +137,7 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),
         "lost": _lost(session),
+        "learning_lost": _learning_lost(session),
         "calibration": session.files.calibration(),
         "timing": timing,
         "store": str(session.task.experiences),

@@ -7,7 +7,6 @@ of acceptance: what is written about it is written when all its groups are back 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from time import perf_counter
 
 from flows.observer import EpochEnd, EpochStart
 from flows.session import Session
+from flows.tally import Losses
 from pipelines.items import Item
 from pipelines.sampling import Cohort
 from stores.counted import counted
@@ -29,8 +29,8 @@ from tasks.shapes import GroupResult, GroupSpec, PackText
 _OFF_SCALE = (
     "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
 )
-_REASONS = 100
-_REASON_CHARS = 200
+_LEAST_LEARNING_LOST = 3
+"""Lost reflections and curations that end a run at the earliest: late epochs have few, and one says little."""
 
 
 def learn(session: Session) -> Library:
@@ -53,10 +53,10 @@ def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
 
 def _refuse_silence(session: Session, tally: EpochSums) -> None:
     """An epoch in which nothing at all was scored is as good as a broken one: the rest of the run would be paid for nothing."""
-    if tally.lost and not tally.scored and tally.epoch not in session.failed_epochs:
+    if tally.rollouts.lost and not tally.scored and tally.epoch not in session.failed_epochs:
         raise RunAborted(
-            f"not one of {counted(tally.lost, 'rollout')} of epoch {tally.epoch} brought a reward, so that nothing can "
-            f"be learned or judged; most often {tally.lost_mostly}"
+            f"not one of {counted(tally.rollouts.lost, 'rollout')} of epoch {tally.epoch} brought a reward, so that "
+            f"nothing can be learned or judged; most often {tally.rollouts.mostly}"
         )
 
 
@@ -135,6 +135,7 @@ def _numbered(cohort: Cohort) -> Iterator[list[tuple[int, Item, int]]]:
 def _epoch(session: Session, start: EpochStart) -> Iterator[EpochSums]:
     """Open an epoch and close its books. A rewarder that hangs ends the epoch, and what it learned is given up."""
     tally = EpochSums(start.epoch, start.phase)
+    session.learning = tally.learning
     before = session.library
     began = perf_counter()
     session.epoch_started(start)
@@ -204,6 +205,7 @@ def _whole(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Group
     if refused:
         raise BudgetRefused(refused)
     _refuse_broken_batch(session, results)
+    _refuse_lost_learning(session, results)
     return results
 
 
@@ -219,6 +221,21 @@ def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> No
         raise RunAborted(
             f"{len(broken)} of {counted(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
             f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
+        )
+
+
+def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> None:
+    """The limit on reflections and curations without a usable answer, over the epoch so far and this batch."""
+    failures = [result.reflection_failure for result in results if result.reflected]
+    lost = [failure for failure in failures if failure is not None]
+    if not lost:
+        return
+    asked, missing = session.learning.asked + len(failures), session.learning.lost + len(lost)
+    limit = session.settings.tfgrpo.max_lost_share
+    if missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
+        raise RunAborted(
+            f"{missing} of {counted(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
+            f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
         )
 
 
@@ -282,11 +299,11 @@ class EpochSums:
 
     epoch: int
     phase: Phase
-    lost: int = 0
     informative: int = 0
     arms: dict[Arm, _ArmSum] = dataclasses.field(default_factory=dict)
-    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
-    """Why rollouts were lost; of very many reasons the first."""
+    rollouts: Losses = dataclasses.field(default_factory=Losses)
+    learning: Losses = dataclasses.field(default_factory=Losses)
+    """Reflections and curations."""
 
     @property
     def scored(self) -> int:
@@ -304,11 +321,6 @@ class EpochSums:
         return self._reported.solved / self._reported.scored if self._reported.scored else None
 
     @property
-    def lost_mostly(self) -> str:
-        """Why most of those that were lost were, with their number; empty when none was."""
-        return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
-
-    @property
     def _reported(self) -> _ArmSum:
         return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
 
@@ -320,16 +332,12 @@ class EpochSums:
             arm.total += sum(rewards)
             arm.scored += len(rewards)
             arm.solved += sum(map(is_full, rewards))
-            self.lost += len(result.rollouts) - len(rewards)
             self.informative += result.signal == "mixed"
-            self._count_reasons(result)
-
-    def _count_reasons(self, result: GroupResult) -> None:
-        for rollout in result.rollouts:
-            if not isinstance(rollout.outcome, Scored):
-                reason = " ".join(f"{rollout.outcome.name}: {rollout.outcome.reason}".split())[:_REASON_CHARS]
-                if reason in self.reasons or len(self.reasons) < _REASONS:
-                    self.reasons[reason] += 1
+            for rollout in result.rollouts:
+                outcome = rollout.outcome
+                self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
+            if result.reflected:
+                self.learning.add(result.reflection_failure and result.reflection_failure.sentence)
 
     def end(self, library: Library) -> EpochEnd:
         """The epoch in figures."""
@@ -338,8 +346,11 @@ class EpochSums:
             self.phase,
             self.mean_reward,
             self.scored,
-            self.lost,
+            self.rollouts.lost,
             self.informative,
             lessons=len(library.entries),
-            lost_mostly=self.lost_mostly,
+            lost_mostly=self.rollouts.mostly,
+            learning_asked=self.learning.asked,
+            learning_lost=self.learning.lost,
+            learning_lost_mostly=self.learning.mostly,
         )

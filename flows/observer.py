@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from pipelines.plan import Plan
+from stores.counted import counted
 from stores.group_terms import Phase
 from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
@@ -47,10 +48,28 @@ class EpochEnd:
     """Lessons in the library now."""
     lost_mostly: str = ""
     """Why rollouts were lost: the most frequent reason, with how many it took; empty when none was lost."""
+    learning_asked: int = 0
+    """Reflections and curations that were asked for."""
+    learning_lost: int = 0
+    """Those of them that brought no usable answer."""
+    learning_lost_mostly: str = ""
+    """The most frequent reason, with its number; empty when none was lost."""
+
+    @property
+    def learning_loss(self) -> str:
+        """Lost reflections and curations in words; empty when none was lost."""
+        if not self.learning_lost:
+            return ""
+        share = f"{self.learning_lost} of {counted(self.learning_asked, 'learning step')}"
+        return f"{share} brought no usable answer; most often {self.learning_lost_mostly}"
 
 
-EPOCH_FIELDS = tuple(field.name for field in fields(EpochEnd) if field.name != "lost_mostly")
-EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
+EPOCH_FIELDS = tuple(
+    field.name
+    for field in fields(EpochEnd)
+    if field.name not in {"lost_mostly", "learning_asked", "learning_lost_mostly"}
+)
+EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons", "learning lost")
 """Headings for ``EPOCH_FIELDS``."""
 
 

@@ -45,7 +45,7 @@ from stores.layout import RunPaths, TaskPaths
 from stores.library import Library
 from stores.manifest import ManifestFile
 from stores.telemetry import TelemetryOptions, configure
-from tasks.context import RunContext
+from tasks.context import LEARNING_RULES, RunContext
 from tasks.host import call_blocking, close_runtime
 from tasks.models.wire import encode_tool
 from tasks.runtime import Runtime
@@ -289,8 +289,14 @@ def _context(request: RunRequest, plan: Plan, place: _Place, telemetry: Telemetr
         replay=request.replay is not None,
         replay_from=place.source.run(place.run_id).journal if request.replay is not None else None,
         ledger_path=None if request.replay is not None else place.run.ledger,
+        rules=_rules(place),
         telemetry=telemetry,
     )
+
+
+def _rules(place: _Place) -> int:
+    """Rules of learning that the run began with."""
+    return LEARNING_RULES if place.earlier is None else int(place.earlier.get("learning_rules", 1))
 
 
 def _opening_fields(
@@ -299,6 +305,7 @@ def _opening_fields(
     plan = prepared.plan
     return {
         "schema_version": 1,
+        "learning_rules": _rules(place),
         "run_id": place.run_id,
         "task_id": plan.settings.task_id,
         "pipeline": plan.settings.pipeline,

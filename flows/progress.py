@@ -108,6 +108,8 @@ class Progress:
             if epoch is not None:
                 parts.append(f"{counted(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
             parts.append(f"{counted(end.lessons, 'lesson')} in the library")
+        if end.learning_loss:
+            parts.append(end.learning_loss)
         if epoch is not None:
             parts.append(f"took {duration(self._now() - epoch.began)}")
             if self._run is not None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from flows.calibration import CalibrationTally
+from flows.observer import EpochEnd
 from pipelines.items import Item
 from rewarders.scoring import WeightedRewarder
 from stores.atomic import KeyedJsonl, read_lines
@@ -89,9 +90,18 @@ class RunFiles:
         """Write that an epoch failed (requirement 63)."""
         self._metrics.append_failure(self._run_id, epoch, reason)
 
-    def close_epoch(self) -> None:
+    def close_epoch(self, ended: Sequence[EpochEnd] = ()) -> None:
         """Bring ``per-epoch.json`` up to date."""
-        self._metrics.write_per_epoch()
+        self._metrics.write_per_epoch(
+            {
+                end.epoch: {
+                    "asked": end.learning_asked,
+                    "lost": end.learning_lost,
+                    "lost_mostly": end.learning_lost_mostly,
+                }
+                for end in ended
+            }
+        )
 
     def reward_scores(self) -> dict[str, dict[str, float]]:
         """Mean and number of the scores by rewarder, ``total`` being the weighted reward."""

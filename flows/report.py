@@ -188,6 +188,10 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     everything = lost + sum(row["scored"] for row in epochs)
     if everything:
         yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {counted(everything, 'rollout')}"
+    asked, failed = (sum(row.get(name, 0) for row in epochs) for name in ("learning_asked", "learning_lost"))
+    if asked:
+        share = f"{100.0 * failed / asked:.1f} %"
+        yield "learning lost", share, f"{failed:,} of {counted(asked, 'learning step')}"
 
 
 def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:

@@ -55,6 +55,10 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
     asked, run, manifest = _asked_and_found(request, env)
     stored: dict[str, Any] = manifest["settings"]
+    # Before learning calls had a limit of their own they had that of the actors; the journal names them by it.
+    model = stored.get("model")
+    if isinstance(model, dict) and "max_tokens" in model:
+        model.setdefault("learner_max_tokens", model["max_tokens"])
     sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")

@@ -18,6 +18,7 @@ from filelock import BaseFileLock
 from flows.champion import most_valuable, short_enough
 from flows.observer import EpochEnd, EpochStart, Observer
 from flows.records import RunFiles
+from flows.tally import Losses
 from flows.timing import Stopwatch
 from pipelines.curriculum import Difficulty
 from pipelines.items import Item
@@ -93,6 +94,8 @@ class Session:
     """Everything curation refused, with the reason."""
     stored: int = 0
     """Records stored by this run."""
+    learning: Losses = field(default_factory=Losses)
+    """Reflections and curations of the epoch under way."""
     epochs: list[EpochEnd] = field(default_factory=list)
     failed_epochs: dict[int, str] = field(default_factory=dict)
     cohorts: dict[str, Any] = field(default_factory=dict)
@@ -224,6 +227,9 @@ class Session:
             raise BudgetRefused(curation.budget_refused)
         for broken in curation.broken_calls:
             self._final_failure(broken)
+        sentence = curation.failure.sentence if curation.failure else None
+        for number in range(curation.asked):
+            self.learning.add(sentence if number < curation.lost else None)
         if curation.rule_used:
             reason = curation.failure.reason if curation.failure else "no usable answer"
             self.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
@@ -279,11 +285,13 @@ class Session:
     def epoch_ended(self, end: EpochEnd, *, solve_rate: float | None, duration_s: float) -> None:
         """Close the books of an epoch: metrics, manifest, telemetry, observers."""
         self.epochs.append(end)
-        self.files.close_epoch()
+        self.files.close_epoch(self.epochs)
         self.manifest.update(tfgrpo=self.tfgrpo_block())
         if end.lost:
             lost = f"{end.lost} of {counted(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
             self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
+        if end.learning_loss:
+            self.manifest.warn(f"epoch {end.epoch}: {end.learning_loss}")
         self.telemetry.record_epoch(
             epoch=end.epoch,
             phase=end.phase,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from flows.observer import EpochStart
@@ -13,6 +14,8 @@ from stores.outcomes import scored_rewards
 from tasks.shapes import GroupResult
 
 _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
+_REASONS = 100
+_REASON_CHARS = 200
 
 
 def usd(nano_usd: int) -> str:
@@ -61,6 +64,31 @@ def held_out(plan: Plan) -> str:
     """How many items are held out, and how many of them the sweep measures on."""
     measured, every = len(plan.eval_items), len(plan.data.split.held_out)
     return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was asked for, how much of it was lost, and why."""
+
+    asked: int = 0
+    lost: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Losses by reason; the first of very many reasons."""
+
+    @property
+    def mostly(self) -> str:
+        """The most frequent reason, with its number; empty without losses."""
+        return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
+
+    def add(self, reason: str | None) -> None:
+        """Count one; ``reason`` is why it was lost, None when it was not."""
+        self.asked += 1
+        if reason is None:
+            return
+        self.lost += 1
+        short = " ".join(reason.split())[:_REASON_CHARS]
+        if short in self.reasons or len(self.reasons) < _REASONS:
+            self.reasons[short] += 1
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ Low: one turn a rollout, nothing informative, one arm in the sweep, every group'
 every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
 every output judged apart. It does not foresee calls
 sent again after faults. With n items, groups of G, t turns, m informative groups and S batches, an epoch is
-n·(G·t) + m + S calls, and those of judges.
+n·(G·t) + m + S calls, and those of judges; a batch with more proposals than fit into one reply takes several curations.
 
 Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
 repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
-has for it. After one: as far between the bounds as the last decided run with the same model ended between its own.
+has for it, of learning calls a sixteenth. After one: as far between the bounds as the last decided run with the same model ended between its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pipelines.items import Item
 from pipelines.model_choice import ModelChoice
 from pipelines.sampling import Cohort
 from pipelines.settings import Settings
+from pipelines.settings_learning import MAX_PROPOSALS
 from prompt_packs.models import LoadedPack
 from rewarders.judge_seam import JudgeLoad
 from stores.ledger_state import Totals
@@ -72,6 +73,8 @@ class Amounts:
 
 _INFORMATIVE_ONE_IN = 3
 _TOKENS_ONE_IN = 4
+_LEARNING_TOKENS_ONE_IN = 16
+"""Learning calls leave more of their limit unused than attempts do, and repairs are rare."""
 _TOOL_TURNS = 3
 _BYTES_PER_TOKEN_LOW, _BYTES_PER_TOKEN_HIGH = 2.5, 6.0
 _MESSAGE_TOKENS = 40
@@ -134,13 +137,14 @@ class _Use:
     calls: Counts = Counts(0, 0, 0)
     prompt: _Bounds = _Bounds(0, 0)
     completion: _Bounds = _Bounds(0, 0)
+    tokens_one_in: int = _TOKENS_ONE_IN
 
     def __add__(self, other: _Use) -> _Use:
         return _Use(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
 
     def likely(self, tokens: _Bounds) -> int:
         """Likely tokens where these are the bounds."""
-        share = self.calls.likely / (_TOKENS_ONE_IN * self.calls.high) if self.calls.high else 0.0
+        share = self.calls.likely / (self.tokens_one_in * self.calls.high) if self.calls.high else 0.0
         return max(tokens.low, round(tokens.high * share))
 
 
@@ -187,6 +191,8 @@ class _Estimate:
         self._turns = 1 if kind == "chat" else most
         self._turns_low = 1 if kind in ("chat", "tools") else 0  # an agent of one's own may ask for nothing
         self._turns_likely = min(most, _TOOL_TURNS) if kind == "tools" else 1
+        self._learner_reply = settings.model.learner_max_tokens
+        self._curation_size = settings.model.curation_size
         self._size = settings.tfgrpo.group_size if settings.tfgrpo.enabled else 1
         self._slots = pack.manifest.experience_slots
         self._pack_text = "".join((pack.system_text, *pack.inject_texts))
@@ -251,7 +257,8 @@ class _Estimate:
                 more_calls, more_prompt = self._curation(len(batch))
                 calls, prompt = calls + more_calls, prompt + more_prompt
         likely = math.ceil(groups / _INFORMATIVE_ONE_IN) + batches
-        return _Use(Counts(0, calls, likely), _Bounds(0, prompt), _Bounds(0, calls * self._reply))
+        completion = _Bounds(0, calls * self._learner_reply)
+        return _Use(Counts(0, calls, likely), _Bounds(0, prompt), completion, _LEARNING_TOKENS_ONE_IN)
 
     def _group(self, item: Item) -> tuple[int, int]:
         shown = self._size if self._learning.reflection == "all" else 2
@@ -261,13 +268,18 @@ class _Estimate:
 
     def _curation(self, groups: int) -> tuple[int, int]:
         capacity = math.ceil(self._slots * self._learning.capacity_factor)
-        lessons = 2 * capacity + groups * self._learning.lessons_per_group
-        return self._answered(self._templates["curate"] + lessons * self._lesson, texts=self._learning.edit_budget)
+        proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
+        lessons = 2 * capacity + min(proposals, self._curation_size)
+        prompt = self._templates["curate"] + lessons * self._lesson
+        first_calls, first_prompt = self._answered(prompt, texts=self._learning.edit_budget)
+        calls, tokens = self._answered(prompt, texts=0)
+        more = math.ceil(proposals / self._curation_size) - 1
+        return first_calls + more * calls, first_prompt + more * tokens
 
     def _answered(self, prompt: int, *, texts: int) -> tuple[int, int]:
         """Calls and prompt tokens of one structured answer at worst: repaired to the limit, every text shortened."""
         repairs = self._learning.max_repairs
-        repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._reply
+        repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._learner_reply
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
         return 1 + repairs + texts, prompt + repaired + shortened
 

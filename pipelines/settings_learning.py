@@ -18,6 +18,8 @@ MAX_GROUP_SIZE: Final = 1_000
 MAX_EPOCHS: Final = 1_000
 MAX_SAMPLE: Final = 1_000_000
 MAX_CONCURRENCY: Final = 10_000
+MAX_PROPOSALS: Final = 80
+"""Proposals of one batch that are put to curation; the best supported ones."""
 MAX_GROUPS: Final = 5_000_000
 """Groups of all learning epochs together: each is drawn and counted when a run is planned."""
 
@@ -97,7 +99,8 @@ class LearningSettings(Section):
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Actors in flight at once: the capacity that a group has to fit into."""
     max_lost_share: Fraction = 0.5
-    """Share of a batch's rollouts that may fail, or stay ungraded by a rewarder that broke, before the run stops."""
+    """Share of a batch's rollouts that may fail, or stay ungraded by a rewarder that broke, before the run stops. Also the
+    share of an epoch's reflections and curations that may bring no usable answer, from three lost ones on."""
     schedule: ScheduleSettings = ScheduleSettings()
     """Bounds on the actors of a group."""
     retrieval: RetrievalSettings = RetrievalSettings()

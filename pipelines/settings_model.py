@@ -6,11 +6,14 @@ Keys are named, never held: a setting that looks like a key is refused.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
 from pipelines.settings_base import Fraction, Section, Text, is_address, looks_like_a_key, option
+
+_OPERATION_TOKENS: Final = 100
+"""Of one operation on the library with a lesson of full length, as JSON."""
 
 
 class PriceSettings(Section):
@@ -38,7 +41,9 @@ class ModelSettings(Section):
     api_key_secret: Text | None = None
     """Name of a Prefect Secret block that holds the key; wins over the environment."""
     max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
-    """Completion tokens one call may use; also what is reserved for it."""
+    """Completion tokens one call of an actor or judge may use; also what is reserved for it."""
+    learner_max_tokens: int = Field(default=8192, ge=1, le=10_000_000)
+    """Completion tokens of one reflection, curation or shortening; also what is reserved for it."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Name of that limit on the wire; newer vendor models want the second."""
     timeout_s: float = Field(default=120.0, gt=0.0)
@@ -59,6 +64,11 @@ class ModelSettings(Section):
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     """USD per million tokens by model name. A model that is absent has an unknown price, never zero."""
+
+    @property
+    def curation_size(self) -> int:
+        """Most proposals of one curation call, so that an operation on each fits into the reply."""
+        return max(1, self.learner_max_tokens // _OPERATION_TOKENS)
 
     @field_validator("base_url")
     @classmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from stores.atomic import KeyedJsonl, read_lines, replace_json
@@ -19,6 +20,7 @@ from stores.percentiles import METHOD
 from stores.plain import plain
 
 SCHEMA_VERSION: Final = 1
+_NOTHING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +116,15 @@ class MetricsStore:
         }
         return self._lines.append([line]) == 1
 
-    def write_per_epoch(self) -> dict[str, Any]:
-        """Sum the lines up by epoch, put ``per-epoch.json`` in place, and return its content."""
+    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NOTHING) -> dict[str, Any]:
+        """Sum the lines up by epoch, put ``per-epoch.json`` in place, and return its content.
+
+        ``learning``: how many reflections and curations an epoch asked for and lost, which no line of a group holds.
+        """
         epochs = aggregate(read_lines(self.path))
+        for number, steps in learning.items():
+            if str(number) in epochs:
+                epochs[str(number)]["learning"] = dict(steps)
         content = {"schema_version": SCHEMA_VERSION, "percentiles": METHOD, "epochs": epochs}
         replace_json(self.per_epoch_path, content)
         return content

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stores.models import Polarity
 from tasks.models.base import AnswerSchema
-from tasks.models.structured import parse_answer
+from tasks.models.structured import complete_entries, parse_answer
 
 OperationName: TypeAlias = Literal["add", "modify", "merge", "delete", "keep"]
 
@@ -95,12 +95,14 @@ SHORTENED = AnswerSchema("tfgrpo_shortened", _object({"text": _STRING}))
 _ANY_OBJECT = {"type": "object"}
 
 
-def read_answer(shape: type[AnswerT], schema: AnswerSchema, text: str) -> AnswerT:
+def read_answer(shape: type[AnswerT], schema: AnswerSchema, text: str, *, cut: bool = False) -> AnswerT:
     """Read a reply strictly. Keys that do not apply to an operation may be missing; nothing may be added.
 
-    Raises ``ValueError`` whose text names each offending key, fit to be sent back to the model.
+    Of a list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises ``ValueError``
+    whose text names each offending key, fit to be sent back to the model.
     """
-    value = parse_answer(text, AnswerSchema(schema.name, _ANY_OBJECT))
+    entries = complete_entries(text, next(iter(schema.schema["properties"]))) if cut else None
+    value = entries or parse_answer(text, AnswerSchema(schema.name, _ANY_OBJECT))
     try:
         return shape.model_validate(value)
     except ValidationError as error:

@@ -96,23 +96,30 @@ async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> An
 async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, asked: list[str]) -> AnswerT:
     settings = runtime.context.settings
 
+    replies: list[ChatReply] = []
+
     async def once(messages: tuple[Message, ...]) -> ChatReply:
         key = replace(question.key, attempt=question.key.attempt + len(asked))
         request = ChatRequest(
             model=runtime.context.learning_model,
             messages=_with_repair_advice(messages, runtime) if asked else messages,
             temperature=TEMPERATURE,
-            max_tokens=settings.model.max_tokens,
+            max_tokens=settings.model.learner_max_tokens,
             seed=_seed(settings.tfgrpo.seed_of("train"), key),
             answer_schema=question.schema,
         )
         asked.append(model_key(key, request))
         reply = await runtime.model.complete(request, key)
         spend.add(reply)
+        replies.append(reply)
         return reply
 
+    def read(text: str) -> AnswerT:
+        cut = replies[-1].finish_reason == "length" and runtime.context.rules > 1
+        return read_answer(question.shape, question.schema, text, cut=cut)
+
     return await repair(
-        lambda text: read_answer(question.shape, question.schema, text),
+        read,
         once,
         _opening(question, runtime),
         question.schema,

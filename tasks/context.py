@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pipelines.settings import Settings
 from pipelines.settings_model import ModelSettings
@@ -14,6 +14,11 @@ from stores.telemetry import TelemetryOptions
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
 """Finds the API key in the process that needs it: a function of an importable module, so that it pickles by name."""
+
+LEARNING_RULES: Final = 2
+"""Version of the rules of learning. A resumed or replayed run keeps those it began with, because its journal holds the
+calls that they led to. Under 1, which runs before this number had, a confirmed proposal counts as turned down, a lesson
+may change its direction freely, a cut-off answer is asked for again, and equal libraries are swept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class RunContext:
     """Journal to replay when it is not the run's own."""
     ledger_path: Path | None = None
     """File through which several processes share one budget; None when the run has one process."""
+    rules: int = LEARNING_RULES
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     carrier: Mapping[str, str] = field(default_factory=dict)
     """Trace context of the run, for spans of other processes."""

@@ -9,21 +9,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.settings_learning import LearningSettings
+from pipelines.settings_learning import MAX_PROPOSALS, LearningSettings
 from stores.experience_store import support_of
 from stores.journal import CallKey
 from stores.models import ExperienceRecord
 from tasks.answers import OPERATIONS, OperationAnswer, OperationsAnswer
 from tasks.asking import Question, Spend, ask
+from tasks.likeness import alike, gist_of
 from tasks.merging import Candidate, merge_proposals
-from tasks.operations import Change, Limits, Refusal, Workbench, in_order
+from tasks.operations import Change, Labelled, Limits, Refusal, Workbench, in_order, reversal_fault
 from tasks.optimize import LessonPolicy, optimize_experience
 from tasks.recording import Origin, record_of
 from tasks.runtime import Runtime
 from tasks.shapes import GroupResult, Proposal, ReflectionFailure
 from tasks.wording import accept_wording
 
-_MOST_CANDIDATES = 80
 _MEMORY = 50
 """Rejected texts that are remembered, newest last."""
 _WHOLE_BATCH = "batch"
@@ -58,8 +58,12 @@ class CurationResult:
     """Rejected texts, to be shown to the next curation."""
     rule_used: bool
     """True when no usable answer came and the deterministic rule decided."""
+    asked: int
+    """Questions put to the curating model."""
+    lost: int
+    """Those of them that brought no usable answer."""
     failure: ReflectionFailure | None
-    """Why no usable answer came."""
+    """Why the last of those brought none."""
     broken_calls: tuple[ReflectionFailure, ...]
     """Calls that brought no answer, to be recorded when the batch is accepted."""
     budget_refused: str | None
@@ -74,8 +78,7 @@ async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult
     proposals = [proposal for group in batch.groups for proposal in group.proposals]
     candidates, rejected = _eligible(proposals, LessonPolicy.of(settings))
     curation = _Curation(batch, candidates, runtime)
-    if candidates:
-        await curation.decide()
+    await curation.decide()
     return curation.result(rejected)
 
 
@@ -90,16 +93,17 @@ def limits_for(settings: LearningSettings, slots: int, epoch: int) -> Limits:
     )
 
 
-def _eligible(
-    proposals: Sequence[Proposal], policy: LessonPolicy
-) -> tuple[tuple[Candidate, ...], list[tuple[str, str]]]:
-    """Candidates above the thresholds, best supported first, and the texts left out."""
+def _eligible(proposals: Sequence[Proposal], policy: LessonPolicy) -> tuple[tuple[Candidate, ...], list[Refusal]]:
+    """Candidates above the thresholds, best supported first, and what is left out."""
     verdicts = [(proposal, optimize_experience(proposal, policy)) for proposal in proposals]
-    rejected = sorted((proposal.text, verdict.reason) for proposal, verdict in verdicts if not verdict.accepted)
+    refused = sorted(
+        (proposal.text, verdict.reason, proposal.polarity) for proposal, verdict in verdicts if not verdict.accepted
+    )
+    rejected = [Refusal(*each) for each in refused]
     candidates = merge_proposals(proposal for proposal, verdict in verdicts if verdict.accepted)
-    beyond = candidates[_MOST_CANDIDATES:]
-    rejected += [(candidate.text, f"not among the {_MOST_CANDIDATES} best supported") for candidate in beyond]
-    return candidates[:_MOST_CANDIDATES], rejected
+    reason = f"not among the {MAX_PROPOSALS} best supported"
+    rejected += [Refusal(candidate.text, reason, candidate.polarity) for candidate in candidates[MAX_PROPOSALS:]]
+    return candidates[:MAX_PROPOSALS], rejected
 
 
 class _Curation:
@@ -111,47 +115,82 @@ class _Curation:
         self._runtime = runtime
         self._policy = LessonPolicy.of(settings)
         self._limits = limits_for(settings, runtime.pack.manifest.experience_slots, batch.epoch)
-        self._library = {f"L{number}": record for number, record in enumerate(batch.library, start=1)}
+        self._library: Labelled = {f"L{number}": record for number, record in enumerate(batch.library, start=1)}
         self._candidates = {f"P{number}": candidate for number, candidate in enumerate(candidates, start=1)}
         self._bench = Workbench(self._library, self._candidates, self._limits)
+        self._first_rules = runtime.context.rules < 2
+        self._asked = self._lost = 0
         self._records: list[ExperienceRecord] = []
         self._refused: list[Refusal] = []
         self._spend = Spend()
         self._turn = 0
-        self._rule_used = False
         rollouts = {rollout.rollout_id: rollout for group in batch.groups for rollout in group.rollouts}
         self._origin = Origin(batch.epoch, batch.batch, rollouts)
 
     async def decide(self) -> None:
-        question = Question(self._key("curate"), "curate", self._payload(), OPERATIONS, OperationsAnswer)
+        """Put the proposals to the model, as many at once as the reply has room for, the best supported ones first."""
+        labels = list(self._candidates)
+        size = self._runtime.context.settings.model.curation_size
+        step = max(1, len(labels) if self._first_rules else size)
+        for number, first in enumerate(range(0, len(labels), step)):
+            if self._stopped or self._bench.edits_left < 1:
+                return
+            done = len(self._records)
+            await self._decide_on(labels[first : first + step], number)
+            self._library = self._bench.settle(self._records[done:])
+
+    async def _decide_on(self, labels: Sequence[str], number: int) -> None:
+        payload = self._payload(labels)
+        question = Question(self._key("curate", number), "curate", payload, OPERATIONS, OperationsAnswer)
         answer = await ask(question, self._runtime, self._spend)
+        if self._stopped:
+            return
+        self._asked += 1
         if answer is not None:
             await self._apply(answer.operations)
-        elif not self._stopped:
-            self._rule_used = True
-            await self._apply_rule()
+        else:
+            self._lost += 1
+            await self._apply_rule(labels)
 
-    def result(self, rejected: Sequence[tuple[str, str]]) -> CurationResult:
+    def result(self, rejected: Sequence[Refusal]) -> CurationResult:
         spend, stopped = self._spend, self._stopped
-        refused = [(refusal.text, refusal.reason) for refusal in self._refused]
-        left = [(candidate.text, "not taken up") for candidate in self._bench.unused()]
-        every = (*rejected, *_first_reason(refused + left))
+        left = [Refusal(candidate.text, "not taken up", candidate.polarity) for candidate in self._bench.unused()]
+        every = [*self._turned_down(rejected), *_first_reason(self._turned_down([*self._refused, *left]))]
         return CurationResult(
             records=() if stopped else tuple(self._records),
-            rejected=() if stopped else every,
-            memory=self._batch.rejected_before if stopped else _remember(self._batch.rejected_before, every),
-            rule_used=self._rule_used,
+            rejected=() if stopped else tuple(every),
+            memory=self._batch.rejected_before if stopped else self._memory(every),
+            rule_used=self._lost > 0,
+            asked=self._asked,
+            lost=self._lost,
             failure=spend.failure,
             broken_calls=tuple(spend.broken),
             budget_refused=spend.budget_refused,
             fatal=spend.fatal,
         )
 
+    def _turned_down(self, refused: Sequence[Refusal]) -> list[tuple[str, str]]:
+        """Texts and reasons of what was refused and does not confirm a lesson."""
+        confirms = self._bench.confirms
+        return [
+            (each.text, each.reason)
+            for each in refused
+            if self._first_rules or not each.polarity or not confirms(each.polarity, each.text)
+        ]
+
+    def _memory(self, rejected: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """Refused texts, newest last, without those that the library says by now."""
+        before = self._batch.rejected_before
+        if not self._first_rules:
+            said = [gist_of(record.summary32) for record in self._library.values()]
+            before = tuple(text for text in before if not any(alike(gist_of(text), gist) for gist in said))
+        return tuple(dict.fromkeys([*before, *(text for text, _ in rejected if text)]))[-_MEMORY:]
+
     @property
     def _stopped(self) -> bool:
         return self._spend.budget_refused is not None or self._spend.fatal is not None
 
-    def _payload(self) -> dict[str, object]:
+    def _payload(self, labels: Sequence[str]) -> dict[str, object]:
         return {
             "library": [
                 {
@@ -170,11 +209,11 @@ class _Curation:
                     "support": candidate.support,
                     "best_reward": candidate.best.best_reward,
                 }
-                for label, candidate in self._candidates.items()
+                for label, candidate in ((label, self._candidates[label]) for label in labels)
             ],
             "rejected_before": list(self._batch.rejected_before),
             "capacity": self._limits.capacity,
-            "edit_budget": self._limits.edit_budget,
+            "edit_budget": self._bench.edits_left,
             "max_words": self._runtime.max_words,
         }
 
@@ -186,17 +225,22 @@ class _Curation:
             elif change is not None:
                 await self._enter(change)
 
-    async def _apply_rule(self) -> None:
+    async def _apply_rule(self, labels: Sequence[str]) -> None:
         """Add the candidates in the order of their support, as far as the limits allow."""
+        chosen = [(label, self._candidates[label]) for label in labels]
         await self._apply(
             [
                 OperationAnswer(op="add", **{"from": [label]}, polarity=candidate.polarity, text=candidate.text)
-                for label, candidate in self._candidates.items()
+                for label, candidate in chosen
             ]
         )
 
     async def _enter(self, change: Change) -> None:
         text = change.text
+        fault = "" if self._first_rules else reversal_fault(change)
+        if fault:
+            self._refused.append(Refusal(text, f"{change.operation}: {fault}", change.polarity))
+            return
         if change.operation != "delete":
             self._turn += 1
             wording = await accept_wording(
@@ -207,12 +251,14 @@ class _Curation:
                 spend=self._spend,
             )
             if not wording.accepted:
-                self._refused.append(Refusal(wording.text, f"{change.operation}: {wording.reason}"))
+                self._refused.append(Refusal(wording.text, f"{change.operation}: {wording.reason}", change.polarity))
                 return
             text = wording.text
         record = record_of(change, text, self._origin, self._runtime)
         verdict = optimize_experience(record, self._policy)
-        refusal = self._bench.accept(change, text) if verdict.accepted else Refusal(text, verdict.reason)
+        refusal = (
+            self._bench.accept(change, text) if verdict.accepted else Refusal(text, verdict.reason, change.polarity)
+        )
         if refusal is not None:
             self._refused.append(refusal)
         else:
@@ -240,8 +286,3 @@ def _first_reason(rejected: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     for text, reason in rejected:
         reasons.setdefault(text, reason)
     return list(reasons.items())
-
-
-def _remember(before: Sequence[str], rejected: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    texts = [text for text, _ in rejected if text]
-    return tuple(dict.fromkeys([*before, *texts]))[-_MEMORY:]

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import count
+from typing import Literal, TypeAlias
 
+from stores.experience_store import support_of
 from stores.models import ExperienceRecord, Operation, Polarity
 from tasks.answers import OperationAnswer, OperationName
 from tasks.likeness import Gist, alike, gist_of
@@ -51,6 +53,13 @@ class Change:
         """Groups of this batch that the change rests on."""
         return tuple(dict.fromkeys(group for source in self.sources for group in source.group_ids))
 
+    @property
+    def reversed_targets(self) -> tuple[ExperienceRecord, ...]:
+        """Targets of the other direction. Their evidence speaks against the change and is not carried on."""
+        if self.operation == "delete":
+            return ()
+        return tuple(record for record in self.targets if record.polarity != self.polarity)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -58,6 +67,7 @@ class Refusal:
 
     text: str
     reason: str
+    polarity: Polarity | Literal[""] = ""
 
 
 Labelled: TypeAlias = Mapping[str, ExperienceRecord]
@@ -67,12 +77,14 @@ class Workbench:
     """The library while one batch is curated: what is taken, what is used up, what it would hold."""
 
     def __init__(self, library: Labelled, candidates: Mapping[str, Candidate], limits: Limits) -> None:
-        self._library = library
+        self._library = dict(library)
+        self._labels = count(len(library) + 1)
         self._candidates = candidates
         self._limits = limits
         self._gone: set[str] = set()
         self._used: set[str] = set()
         self._added: list[tuple[Polarity, Gist]] = []
+        self._confirmed: set[str] = set()
         self._per_group: Counter[str] = Counter()
         self._edits = 0
 
@@ -84,10 +96,12 @@ class Workbench:
     def resolve(self, answer: OperationAnswer) -> Change | Refusal | None:
         """The change an answer asks for; None for ``keep``, which asks for none."""
         if answer.op == "keep":
+            if answer.targets and self._library.keys() >= set(answer.targets):
+                self._confirmed.update(self._candidates.keys() & answer.sources)
             return None
         reason = self._label_fault(answer) or self._shape_fault(answer.op, answer) or self._limit_fault(answer)
         if reason:
-            return Refusal(answer.text, f"{answer.op}: {reason}")
+            return Refusal(answer.text, f"{answer.op}: {reason}", answer.polarity)
         targets = tuple(self._library[label] for label in answer.targets)
         sources = tuple(self._candidates[label] for label in answer.sources)
         text = "" if answer.op == "delete" else answer.text
@@ -95,11 +109,14 @@ class Workbench:
 
     def accept(self, change: Change, text: str) -> Refusal | None:
         """Enter a change with its final wording, or say why it may not be."""
+        sources = {label for label, candidate in self._candidates.items() if candidate in change.sources}
         reason = self._wording_fault(change, text) if change.operation != "delete" else ""
         if reason:
-            return Refusal(text, f"{change.operation}: {reason}")
+            if self.confirms(change.polarity, text, leaving=change.targets):
+                self._confirmed |= sources
+            return Refusal(text, f"{change.operation}: {reason}", change.polarity)
         self._gone.update(label for label, record in self._library.items() if record in change.targets)
-        self._used.update(label for label, candidate in self._candidates.items() if candidate in change.sources)
+        self._used |= sources
         if change.operation != "delete":
             self._added.append((change.polarity, gist_of(text)))
             self._per_group.update(change.group_ids)
@@ -109,6 +126,29 @@ class Workbench:
     def unused(self) -> tuple[Candidate, ...]:
         """Candidates that no accepted change rests on."""
         return tuple(candidate for label, candidate in self._candidates.items() if label not in self._used)
+
+    def confirms(self, polarity: str, text: str, *, leaving: Sequence[ExperienceRecord] = ()) -> bool:
+        """Whether a text says what a lesson of the library says, or what a proposal does that confirmed one."""
+        staying = [record for label, record in self._library.items() if label not in self._gone]
+        said = [(record.polarity, gist_of(record.summary32)) for record in staying if record not in leaving]
+        said += self._added
+        said += [(self._candidates[label].polarity, gist_of(self._candidates[label].text)) for label in self._confirmed]
+        gist = gist_of(text)
+        return any(polarity == other and alike(gist, what) for other, what in said)
+
+    def settle(self, records: Sequence[ExperienceRecord]) -> Labelled:
+        """Make the records of accepted changes part of the library, under labels of their own, and return the library."""
+        staying = {label: record for label, record in self._library.items() if label not in self._gone}
+        fresh = (record for record in records if record.operation != "delete")
+        self._library = staying | {f"L{next(self._labels)}": record for record in fresh}
+        self._gone.clear()
+        self._added.clear()
+        return self._library
+
+    @property
+    def edits_left(self) -> int:
+        """Operations that may still be applied."""
+        return self._limits.edit_budget - self._edits
 
     def _label_fault(self, answer: OperationAnswer) -> str:
         labels = [*answer.targets, *answer.sources]
@@ -156,6 +196,18 @@ class Workbench:
             return ""
         [target] = change.targets
         return "changes nothing" if (target.summary32, target.polarity) == (text, change.polarity) else ""
+
+
+def reversal_fault(change: Change) -> str:
+    """Why a change may not turn a lesson's direction round; empty when it may.
+
+    The new direction needs more support than the lesson has that it replaces.
+    """
+    held = max((support_of(record) for record in change.reversed_targets), default=-1)
+    support = len({group for each in change.sources if each.polarity == change.polarity for group in each.group_ids})
+    if support > held:
+        return ""
+    return f"changes the direction of a lesson on a support of {support}, and that lesson has {held}"
 
 
 def in_order(operations: Sequence[OperationAnswer]) -> tuple[OperationAnswer, ...]:

@@ -111,9 +111,7 @@ async def _screened(
         )
         if not wording.accepted:
             rejected.append((wording.text, wording.reason))
-        elif any(wording.text == proposal.text for proposal in accepted):
-            rejected.append((wording.text, "said twice"))
-        else:
+        elif all(wording.text != proposal.text for proposal in accepted):
             accepted.append(_proposal(spec, wording.text, lesson, shown, spread))
     return Reflection(tuple(accepted), tuple(rejected), spend)
 

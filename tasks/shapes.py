@@ -148,6 +148,11 @@ class ReflectionFailure:
     reason: str
     call_key: str | None = None
 
+    @property
+    def sentence(self) -> str:
+        """Kind and reason."""
+        return f"{self.error_type}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
@@ -188,3 +193,8 @@ class GroupResult:
     """None when any of them has an unknown price."""
     draw: int = 0
     """As in the spec: which draw of the item this was."""
+
+    @property
+    def reflected(self) -> bool:
+        """Whether a reflection was asked for, answered or not."""
+        return self.learning_calls > 0 or self.reflection_failure is not None

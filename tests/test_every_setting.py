@@ -151,6 +151,7 @@ DEMOS: dict[str, Demo] = {
     "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
     "model.api_key_secret": Demo(key_sent, "vault"),
     "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
+    "model.learner_max_tokens": Demo(of_exchange(lambda it: {body["max_tokens"] for body in it.learning}), "77"),
     "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
     "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
     "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=503), "1"),

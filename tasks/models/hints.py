@@ -18,7 +18,7 @@ _HINTS: Final = (
             r"|prompt is too long|reduce the length",
             re.IGNORECASE | re.DOTALL,
         ),
-        "shorten the prompts or lower model.max_tokens",
+        "shorten the prompts, or lower model.max_tokens (of reflection and curation: model.learner_max_tokens)",
     ),
     (re.compile(r"max_completion_tokens.{0,40}instead", re.IGNORECASE | re.DOTALL), _NEW_LIMIT),
     (re.compile(r"\bmax_completion_tokens\b", re.IGNORECASE), "set model.max_tokens_field: max_tokens"),

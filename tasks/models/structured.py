@@ -24,6 +24,7 @@ _OPENING = re.compile(r"[ \t]*(```)[^\n`]*")
 _CLOSING = re.compile(r"[ \t]*(```)[ \t]*")
 _THOUGHT = re.compile(r"\A<think>.*?</think>", re.DOTALL)
 """What reasoning models say to themselves, where the server does not take it out of the answer."""
+_ENTRY = re.compile(r"\s*,?\s*\{")
 _MAX_REASON = 300
 
 
@@ -41,6 +42,25 @@ def parse_answer(text: str, schema: AnswerSchema) -> Any:
         where = fault.json_path
         raise ValueError(f"at {where}: {fault.message}"[:_MAX_REASON])
     return value
+
+
+def complete_entries(text: str, name: str) -> dict[str, list[Any]] | None:
+    """The object ``{name: [...]}`` of a text that ends in the middle of that list, without the entry that was cut.
+
+    None when there is no such list or no complete entry. Entries are objects; anything else ends the list.
+    """
+    stripped = _THOUGHT.sub("", text.strip().lstrip("\ufeff")).strip()
+    opening = re.match(rf'(?:```[^\n]*\n)?\s*\{{\s*"{re.escape(name)}"\s*:\s*\[', stripped)
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    entries: list[Any] = []
+    at = opening.end() if opening is not None else len(stripped)
+    while (entry := _ENTRY.match(stripped, at)) is not None:
+        try:
+            value, at = decoder.raw_decode(stripped, entry.end() - 1)
+        except (ValueError, RecursionError):
+            break
+        entries.append(value)
+    return {name: entries} if entries else None
 
 
 async def repair(

@@ -122,7 +122,7 @@ def test_a_tally_tells_the_most_frequent_reason_for_a_loss_and_keeps_few():
     down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
     tally.add([down])
     assert tally.end(Library(())).lost == 502
-    assert len(tally.reasons) == 100
+    assert len(tally.rollouts.reasons) == 100
     tally = EpochSums(1, "train")
     tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
     assert tally.end(Library(())).lost_mostly == "2 × ungraded: remote: it is down"

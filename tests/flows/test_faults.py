@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 
 import pytest
@@ -138,3 +140,58 @@ def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch)
     assert first, "the first batch taught nothing"
     assert first.isdisjoint(manifest(tmp_path)["tfgrpo"]["library"])
     assert TaskPaths.of(tmp_path, TASK).state.exists()
+
+
+def _refused_learning(status=500, share=1):
+    """A server that refuses every ``share``-th request for lessons."""
+    server = Server()
+    seen = itertools.count()
+
+    def before_answer(number):
+        if "tfgrpo_lessons" not in server.bodies[number - 1]:
+            return None
+        return status if next(seen) % share == 0 else None
+
+    server.before_answer = before_answer
+    return server
+
+
+LEARNER_ANSWERS = {"500": 500, "refused": 400}
+
+
+@pytest.mark.parametrize("status", LEARNER_ANSWERS.values(), ids=LEARNER_ANSWERS)
+def test_a_night_whose_reflections_all_fail_ends_in_an_error(tmp_path, status):
+    with _refused_learning(status) as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0))
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert "learning steps" in summary.message
+    assert "tfgrpo.max_lost_share allows" in summary.message
+    assert str(status) in summary.message
+    assert summary.details["resume with"] == f"--resume {RUN}"
+    with Server() as well:
+        again = run(tmp_path, resume=RUN, base_url=well.url)
+    assert again.exit_code == 0, again.message
+    assert store(tmp_path)
+
+
+def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tmp_path):
+    with _refused_learning(share=2) as server:
+        asked = on_server(server, model__max_retries=0, tfgrpo__max_lost_share=1.0)
+        summary = run(tmp_path, run_id=RUN, **asked)
+        again = run(tmp_path, resume=RUN)
+    assert summary.exit_code == 0, summary.message
+    assert again.details["epochs"] == summary.details["epochs"]
+    rows = [row for row in lines(paths(tmp_path).groups) if row["phase"] == "train" and row["signal"] == "mixed"]
+    failed = [row for row in rows if row["reflection_failure"]]
+    assert 0 < len(failed) < len(rows)
+    epochs_told = summary.details["epochs"]
+    assert sum(epoch["learning_lost"] for epoch in epochs_told) == len(failed)
+    assert sum(epoch["learning_asked"] for epoch in epochs_told) >= len(rows)
+    assert summary.details["learning_lost"]["steps"] == len(failed)
+    assert "ModelServerFault: 500" in manifest(tmp_path)["tfgrpo"]["epochs"][0]["learning_lost_mostly"]
+    per_epoch = json.loads(paths(tmp_path).per_epoch.read_text())["epochs"]
+    assert sum(epoch["learning"]["lost"] for epoch in per_epoch.values()) == len(failed)
+    assert any("brought no usable answer" in warning for warning in manifest(tmp_path)["warnings"])
+    page = paths(tmp_path).report.read_text()
+    assert "learning lost" in page
+    assert f"{len(failed)} of" in page

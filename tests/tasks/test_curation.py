@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -9,12 +10,13 @@ from pipelines.settings_learning import LearningSettings
 from prompt_packs.stamps import pack_stamp
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from stores.experience_store import ExperienceStore, support_of
+from stores.library import Library, fold
 from stores.models import ExperienceRecord, Reward, ToolStat
 from stores.signing import signature_holds
 from stores.words import count_words
 from tasks.curation import CurationInput, curate_batch, limits_for
 from tasks.shapes import ToolMetricEvent
-from tests.tasks.kit import NOON, ScriptedModel, group, pack, proposal, record, runtime
+from tests.tasks.kit import NOON, ScriptedModel, group, pack, proposal, record, reply, runtime
 
 TEXTS = [
     "Carry the tens before adding hundreds.",
@@ -144,8 +146,7 @@ BAD = [
     (op("merge", targets=["L1", "L1"], text="x y"), "names something twice"),
     (op("delete", targets=["L1", "L2"]), "takes exactly one target, not 2"),
     (op("add", sources=["P1"], text="  "), "no text"),
-    (op("add", sources=["P1"], text="Convert EVERY unit first!"), "already in the library"),
-    (op("modify", targets=["L1"], text="Convert every unit first."), "changes nothing"),
+    (op("modify", targets=["L1"], sources=["P1"], text=TEXTS[1], polarity="avoid"), "changes the direction"),
     (op("add", sources=["P1"], text="Sums like this come to 42."), "gives away"),
 ]
 
@@ -176,7 +177,7 @@ async def test_two_operations_that_say_the_same_are_one(tmp_path):
     answer = operations(op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[0].upper()))
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], TEXTS[1]))
     assert len(result.records) == 1
-    assert "says the same as another operation" in reasons(result)[TEXTS[0].upper()].replace("add: ", "")
+    assert result.rejected == ()
 
 
 async def test_the_same_words_are_never_both_advised_and_advised_against(tmp_path):
@@ -264,7 +265,7 @@ async def test_an_answer_that_stays_broken_falls_back_to_the_best_supported_less
     assert len(model.requests) == 2
     assert result.failure.error_type == "RepairExhausted"
     assert [made.summary32 for made in result.records] == [TEXTS[1]]
-    assert "already in the library" in reasons(result)[TEXTS[0]]
+    assert TEXTS[0] not in reasons(result)
 
 
 async def test_a_broken_call_falls_back_too_and_names_its_key(tmp_path):
@@ -355,7 +356,7 @@ async def test_tool_use_of_the_evidence_is_summed_and_not_counted_twice(tmp_path
 async def test_only_the_best_supported_proposals_are_put_to_the_curator(tmp_path):
     model = ScriptedModel(lambda *_: operations())
     result = await curate(model, tmp_path, groups(*(f"Lesson about subject{number}." for number in range(90))))
-    assert len(model.asked("curate")[0]["proposals"]) == 80
+    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [80]
     assert sum("best supported" in why for _, why in result.rejected) == 10
 
 
@@ -398,3 +399,121 @@ async def test_a_lesson_that_left_stands_in_nobodys_way(tmp_path):
     answer = operations(op("delete", targets=["L1"]), op("add", sources=["P1"], text=TEXTS[0], polarity="avoid"))
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1]), [lesson("e1", TEXTS[0])])
     assert [(made.operation, made.polarity) for made in result.records] == [("delete", "do"), ("add", "avoid")]
+
+
+CONFIRMING = {
+    "keep": [op("keep", targets=["L1"], sources=["P1"])],
+    "a duplicate of a lesson": [op("add", sources=["P1"], text=TEXTS[1].upper())],
+    "a lesson reworded to itself": [op("modify", targets=["L1"], sources=["P1"], text=TEXTS[1])],
+    "nothing, and it says the same": [],
+}
+
+
+@pytest.mark.parametrize("answer", CONFIRMING.values(), ids=CONFIRMING)
+@pytest.mark.parametrize("wording", [TEXTS[1], "Turn all lengths into metres."])
+async def test_a_proposal_that_confirms_a_lesson_is_neither_rejected_nor_remembered(tmp_path, answer, wording):
+    if not answer and wording != TEXTS[1]:
+        return  # neither words nor the model say that it confirms anything
+    result = await curate(
+        lambda *_: operations(*answer),
+        tmp_path,
+        groups(wording),
+        [lesson("e1", TEXTS[1])],
+        before=(TEXTS[1], "bad idea"),
+    )
+    assert result.rejected == ()
+    assert result.memory == ("bad idea",)
+
+
+async def test_a_keep_of_a_lesson_that_is_not_there_confirms_nothing(tmp_path):
+    answer = operations(op("keep", targets=["L9"], sources=["P1"]), op("keep", sources=["P1"]))
+    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0]), [lesson("e1", TEXTS[1])])
+    assert reasons(result) == {TEXTS[0]: "not taken up"}
+
+
+async def test_the_opposite_of_a_lesson_is_turned_down_and_remembered(tmp_path):
+    result = await curate(
+        lambda *_: operations(), tmp_path, groups(TEXTS[1], polarity="avoid"), [lesson("e1", TEXTS[1], polarity="do")]
+    )
+    assert reasons(result) == {TEXTS[1]: "not taken up"}
+    assert result.memory == (TEXTS[1],)
+
+
+@pytest.mark.parametrize(("support", "changed"), [(1, False), (2, False), (3, True)])
+async def test_a_change_of_direction_needs_more_support_than_its_target_and_inherits_nothing(
+    tmp_path, support, changed
+):
+    target = lesson(
+        "e1", TEXTS[1], evidence=("o1/0", "o2/0", "o2/1"), tool_stats=(ToolStat(tool="t", tokens=1, latency_ms=1.0),)
+    )
+    answer = operations(op("modify", targets=["L1"], sources=["P1"], text="Converting every unit.", polarity="avoid"))
+    result = await curate(lambda *_: answer, tmp_path, groups(*[TEXTS[0]] * support, polarity="avoid"), [target])
+    if not changed:
+        assert result.records == ()
+        assert f"on a support of {support}, and that lesson has 2" in reasons(result)["Converting every unit."]
+        return
+    [made] = result.records
+    assert (made.polarity, made.supersedes, support_of(made)) == ("avoid", ("e1",), 3)
+    assert not any(name.startswith("o") for name in made.evidence)
+    assert made.tool_stats == ()
+
+
+async def test_a_merge_turns_no_better_supported_lesson_round(tmp_path):
+    library = [lesson("e1", TEXTS[1], evidence=("o1/0", "o2/0")), lesson("e2", TEXTS[2], polarity="avoid")]
+    answer = operations(op("merge", targets=["L1", "L2"], sources=["P1"], text="Converting units.", polarity="avoid"))
+    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], polarity="avoid"), library)
+    assert result.records == ()
+    assert "changes the direction" in reasons(result)["Converting units."]
+
+
+async def test_curation_calls_have_a_limit_of_their_own_and_take_the_proposals_in_chunks(tmp_path):
+    def script(request, key):
+        asked = json.loads(request.messages[1].content)
+        if key.turn == 0:
+            return operations(op("add", sources=["P1"], text=TEXTS[0]))
+        assert [each["text"] for each in asked["library"]] == [TEXTS[1], TEXTS[0]]
+        assert asked["edit_budget"] == 11
+        return operations(op("modify", targets=[asked["library"][1]["id"]], sources=["P3"], text=TEXTS[3]))
+
+    model = ScriptedModel(script)
+    result = await curate(
+        model,
+        tmp_path,
+        groups(TEXTS[0], TEXTS[2], TEXTS[3]),
+        [lesson("e1", TEXTS[1])],
+        model={"learner_max_tokens": 200},
+    )
+    assert [request.max_tokens for request, _ in model.requests] == [200, 200]
+    assert [[each["id"] for each in asked["proposals"]] for asked in model.asked("curate")] == [["P1", "P2"], ["P3"]]
+    assert (result.asked, result.lost) == (2, 0)
+    library = fold(Library((lesson("e1", TEXTS[1]),)), result.records)
+    assert [entry.summary32 for entry in library.entries] == [TEXTS[1], TEXTS[3]]
+
+
+async def test_a_cut_off_list_keeps_its_whole_operations(tmp_path):
+    whole = json.dumps(operations(op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[2])))
+    model = ScriptedModel(lambda *_: reply(whole[:-12], finish="length"))
+    result = await curate(model, tmp_path, groups(TEXTS[0], TEXTS[2]))
+    assert [made.summary32 for made in result.records] == [TEXTS[0]]
+    assert len(model.requests) == 1
+    assert result.failure is None
+
+
+@pytest.mark.parametrize("text", ['{"operations": [{"op": "ad', "{", '{"operations": [', '<think>{"operations": [{}'])
+async def test_a_list_cut_off_in_its_first_operation_is_asked_for_again(tmp_path, text):
+    model = ScriptedModel(lambda *_: reply(text, finish="length"))
+    result = await curate(model, tmp_path, groups(TEXTS[0]), tfgrpo={"max_repairs": 1})
+    assert len(model.requests) == 2
+    assert result.failure.error_type == "RepairExhausted"
+
+
+async def test_a_run_of_the_first_rules_is_curated_as_it_was(tmp_path):
+    """What its journal holds answers the same questions: one call of the actors' limit, with the old memory."""
+    keep = operations(op("keep", targets=["L1"], sources=["P1"]))
+    model = ScriptedModel(lambda *_: keep)
+    made = runtime(model, tmp_path, model={"learner_max_tokens": 200})
+    made = replace(made, context=replace(made.context, rules=1))
+    batch = CurationInput(1, 0, groups(*TEXTS), (lesson("e1", TEXTS[0]),), {}, (TEXTS[1],))
+    result = await curate_batch(batch, made)
+    assert len(model.requests) == 1
+    assert result.memory[:2] == (TEXTS[1], TEXTS[0])

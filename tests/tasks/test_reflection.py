@@ -156,10 +156,10 @@ async def test_an_unsafe_lesson_is_rejected_with_a_reason(tmp_path, text):
     assert reflection.rejected[0][1]
 
 
-async def test_more_lessons_than_asked_for_and_repetitions_are_rejected(tmp_path):
+async def test_more_lessons_than_asked_for_are_rejected_and_a_repetition_counts_once(tmp_path):
     _, reflection = await reflect(lambda *_: lessons("Add the tens.", "Add the tens.", "Third thing."), tmp_path)
     assert [proposal.text for proposal in reflection.proposals] == ["Add the tens."]
-    assert sorted(reason for _, reason in reflection.rejected) == ["more than 2 lessons from one group", "said twice"]
+    assert sorted(reason for _, reason in reflection.rejected) == ["more than 2 lessons from one group"]
 
 
 async def test_a_pack_lowers_the_word_limit(tmp_path):

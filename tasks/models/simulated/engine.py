@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from stores.canonical import canonical_json, sha256_hex
@@ -22,10 +23,16 @@ from tasks.models.simulated.worlds import open_world
 
 _REMEMBERED = 100_000
 """Requests whose count is kept; the oldest are forgotten first."""
+_LIMIT = 1024
 
 
-def digest_of(value: object) -> str:
-    """Names the content of a request, however its JSON was spaced and ordered."""
+def digest_of(value: Mapping[str, Any]) -> str:
+    """Names the content of a request, however its JSON was spaced and ordered, and whatever limit it sets.
+
+    A limit cuts a reply; it does not change what the model would say. The constant keeps seeded figures as they were.
+    """
+    if "max_tokens" in value:
+        value = {**value, "max_tokens": _LIMIT}
     return sha256_hex(canonical_json(value).encode("utf-8", "surrogatepass"))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stores.errors import ModelTimeout, RepairExhausted
 from tasks.models.base import AnswerSchema, ChatReply, Message
-from tasks.models.structured import parse_answer, repair
+from tasks.models.structured import complete_entries, parse_answer, repair
 
 SCHEMA = AnswerSchema(
     "thing",
@@ -117,3 +117,21 @@ async def test_a_broken_call_is_not_a_broken_answer() -> None:
 async def test_at_least_one_attempt_is_needed() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         await repair(parse, Asked(), (), SCHEMA, 0)
+
+
+CUT = [
+    ('{"operations": [{"op": "keep"}, {"op": "add", "text": "a', [{"op": "keep"}]),
+    ('```json\n{"operations": [{"op": "keep"}, {"op"', [{"op": "keep"}]),
+    ('<think>[{</think>{ "operations" : [ {"text": "]}{"} ,', [{"text": "]}{"}]),
+    ('{"operations": [{"op": "keep"}]', [{"op": "keep"}]),
+    ('{"operations": [{"op": "keep"}, {"op": 1, "op": 2}', [{"op": "keep"}]),
+    ('{"operations": [{"op": "ke', None),
+    ('{"lessons": [{"op": "keep"}', None),
+    ('<think>{"operations": [{"op": "keep"}', None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "entries"), CUT)
+def test_the_complete_entries_of_a_cut_off_list_are_found(text, entries):
+    assert complete_entries(text, "operations") == (entries and {"operations": entries})
