@@ -337,7 +337,8 @@ class EpochSums:
                 outcome = rollout.outcome
                 self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
             if result.reflected:
-                self.learning.add(result.reflection_failure and result.reflection_failure.sentence)
+                failure = result.reflection_failure
+                self.learning.add(failure.sentence if failure is not None else None)
 
     def end(self, library: Library) -> EpochEnd:
         """The epoch in figures."""

@@ -8,7 +8,8 @@ n·(G·t) + m + S calls, and those of judges; a batch with more proposals than f
 
 Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
 repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
-has for it, of learning calls a sixteenth. After one: as far between the bounds as the last decided run with the same model ended between its own.
+has for it, of learning calls a sixteenth. After one: as far between the bounds as the last decided run with the same model
+ended between its own.
 """
 
 from __future__ import annotations
