@@ -20,6 +20,7 @@ from flows.opening import open_session
 from flows.prepare import prepare
 from flows.promoting import settle
 from flows.request import RunRequest
+from flows.resume import continued
 from flows.session import RunGroups, Session
 from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
@@ -42,6 +43,7 @@ def execute(
 ) -> RunSummary:
     """Run a request to its end, whatever the end is."""
     try:
+        request = continued(request, env)
         prepared = prepare(request, env)
         request = prepared.request
         with runner(prepared.plan) as fan_out, ExitStack() as leaving:

@@ -15,20 +15,23 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
+from pydantic.json_schema import SkipJsonSchema
 
 from flows.artifacts import PrefectArtifacts
 from flows.console import PeopleConsole
+from flows.deployed import Optional, asked_of, deployed_run, named_after
 from flows.execution import execute
 from flows.interrupts import termination_interrupts
 from flows.observer import Observers
 from flows.progress import Progress
-from flows.request import RunRequest
+from flows.request import RunRequest, Scalar
 from flows.session import RunGroups
 from flows.states import state_of
+from flows.stops import RunSummary
 from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from pipelines.plan import Plan
 from stores.clock import utc_now
-from stores.errors import RunAborted, TfgrpoError
+from stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
 from tasks.context import RunContext
 from tasks.group import run_group
 from tasks.host import run_on_runtime
@@ -142,19 +145,56 @@ def _sealed(future: PrefectFuture[Any]) -> Sealed:
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
-def tfgrpo_learning(request: RunRequest | None = None) -> State[dict[str, object]]:
+def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
+    *,
+    pipeline: Optional[str] = None,
+    task_id: Optional[str] = None,
+    dataset: Optional[str] = None,
+    model: Optional[str] = None,
+    base_url: Optional[str] = None,
+    epochs: Optional[int] = None,
+    group_size: Optional[int] = None,
+    sample_size: Optional[int] = None,
+    max_usd: Optional[float] = None,
+    max_calls: Optional[int] = None,
+    settings: dict[str, Scalar] = {},  # noqa: B006 - never changed; Prefect's form shows it
+    resume: Optional[str] = None,
+    request: SkipJsonSchema[RunRequest | None] = None,
+) -> State[dict[str, object]]:
     """Learn: epochs of groups, lessons, the held-out sweep and the gate.
 
     Ends ``Completed`` (named ``StoppedEarly`` at a budget cap or an interrupt) or ``Failed`` with one clear message.
+
+    Args:
+        pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: `tfgrpo-learning`.
+        task_id: Names the directory under `out`; runs of one task share their lessons. Empty: the pipeline's.
+        dataset: Items to learn on: a JSONL, CSV or Parquet file, a folder of them, or `hf:name`. Empty: the pipeline's.
+        model: Model of the actors, as the endpoint calls it. Empty: the pipeline's.
+        base_url: OpenAI-compatible root, usually ending in `/v1`. Empty: `OPENAI_BASE_URL` of the worker, or the pipeline's.
+        epochs: All but the last learn, the last one measures. Empty: the pipeline's, or 3.
+        group_size: Attempts per item. Empty: the pipeline's, or 2.
+        sample_size: Items per epoch; also the most items of the sweep. Empty: the pipeline's, or 100.
+        max_usd: Most US dollars; needs a price for every model in use. Empty: the deployment's, or the pipeline's.
+        max_calls: Most model calls. Empty: the deployment's, or the pipeline's.
+        settings: Any other setting by its dotted key, such as `{"tfgrpo.min_spread": 0.1}`; those of the deployment
+            hold beside it. `tfgrpo config` lists all.
+        resume: Run to go on with where it ended. A retry of a flow run goes on without it.
+        request: All of it as one value: from a command, or a deployment made before there were parameters.
     """
+    given = {name: value for name, value in locals().items() if name != "request"}
+    run = deployed_run()
+    try:
+        asked = asked_of(RunRequest, request, given)
+    except PrefectUnavailable as error:
+        return state_of(RunSummary("failed", None, str(error), {}))
+    if run is not None:
+        asked = named_after(run, asked)
     observers = Observers(Progress(PeopleConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
     with _terminations():
-        summary = execute(request or RunRequest(), os.environ, observers, mapped_groups, clock=utc_now)
+        summary = execute(asked, os.environ, observers, mapped_groups, clock=utc_now)
     return state_of(summary)
 
 
 def _terminations() -> AbstractContextManager[None]:
     """Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C."""
-    flow_run = FlowRunContext.get()
-    deployed = flow_run is not None and flow_run.flow_run is not None and flow_run.flow_run.deployment_id is not None
-    return nullcontext() if deployed else termination_interrupts()
+    return termination_interrupts() if deployed_run() is None else nullcontext()

@@ -30,7 +30,7 @@ def run_locally(request: RunRequest, server: LocalServer | None = None) -> RunSu
     """
     _be_served(get_current_settings(), server)
     try:
-        state: State[Any] = tfgrpo_learning(request, return_state=True)
+        state: State[Any] = tfgrpo_learning(request=request, return_state=True)
     except Exception as error:
         # Nothing of ours: what the flow itself raises is in its state.
         why = _first_line(error)

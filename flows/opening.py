@@ -91,7 +91,7 @@ def open_session(
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
-        manifest.update(**_opening_fields(prepared, place, identity, champion, clock))
+        manifest.update(**_opening_fields(request, prepared, place, identity, champion, clock))
         warnings = (*prepared.warnings, *retired, *_damage(runtime), *telemetry.warnings)
         for warning in warnings:
             manifest.warn(warning)
@@ -300,7 +300,7 @@ def _rules(place: _Place) -> int:
 
 
 def _opening_fields(
-    prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
+    request: RunRequest, prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
 ) -> dict[str, Any]:
     plan = prepared.plan
     return {
@@ -309,6 +309,7 @@ def _opening_fields(
         "run_id": place.run_id,
         "task_id": plan.settings.task_id,
         "pipeline": plan.settings.pipeline,
+        "flow_run_id": request.flow_run_id if place.earlier is None else place.earlier.get("flow_run_id"),
         "status": "running",
         "simulated": plan.simulated,
         "model": plan.models.name,

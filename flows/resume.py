@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -86,6 +87,21 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
         raise _unusable(
             request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
         ) from error
+
+
+def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
+    """The request as one to resume the run that its own flow run began before: at a retry, or when a worker died.
+
+    Raises ``ConfigError`` for settings that do not resolve.
+    """
+    if request.flow_run_id is None or request.run_id is None:
+        return request
+    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline)).settings
+    with suppress(ValueError, OSError, CorruptFile):  # which ``prepare`` has words for
+        manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
+        if manifest.get("flow_run_id") == request.flow_run_id:
+            return request.model_copy(update={"run_id": None, "resume": request.run_id})
+    return request
 
 
 def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:

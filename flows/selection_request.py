@@ -1,16 +1,17 @@
-"""What may be asked of a selection? The one parameter of the flow ``tfgrpo-select``, and of the command.
+"""Request of the flow ``tfgrpo-select`` and of the command ``tfgrpo select``.
 
 Fields named like command-line options set the same settings; ``settings`` reaches every other one by its dotted key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from flows.request import Scalar, option_text
+from flows.request import FlowRequest
 
 FIELDS: Final = MappingProxyType(
     {
@@ -41,10 +42,10 @@ FIELDS: Final = MappingProxyType(
 """Setting behind each field that sets one."""
 
 
-class SelectRequest(BaseModel):
+class SelectRequest(FlowRequest):
     """One selection as asked for. Absent fields keep what environment, pipeline file and defaults say."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    KEYS: ClassVar[Mapping[str, str]] = FIELDS
 
     prompt: str | None = None
     """What is asked. Either this or ``item``; a dry run without either asks the first item of its world."""
@@ -82,14 +83,3 @@ class SelectRequest(BaseModel):
     max_calls: int | None = None
     dry_run: bool | None = None
     world: str | None = None
-    settings: dict[str, Scalar] = Field(default_factory=dict)
-    """Any other setting by its dotted key, such as ``{"selection.temperatures": "[0.2, 0.8]"}``."""
-
-    def options(self) -> dict[str, str]:
-        """The settings asked for, as raw text by dotted key: the uppermost layer of the settings."""
-        asked = {key: option_text(value) for key, value in self.settings.items()}
-        for name, key in FIELDS.items():
-            value: Scalar | None = getattr(self, name)
-            if value is not None:
-                asked[key] = option_text(value)
-        return asked

@@ -27,10 +27,11 @@ from flows.request import RunRequest
 from flows.selection_request import SelectRequest
 from tests.docs.pages import ROOT, blocks, commands
 
-pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(300)]
 BIN = Path(sys.executable).parent
 BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
 """Done by tests/test_install.py, in a fresh environment."""
+ENDS = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 STAY = ("server start", "worker start")
 
 
@@ -80,20 +81,51 @@ class Machine:
             check=False,
         )
 
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/api{path}"
+
     def get(self, path: str) -> Any:
         try:
-            return httpx.get(f"http://127.0.0.1:{self.port}/api{path}", timeout=10).raise_for_status().json()
+            return httpx.get(self.url(path), timeout=10).raise_for_status().json()
         except httpx.TransportError:
             return None
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        return httpx.post(f"http://127.0.0.1:{self.port}/api{path}", json=body, timeout=10)
+        return httpx.post(self.url(path), json=body, timeout=10)
 
     def runs(self, deployment: str) -> list[dict[str, Any]]:
         found = self.post(
             "/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
         )
         return list(found.raise_for_status().json())
+
+    def ask(self, deployment: str, parameters: dict[str, Any]) -> str:
+        """Id of a new flow run."""
+
+        def answered() -> str | None:
+            """Prefect's server says 503 while its SQLite file is locked."""
+            answer = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+            return None if answer.status_code == 503 else str(answer.raise_for_status().json()["id"])
+
+        return str(until(answered, "the server to take the request", 60))
+
+    def state(self, run: str) -> str:
+        return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
+
+    def ended(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:
+        until(lambda: self.state(run) == state, f"the run to be {state}", 120)
+        return dict(self.get(f"/flow_runs/{run}"))
+
+    def retried(self, run: str) -> dict[str, Any]:
+        """The flow run after another try, however that ended."""
+        before = self.get(f"/flow_runs/{run}")["run_count"]
+        self.call("prefect", "flow-run", "retry", run).check_returncode()
+
+        def look() -> dict[str, Any] | None:
+            now = self.get(f"/flow_runs/{run}") or {}
+            return now if now.get("run_count", before) > before and now["state_type"] in ENDS else None
+
+        return dict(until(look, "the retry to end", 120))
 
     def stop(self) -> None:
         for process in reversed(self.running):
@@ -122,11 +154,17 @@ def small(line: str, out: Path) -> str:
     if "deployment run" not in line:
         return line
     if "--params" not in words:
-        words += ["--params", '{"request": {}}']
-    asked = json.loads(words[-1])["request"]
+        words += ["--params", "{}"]
+    asked = json.loads(words[-1])
     RunRequest(**asked)
-    asked |= {"sample_size": 6, "batch_size": 3, "out": str(out)}
-    return shlex.join([*words[:-1], json.dumps({"request": asked})])
+    return shlex.join([*words[:-1], json.dumps(few(out, asked))])
+
+
+def few(out: Path, asked: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Parameters of a run of six items."""
+    asked = asked or {}
+    settings = {"tfgrpo.batch_size": 3, "out": str(out), **asked.get("settings", {})}
+    return {**asked, "sample_size": 6, "settings": settings}
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +189,7 @@ def finished(machine: Machine) -> dict[str, Any]:
 
     def look() -> dict[str, Any] | None:
         first = machine.runs("tfgrpo-learning")[0]
-        return first if first["state_type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"} else None
+        return first if first["state_type"] in ENDS else None
 
     return dict(until(look, "the run to end", 120))
 
@@ -186,23 +224,13 @@ def test_prefect_shows_progress_tables_lessons_and_gate(machine):
 def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
     finished(machine)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
-    slow = {
-        "sample_size": 6,
-        "batch_size": 3,
-        "out": str(machine.home / "slow"),
-        "settings": {"simulated.latency_s": 1.0},
-    }
-
-    def answered() -> str | None:
-        """Prefect's server says 503 while its SQLite file is locked."""
-        answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": slow}})
-        return None if answer.status_code == 503 else str(answer.raise_for_status().json()["id"])
+    slow = few(machine.home / "slow", {"settings": {"simulated.latency_s": 1.0}})
 
     def ask() -> str:
-        return str(until(answered, "the server to take the request", 60))
+        return machine.ask(deployment["id"], slow)
 
     def is_in(run: str, *states: str) -> bool:
-        return bool(machine.get(f"/flow_runs/{run}")["state_type"] in states)
+        return machine.state(run) in states
 
     def admitted() -> str | None:
         """A run that runs; the one before this test may hold its place a moment longer than it shows."""
@@ -216,9 +244,80 @@ def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
     until(lambda: is_in(first, "COMPLETED"), "the first run to end undisturbed", 60)
 
 
+def test_a_cap_of_the_deployment_holds_whatever_a_run_asks_for_besides(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    kept = nightly["parameters"] | {"settings": {"budget.max_tokens": 8_000_000, "tfgrpo.epochs": 4}}
+    httpx.patch(machine.url(f"/deployments/{nightly['id']}"), json={"parameters": kept}).raise_for_status()
+    out = machine.home / "capped"
+    run = machine.ended(machine.ask(nightly["id"], few(out, {"epochs": 2, "max_usd": 5.0})))
+    manifest = json.loads((out / f"tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
+    settings = manifest["settings"]
+    assert settings["budget"] == {"max_usd": 5.0, "max_tokens": 8_000_000, "max_calls": 5000}
+    assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 3)
+    assert settings["pipeline"] == "tfgrpo-learning"
+
+
+def test_a_deployment_with_the_older_parameter_still_runs_and_keeps_its_cap(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    older = {
+        "name": "older",
+        "flow_id": nightly["flow_id"],
+        "entrypoint": nightly["entrypoint"],
+        "work_pool_name": "tfgrpo",
+        "pull_steps": nightly["pull_steps"],
+        "enforce_parameter_schema": False,
+        "parameters": {"request": {"pipeline": "tfgrpo-learning", "max_calls": 4000}},
+    }
+    made = machine.post("/deployments/", older).raise_for_status().json()
+    asked = {"epochs": 2, "sample_size": 6, "batch_size": 3, "out": str(machine.home / "older")}
+    run = machine.ended(machine.ask(made["id"], {"request": asked}))
+    manifest = json.loads((machine.home / f"older/tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
+    assert manifest["settings"]["budget"]["max_calls"] == 4000
+    assert manifest["settings"]["tfgrpo"]["epochs"] == 2
+
+
+def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    out = machine.home / "killed"
+    run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 0.3}}))
+    task = out / "tfgrpo-learning"
+    journal = task / "runs" / run / "journal.jsonl"
+    until(lambda: journal.is_file() and len(journal.read_bytes().splitlines()) > 12, "a dozen answered calls", 90)
+    process = machine.get(f"/flow_runs/{run}")["infrastructure_pid"]
+    os.kill(int(process.rpartition(":")[2]), signal.SIGKILL)
+    machine.ended(run, "CRASHED")
+    answered = journal.read_bytes()
+    again = machine.retried(run)
+    if again["state_type"] == "CRASHED":
+        # Prefect's worker may report the crash again seconds later, and so end a retry that has begun meanwhile.
+        again = machine.retried(run)
+    assert again["state_type"] == "COMPLETED"
+    assert again["state"]["message"].startswith(("promote: ", "reject: ", "undecided: "))
+    assert [path.name for path in task.glob("runs/*")] == [run]
+    manifest = json.loads((task / f"runs/{run}/manifest.json").read_text())
+    assert manifest["resumed_at"] is not None
+    assert journal.read_bytes().startswith(answered[: answered.rindex(b"\n") + 1])
+    keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()]
+    assert len(keys) == len(set(map(str, keys)))
+
+
+def test_a_retry_of_a_run_with_a_name_of_its_own_goes_on_with_it_too(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/older")
+    asked = {"run_id": "mine", "sample_size": 6, "batch_size": 3, "max_calls": 15, "out": str(machine.home / "named")}
+    run = machine.ask(deployment["id"], {"request": asked})
+    assert machine.ended(run)["state_name"] == "StoppedEarly"
+    assert machine.retried(run)["state_name"] == "StoppedEarly"
+    other = machine.ask(deployment["id"], {"request": asked})
+    assert "--run-id" in machine.ended(other, "FAILED")["state"]["message"]
+
+
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
     scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs", 60)
-    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled]
+    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled if run["auto_scheduled"]]
     local = {start.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") for start in starts}
     assert local == {"01:30"}
 
@@ -232,9 +331,7 @@ def test_the_bare_name_is_refused_as_the_page_says(machine):
 def test_a_wrong_parameter_is_refused_before_a_run_exists(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
     before = len(machine.runs("tfgrpo-learning"))
-    answer = machine.post(
-        f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"request": {"epohcs": 2}}}
-    )
+    answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"epochs": "two"}})
     assert answer.status_code in {409, 422}
     assert len(machine.runs("tfgrpo-learning")) == before
 
@@ -266,13 +363,13 @@ def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
     requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
     assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
     for deployment in declared["deployments"]:
-        requests[deployment["name"]](**deployment["parameters"]["request"])
+        requests[deployment["name"]](**deployment["parameters"]).options()
 
 
 def test_a_night_is_within_a_budget_that_lets_it_end():
     declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
     (nightly,) = [each for each in declared["deployments"] if each["name"] == "nightly"]
-    request = RunRequest(**nightly["parameters"]["request"])
+    request = RunRequest(**nightly["parameters"])
     plan = prepare(request, {}).plan
     cap = plan.settings.budget.max_calls
     assert plan.forecast.calls.high < cap <= 5_000

@@ -19,7 +19,7 @@ def api():
 
 
 def test_a_finished_run_is_completed_and_its_store_is_that_of_a_run_without_prefect(api, tmp_path):
-    state = tfgrpo_learning(request(tmp_path / "flow", run_id=RUN, **SMALL), return_state=True)
+    state = tfgrpo_learning(request=request(tmp_path / "flow", run_id=RUN, **SMALL), return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "Completed")
     assert run(tmp_path / "plain", run_id=RUN, **SMALL).message == state.message
     assert store(tmp_path / "flow") == store(tmp_path / "plain")
@@ -28,7 +28,7 @@ def test_a_finished_run_is_completed_and_its_store_is_that_of_a_run_without_pref
 
 def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
     asked = request(tmp_path, run_id=RUN, max_calls=15, **SMALL)
-    state = tfgrpo_learning(asked, return_state=True)
+    state = tfgrpo_learning(request=asked, return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "StoppedEarly")
     summary = run_locally(request(tmp_path, resume=RUN))
     assert (summary.status, summary.run_id, summary.exit_code) == ("stopped", RUN, 3)

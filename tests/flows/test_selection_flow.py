@@ -21,7 +21,7 @@ def _api():
 
 
 def state_of(**asked):
-    state = tfgrpo_select(SelectRequest(**asked), return_state=True)
+    state = tfgrpo_select(request=SelectRequest(**asked), return_state=True)
     data = state.result(raise_on_failure=False)
     return state, data.summary if isinstance(data, FlowFailed) else data
 
@@ -47,7 +47,7 @@ def test_bad_input_fails_with_every_problem():
     assert state.type.value == "FAILED"
     assert {problem["source"] for problem in data["problems"]} == {"--k", "--min-success"}
     with pytest.raises(FlowFailed, match="--min-success"):
-        tfgrpo_select(SelectRequest(k=99, min_success=77))
+        tfgrpo_select(request=SelectRequest(k=99, min_success=77))
 
 
 def test_a_history_that_cannot_be_read_fails_with_one_message(tmp_path):
