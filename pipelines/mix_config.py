@@ -7,16 +7,17 @@ before anything is served or spent. Beside the keys of the form there is ``seed`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pipelines.mix_checking import Checker, read_document
 from pipelines.mix_graders import GraderTable
-from pipelines.mix_records import index_records
+from pipelines.mix_records import Records, index_records
 from pipelines.mix_shapes import MixConfig, MixDataset, MixEntry, MixGrader, MixStage
 from pipelines.problems import did_you_mean, shown
+from pipelines.references import matches_numbers, reference_warnings
 from stores.errors import DatasetError
 
 __all__ = ["MixConfig", "MixDataset", "MixEntry", "MixGrader", "MixStage", "load_mix_config"]
@@ -100,7 +101,11 @@ class _Reading:
                 else:
                     self._checker.problems.append(problem)
             return None
-        return MixDataset(name, path, graders, gates, indexed.records, indexed.malformed)
+        names = {*gates, *(each.name for each in graders)}
+        warnings: tuple[str, ...] = ()
+        if self._check_records and any(matches_numbers(self._graders.built.get(each)) for each in names):
+            warnings = tuple(reference_warnings(_references(indexed.records)))
+        return MixDataset(name, path, graders, gates, indexed.records, indexed.malformed, warnings)
 
     def _weighted(self, entry: Mapping[str, Any], key: str) -> tuple[MixGrader, ...]:
         """The graders whose rewards are added up, with their weights."""
@@ -173,3 +178,8 @@ class _Reading:
             )
             return None
         return name
+
+
+def _references(records: Records) -> Iterator[tuple[str, object]]:
+    for number, record in enumerate(records):
+        yield records.where(number), record.get("answer") if isinstance(record, dict) else None

@@ -65,6 +65,8 @@ class MixDataset:
     records: Records
     malformed: Mapping[int, str]
     """Records that can be graded but not served, with the reason; they are never drawn."""
+    warnings: tuple[str, ...] = ()
+    """What is odd about its references."""
 
     @property
     def servable(self) -> range | tuple[int, ...]:
@@ -109,6 +111,7 @@ class MixConfig:
                     f"dataset {dataset.id!r}: {len(dataset.malformed)} of {len(dataset.records)} records can be graded "
                     f"but not served; the first: {dataset.records.where(first)}: {reason}"
                 )
+            found += [f"dataset {dataset.id!r}: {warning}" for warning in dataset.warnings]
         return tuple(found)
 
     def stage_at(self, iteration: int) -> MixStage:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ from pipelines.mix_shapes import MixConfig
 from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
 from pipelines.parts import Parts
 from pipelines.plan_data import RunData, data_of_mix, data_of_run
+from pipelines.references import item_warnings
 from pipelines.rewarding import build_rewarders, mix_of
 from pipelines.sampling import Cohort, draw_evaluation
 from pipelines.settings import Settings
@@ -120,6 +122,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     warnings = (
         *guard_warnings(settings, env, resolved.sources),
         *data[0].warnings,
+        *item_warnings((each.rewarder for each in rewarders[0]), chain(split.learn, split.held_out)),
         *_advice(settings, data[0], pack[0], ahead),
     )
     return Plan(

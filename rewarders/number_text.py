@@ -54,6 +54,21 @@ _OPERATOR_BEHIND: Final = re.compile(r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}$
 _LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
 _OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
 
+_BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
+    r"\\(?!(?:text|math|mbox|rm\b|q?quad|degree|circ|euro|pounds))[A-Za-z]|[√∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|exp|sin|cos|tan|pi|inf)(?![A-Za-z])"
+)
+_BEFORE: Final = re.compile(r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\()[ \t$]*$")
+_BEHIND: Final = re.compile(
+    r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z])|[(\\|]) | [|!] | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
+      | (?:hundred|thousand|million|billion|trillion|dozen|bn|mn)s?\b )
+    | [(…] | \.\.  | [a-ceijknp-rt-zBM](?![A-Za-z]) | [ \t]+ [ijknxyz](?![A-Za-z])""",
+    re.VERBOSE,
+)
+"""An operator with an operand, a factorial, a magnitude, decimals without end, a variable."""
+_UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
+_SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -90,6 +105,24 @@ def last_number(text: str) -> Number | None:
     for match in _NUMBER.finditer(_plain(text)):
         found = _read(match) or found
     return found
+
+
+def only_number(text: str) -> Number | None:
+    r"""The number that a text is, words and units beside it aside, or that it is equal to; None when it is no single one.
+
+    ``3, 7``, ``2\pi``, ``2+3i``, ``5!``, ``2x``, ``5 million`` and ``x = 3 or x = 7`` are none.
+    """
+    left, equals, stated = _plain(text).rpartition("=")
+    name = _SUBSCRIPT.sub("", left)
+    named = not re.search(r"[\d+*/^<>×÷·⋅!-]", name) or not re.search("[A-Za-z]", name)
+    match = _NUMBER.search(stated)
+    if match is None or (equals and (not named or re.search("[,;=]", name))):
+        return None
+    before, behind = stated[: match.start()], stated[match.end() :]
+    rest = _UNIT_POWER.sub("", f"{before} {behind}")
+    if re.search(r"\d", rest) or _BESIDE.search(rest) or _BEFORE.search(before[-9:]) or _BEHIND.match(behind):
+        return None
+    return _read(match)
 
 
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:

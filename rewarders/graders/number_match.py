@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
-from rewarders.answered_number import answered_number
+from rewarders.answered_number import answered_number, reference_number
 from rewarders.completions import CLOSE, OPEN
 from rewarders.graders.base import GraderInput, ItemGrader
 from rewarders.graders.options import flag, is_number, number, refuse
 from rewarders.graders.records import field, final_answer
 from rewarders.number_text import Number, numbers_agree
+from stores.errors import RewardError
+
+_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,10 @@ class NumberMatch(ItemGrader):
     r"""1.0 when the answer's last stated number has the value of the record's ``answer``, else 0.0.
 
     A number is read with thousands separators, signs, decimals, fractions, percent and ``\boxed{}``. What stands behind
-    the last ``Answer:`` line counts, else the last box, else the last number; the reference is read by the same rule,
-    and may be a JSON number. Without a final answer, or without a number in the reference, the score is 0.0.
+    the last ``Answer:`` line counts, else the last box, else the last number. Without a final answer the score is 0.0.
+
+    The reference is a JSON number, or text that is one number, words and units beside it aside. Raises ``RewardError`` for
+    any other, such as ``3, 7`` or ``2\pi``: nobody is right or wrong about a part of it.
     """
 
     tolerance: float = 0.0
@@ -35,9 +41,13 @@ class NumberMatch(ItemGrader):
 
     def score_one(self, item: GraderInput) -> float:
         """Reward of one item."""
+        reference = field(item, "answer")
+        gold = reference_value(reference)
+        if gold is None:
+            shown = repr(reference) if isinstance(reference, str) else f"of type {type(reference).__name__}"
+            raise RewardError(f"the reference {shown[:_SHOWN]} is no single number")
         answer = stated_text(item, require_answer=self.require_answer)
-        gold = _reference(field(item, "answer"))
-        if answer is None or gold is None:
+        if answer is None:
             return 0.0
         found = answered_number(answer)
         agrees = found is not None and numbers_agree(found, gold, Fraction(str(self.tolerance)))
@@ -52,9 +62,10 @@ def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:
     return item.completion
 
 
-def _reference(gold: object) -> Number | None:
+def reference_value(gold: object) -> Number | None:
+    """The number that a record's ``answer`` is; None when it is no single number."""
     if isinstance(gold, str):
-        return answered_number(gold)
+        return reference_number(gold)
     if not isinstance(gold, int | float) or not is_number(gold):
         return None
     return Number(Fraction(gold) if isinstance(gold, int) else Fraction(repr(gold)), percent=False, text="")

@@ -359,6 +359,19 @@ def test_graders_are_left_alone_when_only_the_data_are_looked_at(tmp_path: Path)
         load_mix_config(path)
 
 
+@pytest.mark.parametrize("key", ["graders", "multiplicative_graders"])
+def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(tmp_path: Path, key: str) -> None:
+    changed = document(python_graders={"mine": {"builtin": "number_match"}})
+    changed["datasets"]["a"] = {"path": "a.jsonl", key: ["mine"], "grader_weights": [1.0] * (key == "graders")}
+    path = write_mix(tmp_path, changed)
+    assert load_mix_config(path).warnings == ()
+    bad = [{"prompt": "p", "answer": answer} for answer in ("3, 7", "2\\pi", None)]
+    write_rows(tmp_path / "data" / "a.jsonl", [*rows("a"), *bad])
+    counted = "dataset 'a': 3 of 23 references are no single number, and number_match leaves their items ungraded"
+    assert load_mix_config(path).warnings == (f"{counted}; the first: {tmp_path / 'data' / 'a.jsonl'}:21: '3, 7'",)
+    assert load_mix_config(path, check_records=False).warnings == ()
+
+
 def test_the_example_is_valid() -> None:
     config = load_mix_config(ROOT / "examples" / "data_mix.yaml")
     assert (config.total_iterations, config.seed, config.warnings) == (4, 7, ())

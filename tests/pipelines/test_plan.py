@@ -169,6 +169,20 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
     assert make_plan(dataset__path=str(path), rewarders='[{"name": "operator:eq"}]').learn_items
 
 
+@pytest.mark.parametrize(
+    "rewarders", [[{"name": "number_match"}], [{"name": "composite", "options": {"parts": [{"name": "number_match"}]}}]]
+)
+def test_references_that_are_no_single_number_are_counted_before_anything_is_spent(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path], rewarders: list[Any]
+) -> None:
+    rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
+    path = write_jsonl([*rows, {"id": "bare", "prompt": "?"}], "lists.jsonl")
+    counted = "30 of 40 references are no single number, and number_match leaves their items ungraded; the first: q"
+    warnings = make_plan(dataset__path=str(path), rewarders=json.dumps(rewarders)).warnings
+    assert any(text.startswith(counted) for text in warnings)
+    assert not any("single number" in text for text in make_plan(dataset__path=str(path)).warnings)
+
+
 def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan: MakePlan) -> None:
     told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
     assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told
