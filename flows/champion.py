@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from pipelines.settings_learning import RetrievalSettings
 from prompt_packs import LoadedPack
@@ -12,9 +14,11 @@ from stores.experience_store import ExperienceStore, best_of
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
-from stores.promotions import champion_ids, in_force, promotions
-from stores.task_state import write_state
+from stores.promotions import Promotion, chain_problems, in_force, promotions
+from stores.task_state import read_state, write_state
 from stores.words import count_words
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
@@ -23,33 +27,70 @@ def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: boo
     A run asks for that of its own kind of model, simulated or real; None asks for that of a real one, and where there is
     none for that of the simulated.
     """
-    return library_of(store, champion_ids(paths.promotions, simulated=simulated))
+    return promoted_library(store, in_force(promotions(paths.promotions), simulated=simulated))
 
 
-def library_of(store: ExperienceStore, ids: Sequence[str]) -> Library:
-    """The library of these experiences, in their order; what the store does not hold is left out.
+def promoted_library(store: ExperienceStore, promoted: Promotion | None) -> Library:
+    """The library that a promotion names; the empty one for None."""
+    return Library(()) if promoted is None else library_of(store, promoted.experience_ids, promoted.signatures)
 
-    Of records with one id the first whose stamp holds counts, so that a line added by hand pushes no lesson out; without
-    any, the first.
+
+def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = _NONE) -> Library:
+    """The library of these experiences, in their order; what the store does not hold of its task is left out.
+
+    Of records with one id, that with the signature named for it counts. Where none is named, it is the first whose stamp
+    holds, so that a line added by hand pushes no lesson out; without any, the first.
     """
-    wanted = set(ids)
-    named = [record for record in store.records() if record.experience_id in wanted]
-    return Library.of_ids(sorted(named, key=lambda record: not store.verify_stamp(record)), ids)
+    found = filter(store.owns, store.find(ids))
+    fitting = [one for one in found if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
+    return Library.of_ids(sorted(fitting, key=lambda record: not store.verify_stamp(record)), ids)
 
 
-def library_in_force(store: ExperienceStore, paths: TaskPaths) -> tuple[Library, bool]:
-    """What a person is shown: the library in force, and whether it was learned with the simulated model."""
-    promoted = in_force(promotions(paths.promotions))
-    return (
-        (Library(()), False) if promoted is None else (library_of(store, promoted.experience_ids), promoted.simulated)
-    )
+def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
+    """Signatures of a library's records as they are stored: a resumed run has made them anew, at another time."""
+    stored = library_of(store, [entry.experience_id for entry in library.entries])
+    return {entry.experience_id: entry.stamp_signature for entry in (*library.entries, *stored.entries)}
+
+
+def champion_problems(
+    store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None, every: bool = False
+) -> list[str]:
+    """A warning for each way in which less is in force than was promoted; none when all of it is there.
+
+    With ``every``, the records of all promotions are looked for, else those of the one in force.
+    """
+    decisions = [one for one in promotions(paths.promotions) if one.decision == "promote"]
+    latest = in_force(decisions, simulated=simulated)
+    looked_at = decisions if every else [latest] if latest is not None else []
+    named = [pair for one in looked_at for pair in ((name, one.signatures.get(name)) for name in one.experience_ids)]
+    return [*chain_problems(paths.promotions), *missing(store, named), *_view_problems(paths)]
+
+
+def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
+    """A warning that names the records, by id and signature if known, that the store does not hold of its task."""
+    found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
+    held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
+    lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
+    what = f"{counted(len(lost), 'promoted lesson')} left out, not among the task's records as promoted"
+    return [f"{what}: {', '.join(lost)}"] if lost else []
+
+
+def _view_problems(paths: TaskPaths) -> list[str]:
+    """A champion that ``state.json`` shows and no promotion names: its promotion was lost, or taken back by hand."""
+    shown = ((read_state(paths.state) or {}).get("champion") or {}).get("experiences") or ()
+    ids = {lesson["experience_id"] for lesson in shown}
+    if not ids or any(ids <= set(one.experience_ids) for one in promotions(paths.promotions)):
+        return []
+    lessons = counted(len(ids), "lesson")
+    return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
 
 
 def write_view(
     store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
 ) -> None:
     """Bring ``state.json`` up to date with what is in force, whoever promoted it. Raises ``StoreError``."""
-    library, simulated = library_in_force(store, paths)
+    promoted = in_force(promotions(paths.promotions))
+    library, simulated = promoted_library(store, promoted), promoted is not None and promoted.simulated
     write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
 
 
@@ -60,8 +101,7 @@ def verified(library: Library, store: ExperienceStore) -> Library:
 
 def retirement(library: Library, store: ExperienceStore) -> list[str]:
     """A warning for the lessons of a library that an edited pack has put out of force; none when all are in force."""
-    valid = verified(library, store).entries
-    retired = [entry.experience_id for entry in library.entries if entry not in valid]
+    retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
     if not retired:
         return []
     return [f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"]

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import chain, islice
 from typing import Any
 
 from rich import box
@@ -19,6 +20,8 @@ from rich.text import Text
 from stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HELD = 10_000
+"""Rows of a table that are held."""
 _WIDEST = 40
 """Width up to which the columns of a plain table are filled up."""
 
@@ -52,6 +55,14 @@ class Console:
         """Print the command's result as one JSON object on stdout."""
         self._stdout.out(json.dumps(value, ensure_ascii=True, default=str, allow_nan=False), highlight=False)
 
+    def results(self, name: str, values: Iterable[dict[str, Any]]) -> None:
+        """Print one JSON object with a list of this name, one value at a time."""
+        separator = f'{{"{name}": ['
+        for value in values:
+            self._stdout.out(separator + json.dumps(value, ensure_ascii=True, allow_nan=False), end="", highlight=False)
+            separator = ", "
+        self._stdout.out("]}" if separator == ", " else f"{separator}]}}", highlight=False)
+
     def text(self, text: str) -> None:
         """Print the command's result as plain text on stdout."""
         self._stdout.out(visible(text), highlight=False)
@@ -64,14 +75,18 @@ class Console:
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut."""
-        cells = [[visible(cell) for cell in row] for row in rows]
-        if self._stdout.is_terminal:
-            self._stdout.print(_drawn(columns, cells), soft_wrap=False)
+        """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut.
+
+        Of a table of any length only the first rows are held, and decide how wide its columns are.
+        """
+        cells = ([visible(cell) for cell in row] for row in rows)
+        held = list(islice(cells, _HELD))
+        if self._stdout.is_terminal and len(held) < _HELD:
+            self._stdout.print(_drawn(columns, held), soft_wrap=False)
             return
-        table = [list(columns), *([" ".join(cell.split()) for cell in row] for row in cells)]
-        widths = [min(max(len(row[place]) for row in table), _WIDEST) for place in range(len(columns))]
-        for row in table:
+        first = [list(columns), *map(_flat, held)]
+        widths = [min(max(len(row[place]) for row in first), _WIDEST) for place in range(len(columns))]
+        for row in chain(first, map(_flat, cells)):
             self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -94,6 +109,10 @@ class Console:
         self.say(f"tfgrpo: {message}", style="bold red")
         if self.as_json:
             self.result({"status": status, "message": message})
+
+
+def _flat(row: Sequence[str]) -> list[str]:
+    return [" ".join(cell.split()) for cell in row]
 
 
 def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

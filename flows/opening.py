@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from flows.champion import champion_library, retirement, verified
+from flows.champion import champion_library, champion_problems, library_of, missing, retirement, verified
 from flows.observer import Observer
 from flows.prepare import Prepared
 from flows.records import RunFiles, voided_groups
@@ -236,6 +236,7 @@ def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
     return ExperienceStore(
         place.task.experiences,
         approved=approved_stamps([plan.pack]),
+        task_id=plan.settings.task_id,
         max_words=plan.pack.max_words,
         epochs=plan.settings.tfgrpo.epochs,
         clock=clock,
@@ -243,13 +244,17 @@ def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
 
 
 def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
-    """The library that the run starts from, and a warning for what an edited pack retires from it."""
-    store = ExperienceStore(place.source.experiences, approved=approved_stamps([plan.pack]))
+    """The library that the run starts from, and warnings for what is lost or retired from it."""
+    approved = approved_stamps([plan.pack])
+    store = ExperienceStore(place.source.experiences, approved=approved, task_id=plan.settings.task_id)
     if place.earlier is None:
         promoted = champion_library(store, place.source, simulated=plan.simulated)
+        lost = champion_problems(store, place.source, simulated=plan.simulated)
     else:
-        promoted = Library.of_ids(store.records(), tuple(place.earlier["champion"]["experience_ids"]))
-    return verified(promoted, store), retirement(promoted, store)
+        ids = place.earlier["champion"]["experience_ids"]
+        promoted = library_of(store, ids)
+        lost = missing(store, [(name, None) for name in ids])
+    return verified(promoted, store), [*lost, *retirement(promoted, store)]
 
 
 def _lock(run: RunPaths) -> FileLock:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from flows.champion import library_of, verified
+from flows.champion import promoted_library, signatures_in, verified
 from flows.session import Session
-from stores.promotions import Promotion, champion_among, promotions, record_decided
+from stores.promotions import Promotion, in_force, promotions, record_decided
 from tasks.gate import GateDecision
 
 _OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
@@ -50,8 +50,8 @@ def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
     if session.replay_of is not None:
         then = _of_run(session.run_id, promotions(session.replay_of.promotions))
         return then is not None and then.decision == "undecided"
-    in_force = library_of(session.store, champion_among(earlier, simulated=session.plan.simulated))
-    return verified(in_force, session.store).library_id != session.champion.library_id
+    now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
+    return verified(now, session.store).library_id != session.champion.library_id
 
 
 def _promotion(session: Session, decision: GateDecision) -> Promotion:
@@ -67,4 +67,5 @@ def _promotion(session: Session, decision: GateDecision) -> Promotion:
         high=interval.high if interval else None,
         pairs=decision.pairs,
         simulated=session.plan.simulated,
+        signatures=signatures_in(session.store, session.library),
     )

@@ -18,8 +18,13 @@ from stores.layout import TaskPaths
 from stores.manifest import ManifestFile
 from stores.promotions import promotions
 
-_IGNORED: Final = frozenset({"latency_s", "latency_ms", "duration_s", "created_at", "decided_at", "explanation"})
-"""Clocks, and the wording of the gate."""
+_IGNORED: Final = frozenset(
+    {
+        *("latency_s", "latency_ms", "duration_s", "created_at", "decided_at"),
+        *("stamp_signature", "signatures", "previous", "schema_version", "explanation"),
+    }
+)
+"""Clocks, what is computed from a clock, and what is written otherwise by another version."""
 _SHOWN = 80
 
 
@@ -41,7 +46,8 @@ def _differences(session: Session, task: TaskPaths, gate: Mapping[str, Any] | No
     then, now = task.run(session.run_id), session.paths
     yield from _in_rows("rollout", "rollout_id", _valid(session, then.rollouts), _valid(session, now.rollouts))
     yield from _in_rows("group", "group_id", _valid(session, then.groups), _valid(session, now.groups))
-    store = ExperienceStore(task.experiences, approved=approved_stamps([session.plan.pack]))
+    approved = approved_stamps([session.plan.pack])
+    store = ExperienceStore(task.experiences, approved=approved, task_id=session.settings.task_id)
     yield from _in_rows("record", "experience_id", _records(session, store), _records(session, session.store))
     yield from _in_rows("gate", "decision", _gate(ManifestFile(then.manifest).read().get("gate")), _gate(gate))
     yield from _in_rows("promotion", "decision", _decisions(session, task), _decisions(session, session.task))

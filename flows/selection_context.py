@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.champion import champion_library, most_valuable, short_enough
+from flows.champion import champion_library, champion_problems, most_valuable, short_enough
 from flows.release import release
 from flows.secrets import read_api_key
 from pipelines.model_choice import ModelChoice
@@ -41,10 +41,11 @@ def lessons_of(
 
     Lessons that were promoted on the SIMULATED model reach no other one, nor the other way round.
     """
-    chosen = []
+    chosen, warnings = [], []
     if task is not None:
-        store = ExperienceStore(task.experiences, approved={pack.manifest.id: pack_stamp(pack)})
+        store = ExperienceStore(task.experiences, approved={pack.manifest.id: pack_stamp(pack)}, task_id=task.root.name)
         library = short_enough(champion_library(store, task, simulated=simulated), pack)
+        warnings = champion_problems(store, task, simulated=simulated)
         chosen = most_valuable(library, pack.manifest.experience_slots, retrieval)
     merged = merge_experiences(pack, chosen)
     used = {entry.experience_id: entry for entry in chosen}
@@ -56,7 +57,8 @@ def lessons_of(
         experience_ids=merged.experience_ids,
         experiences=tuple(used[name] for name in merged.experience_ids),
     )
-    return text, tuple(f"lesson {name} was not injected: {reason}" for name, reason in merged.skipped)
+    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in merged.skipped)
+    return text, (*warnings, *skipped)
 
 
 def memory_of(

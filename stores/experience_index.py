@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from stores.line_file import Line, LineFile
 
 # A long literal start without anchor: the search then runs four times as fast. Inside a JSON string it cannot occur.
-_HEAD = re.compile(rb'\{"schema_version":1,"experience_id":"([^"\\\n]*)",')
+_HEAD = re.compile(rb'\{"schema_version":[12],"experience_id":"([^"\\\n]*)",')
 
 
 class ExperienceIndex:

@@ -8,12 +8,11 @@ from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from stores.canonical import canonical_json
 from stores.models import ExperienceRecord
 from stores.words import MAX_CHARS, MAX_WORDS, count_words
 
 SkipReason: TypeAlias = Literal["unreadable", "over_long", "unverified", "repeated"]
-_CLOCK = "created_at"
+_OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,9 @@ def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
         return "over_long" if _is_over_long(line) else "unreadable"
 
 
-def same_content(line: bytes, record: ExperienceRecord) -> bool:
-    """Whether a line holds this record, whenever it was created."""
-    stored = parse(line)
-    return isinstance(stored, ExperienceRecord) and _content(stored) == _content(record)
-
-
-def _content(record: ExperienceRecord) -> str:
-    return canonical_json(record.model_dump(mode="json", exclude={_CLOCK}))
+def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
+    """Whether two records say the same, whenever and by which version they were written."""
+    return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)
 
 
 def _is_over_long(line: bytes) -> bool:

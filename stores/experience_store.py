@@ -29,7 +29,8 @@ from stores.words import MAX_WORDS, count_words
 class ExperienceStore:
     """The experiences of one task, for any number of threads and processes at once.
 
-    ``approved`` holds the packs in force by id: a record is stored and shown only under the stamp of one of them.
+    ``approved`` holds the packs in force by id: a record is stored and shown only under the stamp of one of them, and with
+    ``task_id`` only as a record of that task.
     ``max_words`` may lower the limit of 32. With ``epochs``, a record of a later epoch is refused.
     """
 
@@ -38,6 +39,7 @@ class ExperienceStore:
         path: Path,
         *,
         approved: Mapping[str, PackStamp],
+        task_id: str | None = None,
         max_words: int = MAX_WORDS,
         epochs: int | None = None,
         clock: Clock = utc_now,
@@ -46,6 +48,7 @@ class ExperienceStore:
             raise ValueError(f"max_words is {max_words}; accepted: 1 to {MAX_WORDS}")
         self.path = path
         self._approved = dict(approved)
+        self._task_id = task_id
         self._max_words = max_words
         self._epochs = epochs
         self._clock = clock
@@ -106,9 +109,23 @@ class ExperienceStore:
         return best_of(tagged, limit, min_reward=min_reward, max_per_group=max_per_group)
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
-        """Whether the record was stamped under the version of its pack that is in force, and not changed since."""
+        """Whether the record is of this task, stamped under the pack version in force, and not changed since."""
         pack = self._approved.get(record.pack_id)
-        return pack is not None and signature_holds(record, pack)
+        return pack is not None and self.owns(record) and signature_holds(record, pack)
+
+    def owns(self, record: ExperienceRecord) -> bool:
+        """Whether the record is of this task; any is where no task was named."""
+        return self._task_id in (None, record.task_id)
+
+    def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
+        """All records with these ids, in file order, whatever their stamps."""
+        wanted = set(ids)
+        return [record for record in self.records() if record.experience_id in wanted] if wanted else []
+
+    def find_beginning(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
+        """Records whose id begins with ``prefix``, in file order, at most ``limit``; one whose id it is comes first."""
+        found = [record for record in self.records() if record.experience_id.startswith(prefix)]
+        return sorted(found, key=lambda record: record.experience_id != prefix)[:limit]
 
     def records(self) -> Iterator[ExperienceRecord]:
         """The whole history in file order, streaming, whatever its stamps. Lines that hold no record are counted."""
@@ -175,6 +192,8 @@ class ExperienceStore:
     def _stamp_problem(self, record: ExperienceRecord) -> str | None:
         if not record.stamp_signature:
             return "it is unstamped"
+        if not self.owns(record):
+            return f"it is of task {record.task_id!r}"
         if record.pack_id not in self._approved:
             return f"its pack {record.pack_id!r} is not approved"
         if not self.verify_stamp(record):
@@ -182,10 +201,13 @@ class ExperienceStore:
         return None
 
     def _is_new(self, file: LineFile, record: ExperienceRecord) -> bool:
-        stored = self._index.find(file, record.experience_id)
-        if stored is not None and not same_content(stored, record):
+        line = self._index.find(file, record.experience_id)
+        if line is None:
+            return True
+        stored = parse(line)
+        if isinstance(stored, str) or not (same_content(stored, record) and self.verify_stamp(stored)):
             raise RecordRejected(f"experience {record.experience_id!r} is stored already with another content")
-        return stored is None
+        return False
 
 
 def support_of(record: ExperienceRecord) -> int:

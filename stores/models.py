@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from stores.identifiers import check_identifier
 from stores.words import MAX_CHARS, MAX_WORDS, count_words
 
-SCHEMA_VERSION = 1
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -48,7 +47,8 @@ class ExperienceRecord(Strict):
     ``add`` supersedes nothing, ``modify`` exactly one record, ``merge`` at least two, ``delete`` exactly one and has no text.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
+    """In version 1 the signature does not cover ``created_at``."""
     experience_id: str
     run_id: str
     task_id: str

@@ -1,4 +1,8 @@
-"""What did the gate decide, run by run? An append-only file; the champion is what was promoted last."""
+"""What did the gate decide, run by run? An append-only file; the champion is what was promoted last.
+
+Each line carries the digest of the line before it, so that a line that was removed or changed is noticed. The last
+lines can be removed: what is left is a whole chain.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from stores.atomic import append_lines, read_lines
+from stores.atomic import read_lines
+from stores.canonical import sha256_hex
 from stores.errors import CorruptFile
-from stores.line_file import exclusively
+from stores.line_file import exclusively, read_whole_lines
 from stores.models import Strict
 
 Decision: TypeAlias = Literal["promote", "reject", "undecided"]
@@ -20,7 +25,8 @@ Decision: TypeAlias = Literal["promote", "reject", "undecided"]
 class Promotion(Strict):
     """One decision of the gate about one run's candidate library."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
+    """Version 1 has neither ``signatures`` nor ``previous``."""
     run_id: str
     decided_at: datetime
     decision: Decision
@@ -34,6 +40,10 @@ class Promotion(Strict):
     pairs: int
     """Held-out items that both arms were scored on."""
     simulated: bool
+    signatures: dict[str, str] = Field(default_factory=dict)
+    """Stamp signatures of those records by id: digests of their content."""
+    previous: str | None = None
+    """SHA-256 of the line before; None in the first. Set when the decision is recorded."""
 
     @field_validator("decided_at")
     @classmethod
@@ -44,8 +54,8 @@ class Promotion(Strict):
 
 
 def record_promotion(path: Path, promotion: Promotion) -> None:
-    """Append a decision; it is on the disk when this returns. Raises ``StoreError`` when the disk refuses."""
-    append_lines(path, [promotion.model_dump_json()], fsync=True)
+    """Append a decision; it is on the disk when this returns. Raises ``StoreError`` as ``record_decided`` does."""
+    record_decided(path, lambda _: promotion)
 
 
 def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion | None]) -> Promotion | None:
@@ -54,9 +64,11 @@ def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion
     None, and one of those that it was given, add nothing. Raises as ``record_promotion`` and ``promotions`` do.
     """
     with exclusively(path) as file:
-        earlier = tuple(_parsed(path, (line.data for line in file.lines())))
+        lines = [line.data for line in file.lines()]
+        earlier = tuple(_parsed(path, lines))
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
+            decided = decided.model_copy(update={"previous": _digest(lines[-1]) if lines else None})
             file.append([decided.model_dump_json()], fsync=True)
     return decided
 
@@ -64,6 +76,29 @@ def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion
 def promotions(path: Path) -> Iterator[Promotion]:
     """All decisions, oldest first; none when there is no file. Raises ``CorruptFile`` for a line that is no decision."""
     return _parsed(path, read_lines(path))
+
+
+def chain_problems(path: Path) -> list[str]:
+    """Return what is wrong with the file: lines removed or changed, an incomplete last line."""
+    if not path.exists():
+        return []
+    size = path.stat().st_size
+    lines = list(read_whole_lines(path))
+    before: str | None = None
+    problems: list[str] = []
+    for number, (line, one) in enumerate(zip(lines, promotions(path), strict=False), start=1):
+        if one.schema_version > 1 and one.previous != before:
+            problems.append(
+                f"{path.name}: line {number} does not continue the chain: a line before it was removed or changed"
+            )
+        before = _digest(line.data)
+    if size > sum(len(line.data) + 1 for line in lines):
+        problems.append(f"{path.name}: the last line is incomplete and does not count")
+    return problems
+
+
+def _digest(line: bytes) -> str:
+    return sha256_hex(line.removesuffix(b"\r"))
 
 
 def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
@@ -78,12 +113,7 @@ def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
 
 def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...]:
     """Experiences of the library in force; empty when none ever was. ``simulated`` as in ``in_force``."""
-    return champion_among(promotions(path), simulated=simulated)
-
-
-def champion_among(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> tuple[str, ...]:
-    """As ``champion_ids``, of these decisions, oldest first."""
-    promoted = in_force(decisions, simulated=simulated)
+    promoted = in_force(promotions(path), simulated=simulated)
     return () if promoted is None else promoted.experience_ids
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from stores.canonical import canonical_json, sha256_hex
 from stores.models import ExperienceRecord
 
-_UNSIGNED = {"stamp_signature", "created_at"}
+_UNSIGNED = {1: {"stamp_signature", "created_at"}}
+"""By schema version; later ones sign everything but the signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,9 @@ class PackStamp:
 
 
 def sign_record(record_fields: Mapping[str, Any], pack: PackStamp) -> str:
-    """Hex SHA-256 over the pack's stamp, the manifest's timestamp and everything of the record but signature and clock."""
-    content = {key: value for key, value in record_fields.items() if key not in _UNSIGNED}
+    """Hex SHA-256 over the pack's stamp, the manifest's timestamp and everything of the record but the signature."""
+    unsigned = _UNSIGNED.get(record_fields.get("schema_version", 1), {"stamp_signature"})
+    content = {key: value for key, value in record_fields.items() if key not in unsigned}
     return sha256_hex(canonical_json({"stamp": pack.stamp, "stamped_at": pack.stamped_at, "record": content}))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from flows.champion import champion_library, retirement
+from flows.champion import champion_library, champion_problems, retirement
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.prefect_home import check_prefect_home
@@ -48,6 +48,8 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _retired(plan: Plan) -> list[str]:
-    """What a run would start without because its pack was edited."""
-    store = ExperienceStore(plan.paths.experiences, approved=approved_stamps([plan.pack]))
-    return retirement(champion_library(store, plan.paths, simulated=plan.simulated), store)
+    """What a run would start without."""
+    approved = approved_stamps([plan.pack])
+    store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
+    champion = champion_library(store, plan.paths, simulated=plan.simulated)
+    return [*champion_problems(store, plan.paths, simulated=plan.simulated), *retirement(champion, store)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from flows.champion import champion_problems
 from flows.commands.lessons_in import IMPORT_OPTIONS, add_import, import_lessons
 from flows.commands.options import add_place
 from flows.commands.shelf import Shelf, add_packs_root, open_shelf, shown_champion
@@ -70,17 +72,17 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _list(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    shown = shelf.records if options.all else shown_champion(shelf, console).entries
+    shown: Iterable[ExperienceRecord] = shelf.store.records() if options.all else shown_champion(shelf, console).entries
     if console.as_json:
-        console.result({"experiences": [record.model_dump(mode="json") for record in shown]})
+        console.results("experiences", (record.model_dump(mode="json") for record in shown))
         return 0
-    if not shelf.champion.entries and not options.all:
+    if not options.all and not shelf.champion.entries:
         console.say("No library was promoted yet; --all lists every record.")
         return 0
-    rows = [
+    rows = (
         (record.experience_id, record.operation, record.polarity, str(support_of(record)), record.summary32)
         for record in shown
-    ]
+    )
     console.table(("id", "operation", "says", "groups", "lesson"), rows)
     return 0
 
@@ -159,19 +161,23 @@ def _before(shelf: Shelf, run_id: str) -> Library:
 
 
 def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int:
-    """Exit code 1 when any record of the champion library does not verify, or any line was passed over."""
+    """Exit code 1 when a promoted record is lost, changed or does not verify, or any line was passed over."""
     stale = [entry.experience_id for entry in shelf.champion.entries if not shelf.store.verify_stamp(entry)]
-    retired = sum(not shelf.store.verify_stamp(record) for record in shelf.records)
+    stamped = Counter(map(shelf.store.verify_stamp, shelf.store.records()))
     skipped = dataclasses.asdict(shelf.store.skipped)
-    sound = not stale and not skipped["unreadable"] and not skipped["over_long"]
+    problems = champion_problems(shelf.store, shelf.paths, every=True)
+    sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
+    figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
     if console.as_json:
-        console.result({"ok": sound, "records": len(shelf.records), "stale": stale, "retired": retired, **skipped})
-    else:
-        console.text(
-            f"{counted(len(shelf.records), 'record')}, {retired} not stamped for the version of their pack in force"
-        )
-        console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
-        console.text(f"champion: {counted(len(shelf.champion.entries), 'lesson')}, of which {len(stale)} not verified")
+        console.result({"ok": sound, **figures, **skipped})
+        return 0 if sound else 1
+    console.text(
+        f"{counted(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
+    )
+    console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
+    console.text(f"champion: {counted(len(shelf.champion.entries), 'lesson')}, of which {len(stale)} not verified")
+    for problem in problems:
+        console.text(problem)
     return 0 if sound else 1
 
 
@@ -181,14 +187,15 @@ def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     Exit code 1 when that is all of them.
     """
     sound = shown_champion(shelf, console).entries
+    promised = shelf.promoted.experience_ids if shelf.promoted else ()
     lessons = _lessons(shelf, sound)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif sound:
         console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
-    elif not shelf.champion.entries:
+    elif not promised:
         console.say("No library was promoted yet; there is nothing to export.")
-    return 0 if sound or not shelf.champion.entries else 1
+    return 0 if sound or not promised else 1
 
 
 def _lessons(shelf: Shelf, entries: tuple[ExperienceRecord, ...]) -> LessonSet:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from flows.champion import champion_library, library_of, write_view
+from flows.champion import champion_library, promoted_library, signatures_in, write_view
 from flows.commands.options import unchecked_place_of
 from flows.commands.shelf import packs_root_of
 from flows.console import Console
@@ -26,7 +26,7 @@ from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library, fold
 from stores.models import ExperienceRecord
-from stores.promotions import Promotion, champion_among, record_decided
+from stores.promotions import Promotion, in_force, record_decided
 from stores.task_state import read_state
 from stores.words import clean_text
 from tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
@@ -106,7 +106,9 @@ def _offer(options: argparse.Namespace) -> _Offer:
     paths = unchecked_place_of(options)
     found = read_lessons(text, form, source=str(file))
     pack = _pack(options, paths)
-    store = ExperienceStore(paths.experiences, approved=approved_stamps([pack]), max_words=pack.max_words)
+    store = ExperienceStore(
+        paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
+    )
     valid = [record for record in store.records() if store.verify_stamp(record)]
     review = None
     if options.reviewed_by is not None:
@@ -181,12 +183,12 @@ def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> 
     """The champion with the imported lessons. The decision says that it rests on no pair of items."""
     simulated = offer.found.simulated
     named = {entry.known_as for entry in offer.screened if entry.known_as}
-    again = [record for record in offer.store.records() if record.experience_id in named]
+    again = offer.store.find(named)
 
     def decide(earlier: Sequence[Promotion]) -> Promotion | None:
-        base = library_of(offer.store, champion_among(earlier, simulated=simulated))
+        base = promoted_library(offer.store, in_force(earlier, simulated=simulated))
         champion = fold(base, [*again, *records])
-        return None if champion.library_id == base.library_id else _promotion(review, champion, simulated=simulated)
+        return None if champion.library_id == base.library_id else _promotion(offer, review, champion)
 
     promoted = record_decided(offer.paths.promotions, decide)
     if promoted is not None:
@@ -195,7 +197,7 @@ def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> 
     return champion_library(offer.store, offer.paths, simulated=simulated)
 
 
-def _promotion(review: Review, champion: Library, *, simulated: bool) -> Promotion:
+def _promotion(offer: _Offer, review: Review, champion: Library) -> Promotion:
     return Promotion(
         run_id=review.import_id,
         decided_at=utc_now(),
@@ -206,7 +208,8 @@ def _promotion(review: Review, champion: Library, *, simulated: bool) -> Promoti
         low=None,
         high=None,
         pairs=0,
-        simulated=simulated,
+        simulated=offer.found.simulated,
+        signatures=signatures_in(offer.store, champion),
     )
 
 

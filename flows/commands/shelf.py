@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.champion import library_in_force, verified
+from flows.champion import champion_problems, promoted_library, verified
 from flows.commands.options import place_of
 from flows.console import Console
 from flows.report_files import rows_of
@@ -21,47 +21,56 @@ from stores.experience_store import ExperienceStore
 from stores.layout import TaskPaths
 from stores.library import Library
 from stores.models import ExperienceRecord
-from stores.promotions import promotions
+from stores.promotions import Promotion, in_force, promotions
 from stores.signing import PackStamp
 from tasks.exports.lessons import SIMULATED
+
+_NAMED = 5
+"""Ids that are named where an id was ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """One task's store, read whole."""
+    """One task's store and what is in force of it."""
 
     paths: TaskPaths
     store: ExperienceStore
-    records: tuple[ExperienceRecord, ...]
     champion: Library
     """The library in force, also what of it does not verify."""
-    simulated: bool
-    """Whether it was learned with the simulated model."""
     packs: frozenset[str]
     """Ids of the packs that verify."""
+    promoted: Promotion | None
+    """What put the library into force."""
+    problems: tuple[str, ...]
+    """In what ways less is in force than was promoted."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the library in force was learned with the simulated model."""
+        return self.promoted is not None and self.promoted.simulated
 
     def find(self, name: str) -> ExperienceRecord:
         """The record whose id is, or begins with, ``name``. Raises ``SettingsError`` for none or several."""
-        found = [record for record in self.records if record.experience_id.startswith(name)]
+        found = self.store.find_beginning(name, limit=_NAMED)
         exact = [record for record in found if record.experience_id == name]
         if len(exact or found) != 1:
             accepted = "an id that `tfgrpo experiences list --all` shows"
             if found:
-                accepted = f"one of {', '.join(record.experience_id for record in found[:5])}"
+                accepted = f"one of {', '.join(record.experience_id for record in found)}"
             raise SettingsError.one("ID", repr(name), accepted)
         return (exact or found)[0]
 
     def ancestry(self, record: ExperienceRecord) -> Iterator[tuple[int, ExperienceRecord]]:
         """The record and every one it descends from, each with its depth."""
-        by_id = {entry.experience_id: entry for entry in reversed(self.records)}  # of one id, the first counts
         waiting, seen = [(0, record)], {record.experience_id}
         while waiting:
             depth, entry = waiting.pop()
             yield depth, entry
+            found = {one.experience_id: one for one in reversed(self.store.find(entry.supersedes))}  # the first counts
             for name in reversed(entry.supersedes):
-                if name in by_id and name not in seen:
+                if name in found and name not in seen:
                     seen.add(name)
-                    waiting.append((depth + 1, by_id[name]))
+                    waiting.append((depth + 1, found[name]))
 
     def rollouts(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """The rollouts of these ids, as their runs recorded them. Raises ``CorruptFile``."""
@@ -77,7 +86,8 @@ class Shelf:
 
     def library(self, ids: Iterable[str]) -> Library:
         """The library with these ids."""
-        return Library.of_ids(self.records, tuple(ids))
+        names = tuple(ids)
+        return Library.of_ids(self.store.find(names), names)
 
 
 def add_packs_root(parser: argparse.ArgumentParser, *, shipped: Literal["besides", "instead of"]) -> None:
@@ -103,9 +113,11 @@ def open_shelf(options: argparse.Namespace) -> Shelf:
             "--task-id", repr(paths.root.name), f"a task that has learned something; there is no {paths.experiences}"
         )
     approved = _approved(packs_root_of(options))
-    store = ExperienceStore(paths.experiences, approved=approved)
-    champion, simulated = library_in_force(store, paths)
-    return Shelf(paths, store, tuple(store.records()), champion, simulated=simulated, packs=frozenset(approved))
+    store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
+    promoted = in_force(promotions(paths.promotions))
+    champion = promoted_library(store, promoted)
+    problems = tuple(champion_problems(store, paths))
+    return Shelf(paths, store, champion, frozenset(approved), promoted, problems)
 
 
 def shown_champion(shelf: Shelf, console: Console) -> Library:
@@ -118,6 +130,8 @@ def shown_champion(shelf: Shelf, console: Console) -> Library:
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{counted(len(kept_out), 'lesson')} kept out: {why}.", style="yellow")
+    for problem in shelf.problems:
+        console.say(problem, style="yellow")
     if shelf.simulated:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     return sound

@@ -99,12 +99,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:
-    """Records of the store, clocks aside, in file order."""
+    """Records of the store, in file order, but for clocks and the stamps that cover them."""
     return timeless(TaskPaths.of(out, task).experiences)
 
 
 def timeless(experiences: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "created_at"} for row in lines(experiences)]
+    clocked = {"created_at", "stamp_signature"}
+    return [{key: value for key, value in row.items() if key not in clocked} for row in lines(experiences)]
 
 
 class Server:

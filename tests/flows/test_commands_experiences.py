@@ -218,3 +218,44 @@ def test_packs_of_ones_own_are_in_force_beside_those_that_ship(ask, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{}")
     assert json.loads(ask("verify", "--json", "--packs-root", str(tmp_path)).out)["ok"]
+
+
+def cut(path):
+    path.write_text(path.read_text()[:-20])
+
+
+def test_a_promoted_record_that_was_removed_fails_the_check_and_is_a_warning(ask, own_run, champion):
+    gone = next(row["experience_id"] for row in records(own_run) if row["experience_id"] in champion)
+    kept = [row for row in own_run.task.experiences.read_text().splitlines(keepends=True) if gone not in row]
+    own_run.task.experiences.write_text("".join(kept))
+    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
+    assert answer["problems"] == [f"1 promoted lesson left out, not among the task's records as promoted: {gone}"]
+    assert gone in ask("verify", out=own_run.out, code=1).out
+    assert gone in ask("list", out=own_run.out).err
+    assert gone not in ask("export", out=own_run.out).out
+
+
+def test_torn_promotions_fail_the_check(ask, own_run):
+    cut(own_run.task.promotions)
+    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
+    assert answer["problems"][0] == "promotions.jsonl: the last line is incomplete and does not count"
+    assert "state.json shows" in answer["problems"][1]
+    own_run.task.promotions.write_text("")
+    assert len(json.loads(ask("verify", "--json", out=own_run.out, code=1).out)["problems"]) == 1
+
+
+def test_a_promotion_taken_back_by_hand_leaves_a_store_that_verifies(ask, own_run):
+    own_run.task.promotions.write_text("")
+    own_run.task.state.unlink()
+    assert json.loads(ask("verify", "--json", out=own_run.out).out)["problems"] == []
+
+
+def test_a_promoted_record_of_another_task_is_not_exported(ask, own_run, champion):
+    decision = json.loads(own_run.task.promotions.read_text())
+    own_run.task.root.rename(own_run.task.root.with_name("copied"))
+    place = own_run.task.root.with_name("copied")
+    (place / "promotions.jsonl").write_text(json.dumps({**decision, "schema_version": 1, "previous": None}) + "\n")
+    said = ask("export", "--task-id", "copied", out=own_run.out, code=1)
+    assert said.out == ""
+    assert f"{len(champion)} promoted lessons left out, not among the task's records" in said.err
+    assert not json.loads(ask("verify", "--json", "--task-id", "copied", out=own_run.out, code=1).out)["ok"]

@@ -153,3 +153,21 @@ def test_a_replay_decides_as_its_run_did_whatever_that_run_started_from(tmp_path
     replayed = run(tmp_path, replay="b")
     assert replayed.exit_code == 0, replayed.message
     assert replayed.details["gate"] == night.details["gate"]
+
+
+def test_a_champion_that_lost_a_record_or_its_promotion_is_a_warning_of_the_run(tmp_path):
+    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
+    task = TaskPaths.of(tmp_path, TASK)
+    [first] = promotions(task.promotions)
+    gone, store_lines = first.experience_ids[0], task.experiences.read_text().splitlines(keepends=True)
+    task.experiences.write_text("".join(line for line in store_lines if gone not in line))
+    small = {"sample_size": 4, "dry_run": True}
+    warnings = run(tmp_path, run_id="b", **small).details["warnings"]
+    assert f"1 promoted lesson left out, not among the task's records as promoted: {gone}" in warnings
+    resumed = run(tmp_path, resume="b").details["warnings"]
+    assert resumed == warnings
+    task.promotions.write_bytes(task.promotions.read_bytes().splitlines()[0][:-9])
+    warnings = run(tmp_path, run_id="c", **small).details["warnings"]
+    assert "promotions.jsonl: the last line is incomplete and does not count" in warnings
+    assert any(text.startswith("state.json shows ") for text in warnings)

@@ -134,7 +134,7 @@ def edit_gate(out):
 def edit_promotion(out):
     path = TaskPaths.of(out, TASK).promotions
     write(path, [row | {"experience_ids": row["experience_ids"][1:]} for row in lines(path)])
-    return 'promotion: promote: experience_ids was ["'
+    return 'promotion 1 differs: promote: experience_ids was ["'
 
 
 def damage_rollouts(out):

@@ -56,7 +56,7 @@ def test_an_empty_batch_makes_no_file(store):
 
 def test_a_batch_that_is_handed_over_again_is_stored_once(store, tmp_path):
     batch = make_batch(3)
-    later = [record.model_copy(update={"created_at": NOW + timedelta(hours=1)}) for record in batch]
+    later = make_batch(3, created_at=NOW + timedelta(hours=1))
     assert store.record_batch(batch, MANIFEST) == 3
     assert store.record_batch(batch, MANIFEST) == 0
     assert open_store(tmp_path).record_batch(later, MANIFEST) == 0

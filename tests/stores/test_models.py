@@ -80,7 +80,7 @@ def test_characters_are_limited_too():
         {"created_at": datetime(2026, 1, 1)},
         {"created_at": "2026-01-01T00:00:00Z"},
         {"evidence": ["a/0"]},
-        {"schema_version": 2},
+        {"schema_version": 3},
         {"surprise": 1},
         {"summary32": "   "},
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from datetime import datetime, timedelta
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from stores.errors import CorruptFile, StoreError
-from stores.promotions import Promotion, champion_ids, promotions, record_promotion
+from stores.promotions import Promotion, chain_problems, champion_ids, promotions, record_promotion
 from tests.stores.records import NOW
 
 
@@ -38,7 +39,8 @@ def test_decisions_come_back_oldest_first(tmp_path):
     ]
     for one in made:
         record_promotion(path, one)
-    assert list(promotions(path)) == made
+    first, second = promotions(path)
+    assert [first, second.model_copy(update={"previous": None})] == made
 
 
 def test_without_a_decision_there_is_no_champion(tmp_path):
@@ -122,3 +124,53 @@ def test_a_decision_that_the_disk_does_not_confirm_is_not_recorded(tmp_path, mon
         with pytest.raises(StoreError, match="No space left"):
             record_promotion(path, decision())
     assert list(promotions(path)) == []
+
+
+def three(path):
+    """Lines of a file with three decisions."""
+    for run_id in ("one", "two", "three"):
+        record_promotion(path, decision(run_id=run_id))
+    return path.read_text().splitlines(keepends=True)
+
+
+def test_the_last_lines_can_be_removed_and_the_chain_goes_on(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    first, *_ = three(path)
+    assert chain_problems(path) == []
+    path.write_text(first)
+    assert chain_problems(path) == []
+    record_promotion(path, decision(run_id="four"))
+    assert chain_problems(path) == []
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert chain_problems(path) == []
+    path.unlink()
+    assert chain_problems(path) == []
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_line_that_was_removed_or_changed_breaks_the_chain(tmp_path, gone):
+    path = tmp_path / "promotions.jsonl"
+    lines = three(path)
+    path.write_text("".join(line for place, line in enumerate(lines) if place != gone))
+    expected = f"promotions.jsonl: line {gone + 1} does not continue the chain: a line before it was removed or changed"
+    assert chain_problems(path) == [expected]
+    path.write_text("".join(lines).replace('"pairs":20', '"pairs":21', 1))
+    assert chain_problems(path) == [expected.replace(f"line {gone + 1}", "line 2")]
+
+
+def test_an_incomplete_last_line_is_named(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    path.write_text("".join(three(path))[:-5])
+    assert chain_problems(path) == ["promotions.jsonl: the last line is incomplete and does not count"]
+    assert len(list(promotions(path))) == 2
+
+
+def test_decisions_of_an_older_version_are_read_and_the_chain_begins_after_them(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    old = decision().model_dump(mode="json", exclude={"signatures", "previous"}) | {"schema_version": 1}
+    path.write_text((json.dumps(old) + "\n") * 2)
+    record_promotion(path, decision(run_id="new"))
+    assert [one.run_id for one in promotions(path)] == ["run-1", "run-1", "new"]
+    assert chain_problems(path) == []
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]).replace('"pairs": 20', '"pairs": 2'))
+    assert len(chain_problems(path)) == 1

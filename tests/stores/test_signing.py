@@ -63,11 +63,24 @@ def test_changing_any_field_breaks_the_signature(field):
     assert not signature_holds(make_record().model_copy(update={field: CHANGED[field]}), PACK)
 
 
-def test_the_clock_is_not_signed():
+def test_the_clock_is_signed_but_for_records_of_the_older_version():
     record = make_record()
-    later = record.model_copy(update={"created_at": record.created_at + timedelta(days=1)})
-    assert signature_holds(later, PACK)
-    assert stamp_record(later, PACK).stamp_signature == record.stamp_signature
+    later = {"created_at": record.created_at + timedelta(days=1)}
+    assert not signature_holds(record.model_copy(update=later), PACK)
+    old = stamp_record(record.model_copy(update={"schema_version": 1}), PACK)
+    assert signature_holds(old.model_copy(update=later), PACK)
+    assert not signature_holds(record.model_copy(update={"schema_version": 1, **later}), PACK)
+
+
+def test_a_record_of_an_older_version_verifies_as_it_was_written():
+    line = (
+        b'{"schema_version":1,"experience_id":"exp-1","run_id":"run-1","task_id":"task-1","domain":"general",'
+        b'"pack_id":"general","tags":[],"epoch":1,"batch":0,"group_id":"g1","operation":"add","supersedes":[],'
+        b'"summary32":"Check the units of exp-1.","polarity":"do","reward":{"gt_score":1.0,"relative_rank":1.0},'
+        b'"tool_stats":[],"evidence":["g1/0"],"stamp_signature":'
+        b'"e0f62ae82009d343b7a6a20ac30166daa0655ed7b00dcbc08b89d5746c09c4ed","created_at":"2026-01-02T03:04:05Z"}'
+    )
+    assert signature_holds(ExperienceRecord.model_validate_json(line), PACK)
 
 
 def test_an_unstamped_record_does_not_verify():
