@@ -20,6 +20,7 @@ from stores.errors import Problem
 
 _LONGEST_VALUE: Final = 1 << 27
 """Characters of one CSV value. JSONL lines have no bound; here a quote that is not closed would take in the whole file."""
+_SEPARATED: Final = {",": "comma-separated", ";": "semicolon-separated", "\t": "tab-separated"}
 csv.field_size_limit(_LONGEST_VALUE)  # of the whole process, whose only reader of CSV is this module
 
 
@@ -41,60 +42,94 @@ class _CsvReader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def jsonl_rows(stream: BinaryIO, path: str, fields: FieldMap) -> Iterator[Row | Problem]:  # noqa: ARG001 - as csv_rows
+def jsonl_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
     """One JSON object a line, UTF-8 with or without a byte order mark; blank lines are skipped."""
-    place = 0
+    place, first = 0, True
     for number, raw in enumerate(stream, start=1):
         line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+        if first and line.strip() == b"{":
+            accepted = "one JSON object on each line, or a JSON array of objects"
+            yield Problem(f"{path}:{number}", "a JSON object over several lines", accepted)
+            return
         if line.strip():
-            yield _jsonl_row(line, f"{path}:{number}", number, place + len(raw) - len(line))
+            first = False
+            yield object_row(line, f"{path}:{number}", number, place + len(raw) - len(line))
         place += len(raw)
 
 
 def jsonl_values(stream: BinaryIO, place: int) -> Mapping[str, Any]:
     """The values of the row that begins at a byte. Raises ``ValueError`` when none does any more."""
     stream.seek(place)
-    row = _jsonl_row(stream.readline(), "", 0, place)
+    row = object_row(stream.readline(), "", 0, place)
     if isinstance(row, Problem):
         raise ValueError(row.given)
     return row.values
 
 
-def csv_rows(stream: BinaryIO, path: str, fields: FieldMap) -> Iterator[Row | Problem]:
-    """Comma-separated with a header, UTF-8, a byte order mark or none. Empty cells are absent; metadata is JSON."""
+def csv_delimiter(stream: BinaryIO, order: Sequence[str], fields: FieldMap) -> str:
+    """The delimiter that makes the needed columns of the first line, else most columns; of several the first in ``order``.
+
+    Only the header is looked at: text may hold any of them. The stream is left at its beginning.
+    """
+    line = stream.readline().removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    stream.seek(0)
+    headers = {each: next(csv.reader([line], delimiter=each), []) for each in order}
+    return max(order, key=lambda each: (not _missing(headers[each], fields), len(headers[each])))
+
+
+def csv_rows(stream: BinaryIO, path: str, fields: FieldMap, delimiter: str) -> Iterator[Row | Problem]:
+    """Separated values with a header, UTF-8, a byte order mark or none. Empty cells are absent; metadata is JSON."""
     lines = _Lines(stream)
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     try:
         header = next(reader, [])
         problem = _header_problem(header, path, fields)
         if problem is not None:
             yield problem
             return
-        yield from _csv_body(reader, lines, header, path, fields.metadata)
+        yield from _csv_body(reader, lines, header, path, fields.metadata, f"{_SEPARATED[delimiter]} values")
     except UnicodeDecodeError as error:  # what follows is not read: quotes may be open
         yield Problem(f"{path}:{reader.line_num + 1}", f"no UTF-8 at byte {error.start}", "a file in UTF-8")
     except csv.Error as error:
-        yield Problem(f"{path}:{reader.line_num}", _csv_fault(error), "a header of comma-separated names")
+        yield Problem(f"{path}:{reader.line_num}", _csv_fault(error), f"a header of {_SEPARATED[delimiter]} names")
 
 
-def csv_header(stream: BinaryIO) -> Sequence[str]:
+def csv_header(stream: BinaryIO, delimiter: str) -> Sequence[str]:
     """The names of the columns. Raises ``ValueError`` when they cannot be read."""
     try:
-        return next(csv.reader(_Lines(stream), strict=True), [])
+        return next(csv.reader(_Lines(stream), strict=True, delimiter=delimiter), [])
     except csv.Error as error:
         raise ValueError(str(error)) from None
 
 
-def csv_values(stream: BinaryIO, place: int, header: Sequence[str], fields: FieldMap) -> Mapping[str, Any]:
+def csv_values(
+    stream: BinaryIO, place: int, header: Sequence[str], fields: FieldMap, delimiter: str
+) -> Mapping[str, Any]:
     """The values of the row that begins at a byte. Raises ``ValueError`` when none does any more."""
     stream.seek(place)
     try:
-        row = _csv_row(next(csv.reader(_Lines(stream), strict=True), []), header, "", 0, place, fields.metadata)
+        cells = next(csv.reader(_Lines(stream), strict=True, delimiter=delimiter), [])
+        row = _csv_row(cells, header, "", 0, place, fields.metadata)
     except csv.Error as error:
         raise ValueError(str(error)) from None
     if isinstance(row, Problem):
         raise ValueError(row.given)
     return row.values
+
+
+def object_row(
+    text: bytes, where: str, number: int, place: int, accepted: str = "one JSON object on the line"
+) -> Row | Problem:
+    """The row of a JSON object, or why the text is none."""
+    try:
+        value = strict_json(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Problem(where, f"no UTF-8 at byte {error.start}", "a line in UTF-8")
+    except ValueError as error:
+        return Problem(where, str(error), accepted)
+    if not isinstance(value, dict):
+        return Problem(where, f"JSON that is {_kind(value)}", accepted)
+    return Row(number, value, place)
 
 
 def strict_json(text: str) -> object:
@@ -133,20 +168,8 @@ class _Lines:
         return (raw.removeprefix(codecs.BOM_UTF8) if self._number == 1 else raw).decode("utf-8")
 
 
-def _jsonl_row(line: bytes, where: str, number: int, place: int) -> Row | Problem:
-    try:
-        value = strict_json(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return Problem(where, f"no UTF-8 at byte {error.start}", "a line in UTF-8")
-    except ValueError as error:
-        return Problem(where, str(error), "one JSON object on the line")
-    if not isinstance(value, dict):
-        return Problem(where, f"JSON that is {_kind(value)}", "one JSON object on the line")
-    return Row(number, value, place)
-
-
 def _csv_body(
-    reader: _CsvReader, lines: _Lines, header: Sequence[str], path: str, metadata: str
+    reader: _CsvReader, lines: _Lines, header: Sequence[str], path: str, metadata: str, accepted: str
 ) -> Iterator[Row | Problem]:
     while True:
         line, place = reader.line_num + 1, lines.place
@@ -155,7 +178,7 @@ def _csv_body(
         except StopIteration:
             return
         except csv.Error as error:
-            yield Problem(f"{path}:{line}", _csv_fault(error), "comma-separated values, in quotes where needed")
+            yield Problem(f"{path}:{line}", _csv_fault(error), f"{accepted}, in quotes where needed")
             continue
         if cells:
             yield _csv_row(cells, header, f"{path}:{line}", line, place, metadata)
@@ -177,15 +200,22 @@ def _csv_row(
 
 def _header_problem(header: Sequence[str], path: str, fields: FieldMap) -> Problem | None:
     twice = sorted({name for name in header if header.count(name) > 1})
-    needed = [name for name in (fields.id, fields.prompt) if name is not None]
-    missing = [name for name in needed if name not in header]
+    missing = _missing(header, fields)
     if twice:
         return Problem(f"{path}:1", f"a header with {twice[0]!r} twice", "every name of the header once")
     if missing and header:
         given = f"a header without {missing[0]!r}: {shown_names(header)}"
-        accepted = f"a header with {' and '.join(map(repr, needed))}, {fields.otherwise(missing[0])}"
+        accepted = f"a header with {' and '.join(map(repr, _needed(fields)))}, {fields.otherwise(missing[0])}"
         return Problem(f"{path}:1", given, accepted)
     return None
+
+
+def _needed(fields: FieldMap) -> list[str]:
+    return [name for name in (fields.id, fields.prompt) if name is not None]
+
+
+def _missing(header: Sequence[str], fields: FieldMap) -> list[str]:
+    return [name for name in _needed(fields) if name not in header]
 
 
 def _csv_fault(error: csv.Error) -> str:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
+from pipelines.sources_base import other_encoding
 from stores.errors import DatasetError, Problem
 
 _MAX_PROBLEMS = 50
 _RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 """What a line holds when it is JSON for Python and for few others."""
+_ACCEPTED = "JSON lines in UTF-8: one object on each line"
 
 
 class Records(Sequence[Any]):
@@ -89,14 +91,18 @@ def index_records(path: Path, *, check: bool = True) -> Indexed:
     With ``check`` off no line is parsed: for a process that works after another has checked them.
     """
     index = _Index(array("Q"), array("Q"), array("L"))
+    first = b""
     malformed: dict[int, str] = {}
     problems: list[Problem] = []
     bad = 0
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         records = Records(path, fd, index)
+        if other := other_encoding(os.pread(fd, 4, 0)):
+            raise DatasetError.one(str(path), other, _ACCEPTED)
         with open(fd, "rb", closefd=False) as stream:
             for line, start, raw in _lines(stream):
+                first = first or raw
                 unreadable, unservable = _looked_at(raw) if check else ("", "")
                 if unreadable:
                     bad += 1
@@ -108,6 +114,8 @@ def index_records(path: Path, *, check: bool = True) -> Indexed:
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
+    if other := _other_form(path, first, broken=bad > 0, alone=len(records) == 1):
+        raise DatasetError.one(str(path), other, _ACCEPTED)
     if bad > len(problems):
         problems.append(Problem(str(path), f"{bad - len(problems)} more such lines", "lines that are JSON"))
     if problems:
@@ -146,6 +154,16 @@ def _blank(raw: bytes) -> bool:
     if rest and rest[:1].isascii() and rest[0] >= ord(" "):
         return False
     return not rest.decode(errors="replace").strip()
+
+
+def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
+    """What a file is that was not written as JSON lines, as its first line shows; empty when it may have been."""
+    if broken and path.suffix.lower() in {".csv", ".tsv"}:
+        return "a table of separated values"
+    if broken and first.strip() == b"{":
+        return "a JSON object over several lines"
+    whole = alone and b"{" in first
+    return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
 
 
 def _looked_at(raw: bytes) -> tuple[str, str]:

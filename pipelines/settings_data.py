@@ -37,7 +37,7 @@ class DatasetSettings(Section):
     """Where the items come from."""
 
     path: Text | None = option(None, flag="--dataset", env="TFGRPO_DATASET")
-    """Dataset to learn on: a JSONL, CSV or Parquet file, a folder of them, or hf:name. None: the items of the world."""
+    """Dataset to learn on: a JSONL, JSON, CSV, TSV or Parquet file, a folder, or hf:name. None: the items of the world."""
     eval_path: Text | None = option(None, flag="--eval-dataset", env="TFGRPO_EVAL_DATASET")
     """Held-out items of their own. None: split off ``path`` by a stable hash of the id, or those that the world brings."""
     held_out: float = Field(default=0.3, gt=0.0, lt=1.0)

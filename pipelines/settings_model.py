@@ -115,7 +115,8 @@ class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
     world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] = option("arithmetic", flag="--world")
-    """Which small world the simulated model lives in, and whose items are used without ``--dataset``."""
+    """Which small world the simulated model lives in, and whose items are used without ``--dataset``. A real model is
+    tried on them only when the world is named."""
     seed: int = Field(default=0, ge=0)
     """Seed of the simulated model, apart from the seed of the run."""
     latency_s: float = Field(default=0.0, ge=0.0)

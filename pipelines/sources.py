@@ -11,9 +11,10 @@ from pipelines.sources_hub import PREFIX, HubSource, is_saved
 from pipelines.sources_tables import ParquetSource
 from stores.errors import DatasetError
 
-_TEXTS = (".jsonl", ".ndjson", ".csv")
+_TEXTS = {".jsonl": "", ".ndjson": "", ".csv": ",;\t", ".tsv": "\t,;", ".json": ""}
+"""Endings of text files, with the delimiters that their header is tried with; none for JSON."""
 _TABLES = (".parquet",)
-_ACCEPTED = "a .jsonl, .csv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
+_ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 
 
 def open_source(name: str, fields: FieldMap) -> RowSource:
@@ -31,14 +32,17 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
     if kind in _TABLES:
         return ParquetSource(path, fields)
     if kind in _TEXTS:
-        return TextSource(path, fields, is_csv=kind == ".csv")
+        return TextSource(path, fields, _TEXTS[kind])
     ending = f"a file that ends in {path.suffix or 'nothing'!r}"
     given = ending if path.exists() else f"no such file{looked_at(str(path))}"
     raise DatasetError.one(str(path), given, _ACCEPTED)
 
 
 def _folder(path: Path, fields: FieldMap) -> FolderSource:
-    """Every file of a known kind below a folder, in the order of their paths; hidden ones are left out."""
+    """Every file of a known kind below a folder, in the order of their paths; hidden ones are left out.
+
+    A .json file beside files of other kinds describes them, as ``dataset_info.json`` does, and is left out too.
+    """
     found = sorted(
         each
         for each in path.rglob("*")
@@ -46,6 +50,7 @@ def _folder(path: Path, fields: FieldMap) -> FolderSource:
         and each.is_file()
         and not any(part.startswith(".") for part in each.relative_to(path).parts)
     )
-    if not found:
+    data = [each for each in found if each.suffix.lower() != ".json"] or found
+    if not data:
         raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
-    return FolderSource(path, tuple(_file(each, fields) for each in found))
+    return FolderSource(path, tuple(_file(each, fields) for each in data))

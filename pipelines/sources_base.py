@@ -5,9 +5,10 @@ Sources know nothing of items, and hold no rows.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic_core import to_jsonable_python
 
@@ -15,6 +16,8 @@ from pipelines.dataset_items import shown_names
 from pipelines.dataset_rows import Row, strict_json
 from pipelines.settings_data import FieldMap
 from stores.errors import DatasetError, Problem
+
+UTF16: Final = "text in UTF-16"
 
 
 class RowSource(Protocol):
@@ -79,6 +82,15 @@ def table_values(row: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
 def gone(where: str) -> DatasetError:
     """What is raised when a place does not hold what was read there before."""
     return DatasetError([Problem(where, "another row than when the run began", "a dataset that nobody writes into")])
+
+
+def other_encoding(mark: bytes) -> str:
+    """What a file is that begins with these four bytes; empty for UTF-8, with or without a byte order mark."""
+    if mark in {codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE}:
+        return "text in UTF-32"
+    if mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return UTF16
+    return "no text, or UTF-16 without a byte order mark" if b"\0" in mark else ""
 
 
 def looked_at(name: str) -> str:

@@ -1,29 +1,36 @@
-"""How are files and folders of files read as rows? JSONL and CSV line by line, a folder one file after another by name."""
+"""Read files and folders of files as rows: JSON and separated values row by row, a folder one file after another by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
-from pipelines.dataset_rows import Row, csv_header, csv_rows, csv_values, jsonl_rows, jsonl_values
+from pipelines.dataset_rows import Row, csv_delimiter, csv_header, csv_rows, csv_values, jsonl_rows, jsonl_values
+from pipelines.json_arrays import array_rows, array_values, is_array
 from pipelines.settings_data import FieldMap
-from pipelines.sources_base import RowSource, gone, looked_at
+from pipelines.sources_base import UTF16, RowSource, gone, looked_at, other_encoding
 from stores.errors import DatasetError, Problem
 
 _PART_BITS = 44
 """Bits of a place within one file of a folder: files of up to 16 TB."""
+_UTF16_BYTES: Final = 64_000_000
+"""Longest file in UTF-16, which is taken into memory whole whenever it is read."""
+_TEXT: Final = "text in UTF-8, or in UTF-16 with a byte order mark"
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """A JSONL or CSV file."""
+    """A text file in UTF-8 or UTF-16: JSON lines, a JSON array, or separated values."""
 
     path: Path
     fields: FieldMap
-    is_csv: bool
+    delimiters: str = ""
+    """Of separated values, those that the header is tried with, the likeliest first; empty for JSON."""
 
     @property
     def name(self) -> str:
@@ -32,35 +39,58 @@ class TextSource:
 
     def rows(self) -> Iterator[Row | Problem]:
         """Every row in file order."""
-        read = csv_rows if self.is_csv else jsonl_rows
-        try:
-            with self.path.open("rb") as stream:
-                yield from read(stream, self.name, self.fields)
-        except OSError as error:
-            raise unreadable(self.name, error) from None
+        with self._opened() as stream:
+            if self.delimiters:
+                delimiter = csv_delimiter(stream, self.delimiters, self.fields)
+                yield from csv_rows(stream, self.name, self.fields, delimiter)
+            else:
+                yield from (array_rows if is_array(stream) else jsonl_rows)(stream, self.name)
 
     def values_at(self, places: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Rows by the byte that they begin at."""
-        try:
-            with self.path.open("rb") as stream:
-                for place in places:
-                    if self.is_csv:
-                        yield csv_values(stream, place, self._header, self.fields)
-                    else:
-                        yield jsonl_values(stream, place)
-        except OSError as error:
-            raise unreadable(self.name, error) from None
-        except ValueError:
-            raise gone(self.name) from None
+        with self._opened() as stream:
+            try:
+                at = self._values(stream)
+                yield from (at(place) for place in places)
+            except ValueError:
+                raise gone(self.name) from None
 
     def where(self, place: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
         """Path and line."""
         return f"{self.path}:{line}"
 
-    @cached_property
-    def _header(self) -> Sequence[str]:
-        with self.path.open("rb") as stream:
-            return csv_header(stream)
+    def _values(self, stream: BinaryIO) -> Callable[[int], Mapping[str, Any]]:
+        """What reads the row at a byte."""
+        if self.delimiters:
+            delimiter = csv_delimiter(stream, self.delimiters, self.fields)
+            header = csv_header(stream, delimiter)
+            return lambda place: csv_values(stream, place, header, self.fields, delimiter)
+        return partial(array_values if is_array(stream) else jsonl_values, stream)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") as stream:
+                yield as_utf8(stream, self.name)
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+
+
+def as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
+    """The same text in UTF-8, at its beginning. Raises ``DatasetError`` for bytes that are neither UTF-8 nor UTF-16."""
+    other = other_encoding(stream.read(4))
+    stream.seek(0)
+    if not other:
+        return stream
+    if other != UTF16:
+        raise DatasetError.one(name, other, _TEXT)
+    raw = stream.read(_UTF16_BYTES + 1)
+    if len(raw) > _UTF16_BYTES:
+        raise DatasetError.one(name, f"more than {_UTF16_BYTES:,} bytes of UTF-16", "a file of this size in UTF-8")
+    try:
+        return BytesIO(raw.decode("utf-16").encode())
+    except UnicodeDecodeError as error:
+        raise DatasetError.one(name, f"no UTF-16 at byte {error.start}", _TEXT) from None
 
 
 @dataclass(frozen=True, slots=True)

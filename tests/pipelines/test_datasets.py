@@ -219,17 +219,17 @@ def test_a_file_that_is_not_there_is_told_with_where_it_was_looked_for(
 
 
 def test_fifty_bad_lines_are_shown_and_the_rest_counted(write_jsonl: Callable[..., Path]) -> None:
-    path = write_jsonl(["{"] * 87)
+    path = write_jsonl(["{x"] * 87)
     told = refusal(path)
     assert len(told) == 51
     assert told[0].startswith(f"{path}:1:")
     assert told[-1].startswith(f"{path}: got 37 more problems")
 
 
-@pytest.mark.parametrize("name", ["items.json", "items.txt", "items", "items.jsonl.gz"])
+@pytest.mark.parametrize("name", ["items.xlsx", "items.txt", "items", "items.jsonl.gz"])
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("", encoding="utf-8")
-    assert "accepted: a .jsonl, .csv or .parquet file" in refusal(tmp_path / name)[0]
+    assert "accepted: a .jsonl, .json, .csv, .tsv or .parquet file" in refusal(tmp_path / name)[0]
 
 
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ stages: [{name: s, until_step: 1, datasets: [{id: c, weight: 1}]}]
 
 def test_many_bad_lines_are_shown_in_part_and_counted(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
-    write_rows(tmp_path / "data" / "a.jsonl", ["{"] * 80)
+    write_rows(tmp_path / "data" / "a.jsonl", ["{x"] * 80)
     told = refusal(path)
     assert len(told) == 51
     assert told[-1].startswith("datasets.a.path: got ")

@@ -37,12 +37,38 @@ def write_jsonl(folder: Path, rows: list[dict[str, Any]], name: str = "items.jso
     return str(path)
 
 
-def write_csv(folder: Path, rows: list[dict[str, Any]], name: str = "items.csv") -> str:
+def write_csv(
+    folder: Path, rows: list[dict[str, Any]], name: str = "items.csv", *, form: str = "utf-8-sig", delimiter: str = ","
+) -> str:
     path = folder / name
-    with path.open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
+    with path.open("w", encoding=form, newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
         writer.writerows({**row, "metadata": json.dumps(row["metadata"])} for row in rows)
+    return str(path)
+
+
+def write_semicolons(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, delimiter=";")
+
+
+def write_tabs(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, "items.TSV", delimiter="\t")
+
+
+def write_utf16(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, form="utf-16", delimiter="\t")
+
+
+def write_utf16_jsonl(folder: Path, rows: list[dict[str, Any]]) -> str:
+    path = Path(write_jsonl(folder, rows))
+    path.write_bytes(b"\xfe\xff" + path.read_text(encoding="utf-8-sig").encode("utf-16-be"))
+    return str(path)
+
+
+def write_array(folder: Path, rows: list[dict[str, Any]]) -> str:
+    path = folder / "items.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(rows, ensure_ascii=False, indent=1).encode())
     return str(path)
 
 
@@ -84,7 +110,10 @@ def write_hub(folder: Path, rows: list[dict[str, Any]]) -> str:
     return f"hf:{folder / 'repo'}"
 
 
-KINDS: list[Write] = [write_jsonl, write_csv, write_parquet, write_folder, write_saved, write_splits, write_hub]
+TEXTS: list[Write] = [
+    write_jsonl, write_csv, write_semicolons, write_tabs, write_utf16, write_utf16_jsonl, write_array,
+]  # fmt: skip
+KINDS: list[Write] = [*TEXTS, write_parquet, write_folder, write_saved, write_splits, write_hub]
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +209,7 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
     [
         ("none.parquet", "none.parquet: got No such file or directory; accepted: a file that can be read"),
         ("text.parquet", "text.parquet: got "),
-        ("empty", "got a folder without data; accepted: a .jsonl, .csv or .parquet file"),
+        ("empty", "got a folder without data; accepted: a .jsonl, .json, .csv, .tsv or .parquet file"),
         ("hf:", "accepted: hf:owner/name, hf:owner/name:config or a folder"),
         ("hf:#train", "accepted: hf:owner/name"),
         ("hf:{folder}/empty#train", "accepted: hf:owner/name"),
@@ -215,7 +244,7 @@ def test_reading_text_loads_none_of_these_libraries() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("write", [write_jsonl, write_csv, write_parquet, write_folder])
+@pytest.mark.parametrize("write", [*TEXTS, write_parquet, write_folder])
 def test_a_dataset_that_changed_under_the_run_is_refused_and_one_that_grew_is_not(tmp_path: Path, write: Write) -> None:
     items = read_dataset(write(tmp_path, ROWS), held_chars=0).items
     grown = [*ROWS, {**ROWS[0], "id": "q-new"}]
