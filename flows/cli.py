@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "learn: cohorts, groups, lessons, held-out sweep, gate",
     "doctor": "check everything a run needs without spending anything",
     "config": "show every setting and where its value came from",
+    "deploy": "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
     "estimate": "forecast calls, tokens and money of a run",
     "experiences": "look at what was learned: list, show, blame, diff, verify, export, import",
     "export": "take the groups of a run along to a trainer: TRL, verl, OpenRLHF, JSONL",

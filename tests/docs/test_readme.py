@@ -212,8 +212,11 @@ def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
 
 
 def test_the_nightly_commands_are_those_of_the_deployment_page():
-    proven = {line.replace(".venv/bin/", "") for line in all_commands("docs/deploy.md")}
-    assert [line for line in lines_with(PREFECT) if line not in proven] == []
+    """Which ``tests/flows/test_deployments.py`` follows to its end, on a real server."""
+    proven = [line.replace(".venv/bin/", "") for line in all_commands("docs/deploy.md")]
+    shown = lines_with(PREFECT, "PREFECT_API_URL", "tfgrpo deploy")
+    assert [line for line in proven if line in shown] == shown
+    assert len(shown) == 5
 
 
 def test_the_exit_codes_are_those_of_the_program():

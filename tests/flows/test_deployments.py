@@ -20,7 +20,10 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 import yaml
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.cli import main
+from flows.commands import deploy
 from flows.prepare import prepare
 from flows.quiet import PREFECT_DEFAULTS
 from flows.request import RunRequest
@@ -77,7 +80,7 @@ class Machine:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=180,
             check=False,
         )
 
@@ -197,6 +200,42 @@ def finished(machine: Machine) -> dict[str, Any]:
 def test_every_command_of_the_page_succeeds(machine):
     assert [line for line, done in machine.answers.items() if done.returncode != 0] == []
     assert sum("deployment run" in line for line in machine.answers) == 2
+
+
+def test_deploying_says_what_it_found_and_made(machine):
+    (first,) = [done.stderr for line, done in machine.answers.items() if line.endswith("tfgrpo deploy")]
+    assert f"checkout  {ROOT} (TFGRPO_HOME)" in first
+    assert "work pool  tfgrpo, created" in first
+    assert "deployment  tfgrpo-learning/nightly, 30 1 * * * Europe/Berlin\n" in first
+    assert "deployment  tfgrpo-learning/tfgrpo-learning, on demand" in first
+    assert "worker  none online; start one: prefect worker start --pool tfgrpo" in first
+
+
+def test_deploying_again_changes_nothing_and_shows_the_worker(machine):
+    before = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    again = machine.call("tfgrpo", "deploy", "--json")
+    assert again.returncode == 0, again.stderr
+    found = [(each["check"], each["found"]) for each in json.loads(again.stdout)["findings"]]
+    assert ("work pool", "tfgrpo, of type process") in found
+    assert ("worker", "1 online") in found
+    assert machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")["parameters"] == before["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "PREFECT_API_URL: got 'http://127.0.0.1:9/api'"),
+        ({"PREFECT_API_URL": ""}, "PREFECT_API_URL: got nothing"),
+        ({"TFGRPO_HOME": "/nowhere"}, "TFGRPO_HOME: got '/nowhere' (FileNotFoundError)"),
+    ],
+)
+def test_deploying_without_what_it_needs_is_refused(machine, monkeypatch, capsys, changed, complaint):
+    for name, value in {**machine.env, **changed}.items():
+        monkeypatch.setenv(name, value)
+    with temporary_settings({PREFECT_API_URL: changed.get("PREFECT_API_URL") or None}):
+        monkeypatch.setattr(deploy, "_PATIENCE_S", 0.5)
+        assert main(["deploy"]) == 2
+    assert complaint in capsys.readouterr().err
 
 
 def test_the_run_asked_for_ends_completed_with_the_gates_sentence(machine):

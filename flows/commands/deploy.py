@@ -1,0 +1,32 @@
+"""``tfgrpo deploy``: set a Prefect server up for nightly runs, and say what was found and made."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from flows.console import Console
+
+_PATIENCE_S = 60.0
+"""How long a server may take to answer; one that starts for the first time needs a dozen seconds."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.epilog = (
+        "Wants PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or else here. "
+        "Makes the work pool where it is missing, and applies every deployment; may be repeated."
+    )
+
+
+def execute(_options: argparse.Namespace, console: Console) -> int:
+    """Print each finding as it is made."""
+    from flows.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
+
+    findings = []
+    for finding in deploy(os.environ, _PATIENCE_S):
+        findings.append({"check": finding.name, "found": finding.text})
+        console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
+    if console.as_json:
+        console.result({"ok": True, "findings": findings})
+    return 0
