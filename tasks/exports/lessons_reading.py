@@ -15,7 +15,7 @@ from stores.models import Polarity
 from tasks.exports.lessons import BEGIN, END, SIMULATED, Lesson, LessonForm, LessonSet
 
 _LINE: Final = re.compile(r"[-*]\s+(do|avoid):\s+(\S.*)", re.IGNORECASE)
-_BULLET: Final = re.compile(r"(?:-\s+)?\[([A-Za-z]+)-(\d+)\]\s+helpful=(\d+)\s+harmful=(\d+)\s+::\s+(\S.*)")
+_BULLET: Final = re.compile(r"(?:-\s+)?\[([^\]]+)-(\d+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s+(\S.*)")
 _MISTAKES: Final = re.compile(r"mistake|avoid|pitfall", re.IGNORECASE)
 _ACCEPTED: Final = "`- Do: …` or `- Avoid: …`"
 

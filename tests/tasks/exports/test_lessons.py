@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -87,8 +88,48 @@ def test_what_else_stands_in_an_agents_file_is_left_alone():
 
 def test_a_playbook_has_a_counter_for_each_lesson_and_a_section_for_mistakes():
     text = render_lessons(LESSONS, "ace-playbook")
-    assert "## STRATEGIES & INSIGHTS\n[sai-00001] helpful=3 harmful=0 :: Round once, at the end." in text
-    assert "## COMMON MISTAKES TO AVOID\n[err-00002] helpful=1 harmful=0 :: Taking the tax off twice." in text
+    assert "## STRATEGIES & INSIGHTS\n[tfgrpo-00001] helpful=3 harmful=0 :: Round once, at the end." in text
+    assert "## COMMON MISTAKES TO AVOID\n[tfgrpo-00002] helpful=1 harmful=0 :: Taking the tax off twice." in text
+
+
+def curated(playbook: str, section: str, bullet: str) -> str:
+    """The playbook after ACE's curator has added a bullet: what it requires of one, in our words.
+
+    A line belongs to the section above it, so none may come before the first. The bullet goes to the end of its section,
+    to OTHERS where there is no such section, and to the end of the playbook where there is no OTHERS either.
+    """
+    sections: dict[str, list[str]] = {}
+    for line in playbook.strip().split("\n"):
+        if line.startswith("##"):
+            sections[line.removeprefix("##").strip()] = []
+        elif line.strip():
+            *_, current = sections  # fails, as the curator does, on a line without a section
+            sections[current].append(line)
+    name = next((name for name in (section, "OTHERS") if name in sections), list(sections)[-1])
+    sections[name].append(bullet)
+    return "\n\n".join("\n".join([f"## {title}", *lines]) for title, lines in sections.items())
+
+
+@pytest.mark.parametrize(
+    "section", ["STRATEGIES & INSIGHTS", "FORMULAS & CALCULATIONS", "COMMON MISTAKES TO AVOID", "NEW"]
+)
+@pytest.mark.parametrize("lessons", [LESSONS, LessonSet(()), LessonSet(LESSONS.lessons, simulated=True)])
+def test_ace_s_curator_can_add_to_an_exported_playbook(lessons, section):
+    text = render_lessons(lessons, "ace-playbook")
+    added = curated(text, section, "[new-00001] helpful=0 harmful=0 :: Check the sign.")
+    placed = added[: added.index("Check the sign.")].rpartition("## ")[2].splitlines()[0]
+    assert placed == (section if section != "NEW" else "OTHERS")
+    expected = {*said(lessons), ("avoid" if "MISTAKES" in section else "do", "Check the sign.")}
+    assert set(said(read_lessons(added, "ace-playbook", source="x"))) == expected
+
+
+def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_gives_itself():
+    lines = render_lessons(LESSONS, "ace-playbook").splitlines()
+    bullets = [line for line in lines if line and not line.startswith(("##", "<!--"))]
+    ids = [re.match(r"\[([^\]]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", line)[1] for line in bullets]
+    assert [re.search(r"-(\d+)$", name)[1] for name in ids] == ["00001", "00003", "00002"]
+    # It numbers from 1 and shortens the name of a section to at most five letters.
+    assert all(len(name.rpartition("-")[0]) > 5 for name in ids)
 
 
 def test_a_playbook_of_somebody_else_can_be_read():
