@@ -39,8 +39,10 @@ from stores.selection_log import recorded_rounds
 from tasks.actors.registry import check_actor
 from tasks.context import RunContext
 from tasks.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, StageDecision, Use, decide_stage
-from tasks.selection import AnswerFormat, SelectionSpec, hint_of
+from tasks.selection import AnswerFormat, PowlFormat, SelectionSpec, hint_of
 
+_MODELLING: Final = "process-models"
+"""Domain of packs that teach how to write process models."""
 _FLAGS: Final = {f"--set {key}": f"--{name.replace('_', '-')}" for name, key in FIELDS.items()}
 
 
@@ -81,7 +83,8 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     parts.run(partial(_check_numbers, settings, has_task=bool(task and task[0])))
     parts.raise_found()
     asked = item[0] if answer[0] is None else replace(item[0], answer=answer[0])
-    return _planned(request, resolved, env, _Loaded(asked, fmt[0], pack[0], task[0], named[0]), clock)
+    loaded = _Loaded(asked, _told_once(fmt[0], pack[0]), pack[0], task[0], named[0], answer[0] is not None)
+    return _planned(request, resolved, env, loaded, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ class _Loaded:
     task: TaskPaths | None
     named: tuple[RewarderSettings, ...] | None
     """None: what the stage rewards."""
+    reference_given: bool
+    """Whether a reference was given beside the item."""
 
     @property
     def has_reference(self) -> bool:
@@ -107,7 +112,7 @@ def _planned(
     models = choose_models(settings)
     simulated = _is_simulated(models)
     stage = None if loaded.named is not None else _stage(settings, loaded, simulated=simulated)
-    rewarders = loaded.named if loaded.named is not None else _rewarded(stage, loaded)
+    rewarders = loaded.named if loaded.named is not None else _rewarded(settings, stage, loaded)
     settings = settings.model_copy(
         update={
             "rewarders": rewarders,
@@ -264,13 +269,28 @@ def _stage(settings: Settings, loaded: _Loaded, *, simulated: bool) -> StageDeci
     )
 
 
-def _rewarded(stage: StageDecision | None, loaded: _Loaded) -> tuple[RewarderSettings, ...]:
-    """What a stage rewards: a judge's opinion, or likeness to the reference, which is recorded in either."""
+def _rewarded(settings: Settings, stage: StageDecision | None, loaded: _Loaded) -> tuple[RewarderSettings, ...]:
+    """What a stage rewards: a judge's opinion, or likeness to the reference, which is recorded in either.
+
+    A reference that was given counts, unless the judge's stage was asked for by name: the judge is recorded then.
+    """
     compares = RewarderSettings(name="powl_footprint" if loaded.format.name == "powl" else "gt")
+    judge = RewarderSettings(name="judge")
     if stage is not None and stage.stage == BEHAVIOUR:
         return (compares,)
-    recorded = (compares.model_copy(update={"weight": 0.0}),) if loaded.has_reference else ()
-    return (RewarderSettings(name="judge"), *recorded)
+    if not loaded.has_reference:
+        return (judge,)
+    first, beside = (
+        (compares, judge) if loaded.reference_given and settings.selection.stage == "auto" else (judge, compares)
+    )
+    return (first, beside.model_copy(update={"weight": 0.0}))
+
+
+def _told_once(fmt: AnswerFormat, pack: LoadedPack) -> AnswerFormat:
+    """The format without instructions where the pack has its own: a pack for process models says how one is handed in."""
+    if isinstance(fmt, PowlFormat) and pack.manifest.domain == _MODELLING:
+        return replace(fmt, instructions="")
+    return fmt
 
 
 def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str], models: ModelChoice) -> Iterator[str]:

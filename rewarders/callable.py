@@ -20,6 +20,7 @@ from stores.outcomes import RewardScore
 Calling: TypeAlias = Literal["output and answer", "context"]
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+SIGNATURES: Final = "(output, answer), or (context) with that name; further parameters need a default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,7 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     required = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
     by_context = [parameter.name for parameter in required] == ["context"]
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
-        accepted = "(output, answer), or (context) with that name; further parameters need a default"
-        raise ValueError(f"a function of {signature}; a rewarder function takes {accepted}")
+        raise ValueError(f"a function of {signature}; accepted: {SIGNATURES}")
     kind = AsyncCallableRewarder if _is_async(function) else CallableRewarder
     return kind(name, function, "context" if by_context else "output and answer")
 

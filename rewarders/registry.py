@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from rewarders.base import Rewarder
-from rewarders.callable import adapt
+from rewarders.callable import SIGNATURES, adapt
 from rewarders.composite_options import build_composite
 from rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
 from rewarders.gt import GroundTruthRewarder
@@ -101,8 +101,8 @@ def _usable(name: str, found: object, where: str) -> Rewarder:
     try:
         return adapt(name, found)
     except ValueError as error:
-        accepted = "a plain function (output, answer) or (context)"
-        raise PipelineError([Problem(where, str(error), accepted)]) from error
+        given = str(error).partition("; accepted")[0]
+        raise PipelineError([Problem(where, given, f"a function of {SIGNATURES}")]) from error
 
 
 def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where: str) -> object:

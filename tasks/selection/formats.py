@@ -24,6 +24,7 @@ _DEEPEST: Final = 64
 """Levels of a JSON value that are part of its structure. A model may nest a thousand, to no end but to be slow."""
 _FINDINGS: Final = 5
 """Most findings of a validator that are told at once."""
+_INSTEAD: Final = "In place of any form of answer named above, hand in"
 _BROKEN_RULE: Final = re.compile(r"LOOP takes exactly two|is no operator|two commas with nothing between")
 """Mistakes in a process model that are not of syntax: the number of children, the name of an operator."""
 
@@ -111,7 +112,7 @@ class JsonFormat:
     @property
     def instructions(self) -> str:
         """The form and, if there is one, the schema."""
-        wanted = "Hand in the result as one JSON value and nothing else."
+        wanted = f"{_INSTEAD} the result as one JSON value and nothing else."
         return wanted if self.schema is None else f"{wanted} It follows this JSON schema: {canonical_json(self.schema)}"
 
     def read(self, text: str) -> Reading:
@@ -134,8 +135,8 @@ class JsonFormat:
         return Pattern(structure, storable(ARROW.join(sorted(_paths(value, "", _DEEPEST)))), storable(shape))
 
 
-_POWL_SYNTAX: Final = """\
-Hand in one process model as a single expression and nothing else.
+_POWL_SYNTAX: Final = f"""\
+{_INSTEAD} one process model as a single expression and nothing else.
 SEQUENCE(a, b) runs a and then b; XOR(a, b) exactly one of them; PARALLEL(a, b) both in any order; LOOP(do, redo) runs \
 do, then any number of times redo and do again; PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2)) runs all, a and b before c.
 An activity is ACTIVITY(label); SILENT() does nothing; XOR(ACTIVITY(a), SILENT()) makes a optional. Operators nest.

@@ -118,11 +118,26 @@ def test_a_spent_budget_is_exit_code_three(capsys):
         assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
 
 
+def test_one_nan_of_a_function_costs_its_own_candidate(capsys):
+    with ChatServer(lambda number, body: "no number" if body["temperature"] == 0.7 else "7") as server:
+        code = on(server, "--prompt", "x", "--rewarder", "tests.rewarders.rewarder_examples:short_or_nan", "--k", "3")
+    assert code == 0
+    assert "highest reward of 2 graded candidates" in capsys.readouterr().err
+
+
+def test_a_function_of_another_signature_is_refused_before_anything_is_asked(capsys):
+    with ChatServer(lambda number, body: "7") as server:
+        code = on(server, "--prompt", "x", "--rewarder", "textwrap:dedent")
+    assert code == 2
+    assert server.bodies == []
+    assert "(context) with that name" in capsys.readouterr().err
+
+
 def test_a_rewarder_that_breaks_is_told(capsys):
     with ChatServer(lambda number, body: "7") as server:
         code = on(server, "--prompt", "x", "--rewarder", "json_valid", "--rewarder", "builtins:divmod=0", "--k", "2")
     assert code == 0
-    assert "not graded  builtins:divmod: TypeError: " in capsys.readouterr().err
+    assert "not graded  builtins:divmod: raised TypeError: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_the_selection_as_json_has_every_candidate_with_its_parts():
     assert value["candidates"][1]["error_type"] == "ModelServerFault"
     assert {score["name"] for score in value["candidates"][2]["scores"]} == {"gt", "json_valid"}
     assert (value["rewarders"], value["stage"]) == ("gt", None)
-    assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0}
+    assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0, "unmeasured_attempts": 0}
 
 
 def test_it_runs_on_a_loop_of_the_callers_too():
@@ -286,7 +286,7 @@ def test_formats_and_their_options_come_from_the_settings(tmp_path):
     assert plan(prompt="x", format="json").spec.format == JsonFormat()
     asked = plan(prompt="x", format="json", json_schema=str(schema), settings={"selection.repair": "syntax"})
     assert asked.spec.format == JsonFormat({"type": "object"}, "syntax")
-    assert plan(prompt="x", format="powl").spec.format == PowlFormat()
+    assert plan(prompt="x", format="powl").spec.format == PowlFormat(instructions="")
 
 
 @pytest.mark.parametrize("text", ["7", "{", '{"type": "nothing"}', "[]"])
@@ -347,6 +347,24 @@ def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does():
     assert names(plan(prompt="x", answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
 
 
+def test_a_reference_that_is_given_counts_for_a_task_too_and_the_judge_stands_beside_it(tmp_path):
+    path = tmp_path / "reference.txt"
+    path.write_text("7", encoding="utf-8")
+    asked = {"prompt": "x", "out": str(tmp_path), "task_id": "t"}
+    for given in ({"reference": str(path)}, {"answer": "7"}):
+        assert names(plan(**asked, **given)) == [("gt", 1.0), ("judge", 0.0)]
+    assert names(plan(**asked, answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
+    assert names(plan(**asked)) == [("judge", 1.0)]
+
+
+@pytest.mark.parametrize("pack", [None, "powl", "general", "arithmetic"])
+@pytest.mark.parametrize("form", ["powl", "json"])
+def test_a_prompt_has_one_order_about_the_form_of_the_answer(pack, form):
+    system = plan(prompt="Model it.", format=form, **({} if pack is None else {"pack": pack})).spec.system.system
+    orders = system.count("Answer: <model>") + system.count("In place of any form of answer named above, hand in")
+    assert orders == 1 + (pack == "powl" and form == "json")
+
+
 def test_named_rewarders_go_before_the_stage_and_before_the_pipeline_file(tmp_path):
     mixed = plan(prompt="x", answer=GOOD, format="powl", rewarders=["powl_footprint=0.7", "judge=0.3"])
     assert names(mixed) == [("powl_footprint", 0.7), ("judge", 0.3)]
@@ -359,7 +377,9 @@ def test_named_rewarders_go_before_the_stage_and_before_the_pipeline_file(tmp_pa
 
 
 def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
-    asked = {"prompt": "x", "answer": "7", "task_id": "t", "out": str(tmp_path), "dry_run": True}
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"id": "a", "prompt": "x", "answer": "7"}\n{"id": "b", "prompt": "x"}\n', encoding="utf-8")
+    asked = {"item": f"{items}#a", "task_id": "t", "out": str(tmp_path), "dry_run": True}
     first = plan(**asked)
     assert (first.stage.stage, names(first)) == ("VALIDITY_GAP", [("judge", 1.0), ("gt", 0.0)])
     for number in range(10):
@@ -367,4 +387,4 @@ def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
         record_round(first.task.selections, past(f"r{number}", simulated=False, reward=0.1))
     later = plan(**asked)
     assert (later.stage.stage, names(later)) == ("BEHAVIORAL_CONSOLIDATION", [("gt", 1.0)])
-    assert plan(**{**asked, "answer": None}).stage.stage == "VALIDITY_GAP"
+    assert plan(**{**asked, "item": f"{items}#b"}).stage.stage == "VALIDITY_GAP"

@@ -38,6 +38,10 @@ def picky(output, answer):
     return None if output == "skip" else 1
 
 
+def short_or_nan(output, answer):
+    return 1.0 / len(output) if len(output) < 3 else float("nan")
+
+
 def sends_text(output, answer):
     return "good"
 

@@ -150,7 +150,7 @@ async def test_a_function_that_scores_no_output_is_broken(make_context, name, re
     ],
 )
 def test_a_function_of_another_signature_is_refused_where_it_is_adapted(function):
-    with pytest.raises(ValueError, match=r"takes \(output, answer\), or \(context\) with that name"):
+    with pytest.raises(ValueError, match=r"accepted: \(output, answer\), or \(context\) with that name"):
         adapt("mine", function)
 
 
