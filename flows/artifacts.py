@@ -31,7 +31,7 @@ from tasks.gate import GateDecision
 from tasks.shapes import GroupResult
 
 _STEPS = 10
-_PATIENCE_S = 60.0
+_PATIENCE_S = 10.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
@@ -39,11 +39,12 @@ class PrefectArtifacts:
     """An observer that writes artifacts of the current flow run."""
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
-        """``patience_s``: how long the end of a run waits for a slow server."""
+        """``patience_s``: how long the end of the flow waits for a slow server."""
         self._patience_s = patience_s
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._given_up = threading.Event()
+        self._complaint = logging.WARNING
         self._progress: UUID | None = None
         """Bar of the current epoch; known to the writer's thread only."""
         self._start: EpochStart | None = None
@@ -116,15 +117,17 @@ class PrefectArtifacts:
         self._write(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
 
     def closed(self) -> None:
-        """Wait for what is still to be written, within reason; what is left then is not."""
+        """Do nothing: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
+
+    def wait(self) -> None:
+        """Wait until everything is written, within a limit; what is left then is not written."""
         if self._writer is None:
             return
-        written = threading.Event()
-        self._work.put(written.set)
-        if not written.wait(self._patience_s):
+        self._work.put(None)
+        self._writer.join(self._patience_s)
+        if self._writer.is_alive():
             self._given_up.set()
             _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
-        self._work.put(None)
 
     def _write(self, write: Callable[[], object]) -> None:
         """In the context of the flow run, which tells Prefect whose artifact it is."""
@@ -132,15 +135,16 @@ class PrefectArtifacts:
             # A daemon: the end of the process does not wait for a server that hangs, as it would for an executor's threads.
             self._writer = threading.Thread(target=self._write_all, name="tfgrpo-artifacts", daemon=True)
             self._writer.start()
-        self._work.put(partial(copy_context().run, _attempt, write))
+        self._work.put(partial(copy_context().run, self._attempt, write))
 
     def _write_all(self) -> None:
         while (work := self._work.get()) is not None and not self._given_up.is_set():
             work()
 
-
-def _attempt(write: Callable[[], object]) -> None:
-    try:
-        write()
-    except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
-        _log.warning("an artifact could not be written: %s: %s", type(error).__name__, error)
+    def _attempt(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
+            # A server that is gone takes none of them: the first says so.
+            level, self._complaint = self._complaint, logging.DEBUG
+            _log.log(level, "an artifact could not be written: %s: %s", type(error).__name__, error)

@@ -10,8 +10,11 @@ import importlib
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from typing import Final, NoReturn
 
 from flows.console import Console
 from flows.interrupts import termination_interrupts
@@ -42,6 +45,10 @@ _MODULES = {"import": "import_batch"}
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that stop at a termination as at Ctrl-C. Those that serve have ways of their own."""
 _STOPPED = 3
+_UNSEEN_S: Final = 2.0
+"""Seconds of waiting at the end of the process of which nothing is said."""
+_LEAVING_S: Final = 5.0
+"""Seconds more before the process ends whatever keeps it."""
 _LOG = logging.getLogger("tfgrpo.cli")
 
 
@@ -111,5 +118,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def entry_point(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and end the process with its exit code, within a limit."""
+    code = main(argv)
+    # What is left is to send Prefect its last events, which it tries for minutes where its server is gone, and says so.
+    logging.disable(logging.CRITICAL)
+    threading.Thread(target=_leave, args=(code,), daemon=True).start()
+    sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    time.sleep(_UNSEEN_S)
+    Console().say(f"waiting for background work to end, at most {_LEAVING_S:g} s …")
+    time.sleep(_LEAVING_S)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry_point()

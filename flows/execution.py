@@ -17,7 +17,7 @@ from flows.closing import close_books
 from flows.epochs import learn, measure, sweep
 from flows.observer import Observer
 from flows.opening import open_session
-from flows.prepare import prepare
+from flows.prepare import Prepared, prepare
 from flows.promoting import settle
 from flows.request import RunRequest
 from flows.resume import continued
@@ -39,12 +39,17 @@ class _End:
 
 
 def execute(
-    request: RunRequest, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
+    request: RunRequest,
+    env: Mapping[str, str],
+    observer: Observer,
+    runner: Runner,
+    *,
+    clock: Clock,
+    prepared: Prepared | None = None,
 ) -> RunSummary:
-    """Run a request to its end, whatever the end is."""
+    """Run a request to its end, whatever the end is. ``prepared``: what ``prepare`` has returned for it."""
     try:
-        request = continued(request, env)
-        prepared = prepare(request, env)
+        prepared = prepared or prepare(continued(request, env), env)
         request = prepared.request
         with runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
@@ -22,7 +23,7 @@ from flows.console import PeopleConsole
 from flows.deployed import Optional, asked_of, deployed_run, named_after
 from flows.execution import execute
 from flows.interrupts import termination_interrupts
-from flows.observer import Observers
+from flows.observer import Observer, Observers
 from flows.progress import Progress
 from flows.request import RunRequest, Scalar
 from flows.session import RunGroups
@@ -144,6 +145,16 @@ def _sealed(future: PrefectFuture[Any]) -> Sealed:
     return kept if isinstance(kept, Sealed) else future.result()
 
 
+def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
+    observers = Observers(Progress(PeopleConsole(stderr=True, highlight=False, soft_wrap=True)), artifacts)
+    with _terminations():
+        return execute(request, os.environ, observers, mapped_groups, clock=utc_now)
+
+
+RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_here)
+"""Does the run of a flow run and returns its summary; a local run happens in another thread than its flow run."""
+
+
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
 def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
     *,
@@ -189,10 +200,11 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         return state_of(RunSummary("failed", None, str(error), {}))
     if run is not None:
         asked = named_after(run, asked)
-    observers = Observers(Progress(PeopleConsole(stderr=True, highlight=False, soft_wrap=True)), PrefectArtifacts())
-    with _terminations():
-        summary = execute(asked, os.environ, observers, mapped_groups, clock=utc_now)
-    return state_of(summary)
+    artifacts = PrefectArtifacts()
+    try:
+        return state_of(RUN_BODY.get()(asked, artifacts))
+    finally:
+        artifacts.wait()
 
 
 def _terminations() -> AbstractContextManager[None]:

@@ -1,56 +1,166 @@
-"""How is a run done in this process? On the Prefect server that is named, or on one of its own; its end is a summary."""
+"""Run in this process, registered with the Prefect server that is named or with a temporary one.
+
+The run happens in the caller's thread and Prefect's flow run in one of its own, so that no end of a run waits for a reply
+of Prefect's: summary and exit code come from the run, and Prefect is informed afterwards, within a limit.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from typing import Any, Final
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import State
 from prefect.context import refresh_global_settings_context
 from prefect.settings import Settings, get_current_settings
 
-from flows.learning_flow import tfgrpo_learning
+from flows.execution import execute
+from flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from flows.local_server import API_URL, LocalServer, wanted
+from flows.observer import Observer, Observers
+from flows.prepare import Prepared
+from flows.progress import Screen
 from flows.request import RunRequest
-from flows.stops import RunSummary
-from stores.errors import FlowFailed, PrefectUnavailable, SettingsError
+from flows.stops import RunSummary, Status
+from stores.clock import utc_now
+from stores.errors import PrefectUnavailable, SettingsError, TfgrpoError
+from stores.layout import RunPaths
+from stores.manifest import ManifestFile
 
+T = TypeVar("T")
+_ANSWER_S: Final = 20.0
+"""Seconds that a named server gets to answer at all."""
+_BEGIN_S: Final = 60.0
+"""Seconds to register the flow run; a server on a busy machine with SQLite needs many."""
+_END_S: Final = 15.0
+"""Seconds to take the end of the run and what is left of its artifacts."""
+_UNSEEN_S: Final = 3.0
+"""A wait of which nothing is said."""
+_REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
+"""Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")
-"""Name and password in an address, which are nobody's business."""
+"""Name and password in an address, which are never shown."""
 
 
-def run_locally(request: RunRequest, server: LocalServer | None = None) -> RunSummary:
-    """Run the flow in this process, on the server that Prefect's settings name, or else on the one that is starting.
+def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None = None) -> RunSummary:
+    """Run here, on the server that Prefect's settings name, or else on the one that is starting.
 
     Raises ``SettingsError`` when no server answers where one is named, or none may be started, and
-    ``PrefectUnavailable`` when one does not start or does not go along.
+    ``PrefectUnavailable`` when one does not start or does not register the run.
     """
-    _be_served(get_current_settings(), server)
-    try:
-        state: State[Any] = tfgrpo_learning(request=request, return_state=True)
-    except Exception as error:
-        # Nothing of ours: what the flow itself raises is in its state.
-        why = _first_line(error)
-        raise PrefectUnavailable(f"Prefect failed the run; what it has written is kept: {why}") from error
-    data: object = state.result(raise_on_failure=False)
-    if isinstance(data, FlowFailed):
-        data = dict(data.summary)
-    if isinstance(data, dict) and "status" in data:
-        rest = {key: value for key, value in data.items() if key not in {"status", "run_id", "message"}}
-        return RunSummary(data["status"], data["run_id"], data["message"], rest)
-    return RunSummary("failed", None, f"Prefect ended the run: {state.message or state.name}", {})
+    for name in _REPETITIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _find_server(get_current_settings(), server, screen.say)
+    request = prepared.request
+    flow_run = _FlowRun(request)
+    context, artifacts = flow_run.begin()
+    observers = Observers(screen.progress, artifacts)
+    summary = flow_run.summary_of(
+        partial(context.run, execute, request, os.environ, observers, mapped_groups, clock=utc_now, prepared=prepared)
+    )
+    screen.ended(summary)
+    why = flow_run.end(screen.say)
+    if why is not None:
+        _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
+    return summary
 
 
-def _be_served(settings: Settings, server: LocalServer | None) -> None:
+class _Begun(NamedTuple):
+    context: Context
+    """Holds the flow run that Prefect knows; group tasks and artifacts belong to it."""
+    artifacts: Observer
+
+
+class _FlowRun:
+    """Prefect's flow run of a run that happens in another thread."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._begun: Future[_Begun] = Future()
+        self._summary: Future[RunSummary] = Future()
+        self._ended = _started(self._serve)
+        self._ended.add_done_callback(self._never_begun)
+
+    def begin(self) -> _Begun:
+        """Wait until Prefect has registered the flow run; raise ``PrefectUnavailable`` if it does not."""
+        try:
+            return self._begun.result(_BEGIN_S)
+        except TimeoutError as error:
+            raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s") from error
+
+    def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
+        """Do the run; the flow run ends as it does."""
+        try:
+            summary = run()
+        except BaseException as error:
+            status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self._summary.set_result(RunSummary(status, None, f"ended by {type(error).__name__}", {}))
+            raise
+        self._summary.set_result(summary)
+        return summary
+
+    def end(self, say: Callable[[str], object]) -> str | None:
+        """Wait, within a limit, until Prefect has taken the end of the run; otherwise say why it has not."""
+        with suppress(TimeoutError):
+            return self._why_not_told(_UNSEEN_S)
+        say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
+        try:
+            return self._why_not_told(_END_S)
+        except TimeoutError:
+            return f"no reply within {_END_S:g} s"
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    def _why_not_told(self, limit_s: float) -> str | None:
+        error = self._ended.exception(limit_s)
+        return None if error is None else _first_line(error)
+
+    def _serve(self) -> object:
+        RUN_BODY.set(self._body)
+        return tfgrpo_learning(request=self._request, return_state=True)
+
+    def _body(self, _request: RunRequest, artifacts: Observer) -> RunSummary:
+        if not self._begun.done():  # Prefect may call the flow again
+            self._begun.set_result(_Begun(copy_context(), artifacts))
+        return self._summary.result()
+
+    def _never_begun(self, ended: Future[object]) -> None:
+        if not self._begun.done():
+            error = ended.exception()
+            why = f"it ended in state {ended.result()!r}" if error is None else _first_line(error)
+            self._begun.set_exception(PrefectUnavailable(f"Prefect did not register the run: {why}"))
+
+
+def _started(work: Callable[[], T]) -> Future[T]:
+    """Do work in a daemon thread, which the end of the process does not wait for."""
+    future: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - becomes the future's
+            future.set_exception(error)
+
+    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-prefect", daemon=True).start()
+    return future
+
+
+def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
     if settings.api.url is not None:
-        with get_client(sync_client=True) as client:
-            error = client.api_healthcheck()
-        if error is not None:
-            answer = f"the API of a Prefect server that answers ({_first_line(error)})"
-            raise SettingsError.one(API_URL, _LOGIN.sub("//", settings.api.url), answer) from error
+        address = _LOGIN.sub("//", settings.api.url)
+        say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
+        why = _why_silent()
+        if why is not None:
+            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({why})")
     elif not wanted(settings):
         raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
     elif server is not None:
@@ -58,6 +168,27 @@ def _be_served(settings: Settings, server: LocalServer | None) -> None:
         refresh_global_settings_context()
 
 
-def _first_line(error: Exception) -> str:
+def _why_silent() -> str | None:
+    """Why the named server does not answer; None when it does."""
+    try:
+        error = _started(_healthcheck).result(_ANSWER_S)
+    except TimeoutError:
+        return f"no answer within {_ANSWER_S:g} s"
+    return None if error is None else _first_line(error)
+
+
+def _healthcheck() -> Exception | None:
+    with get_client(sync_client=True) as client:
+        return client.api_healthcheck()
+
+
+def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> None:
+    say(f"warning: {warning}; the record of the run is complete")
+    if "run" in summary.details:
+        with suppress(TfgrpoError, OSError):
+            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning)
+
+
+def _first_line(error: BaseException) -> str:
     said = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {_LOGIN.sub('//', said)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rich.console import Console as RichConsole
 from rich.console import Group
@@ -13,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.console import visible
-from flows.observer import EpochEnd, EpochStart
+from flows.observer import EpochEnd, EpochStart, Observer
+from flows.stops import RunSummary
 from flows.tally import EpochTally, RunTally, duration, held_out, money, plus_unknown
 from pipelines.plan import Plan
 from pipelines.settings import BudgetSettings
@@ -29,6 +31,16 @@ _LINES = 5
 _LESSONS_SHOWN = 8
 
 
+class Screen(NamedTuple):
+    """What the person who waits sees of a run."""
+
+    say: Callable[[str], object]
+    """Show a line."""
+    progress: Observer
+    ended: Callable[[RunSummary], object]
+    """Show the summary; called before Prefect is informed."""
+
+
 class Progress:
     """Live view when ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
 
@@ -41,18 +53,24 @@ class Progress:
         self._totals = Totals()
         self._live: Live | None = None
 
-    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
-        """Say what begins, and what it may cost."""
+    def announce(self, plan: Plan) -> None:
+        """Say what is planned, and what it may cost."""
         self._run, self._budget = RunTally.of(plan), plan.settings.budget
         if plan.simulated:
             self._say(SIMULATED_BANNER, "bold yellow")
         settings = plan.settings
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._say(
-            f"run {run_id} of task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on; "
+            f"task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on; "
             f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
+
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
+        """Say what begins."""
+        if self._run is None:
+            self.announce(plan)
+        self._say(f"run {run_id} begins")
         for warning in warnings:
             self._say(f"warning: {warning}", "yellow")
 

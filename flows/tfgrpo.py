@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flows.cli import main
+from flows.cli import entry_point
 
 if __name__ == "__main__":
-    sys.exit(main(["run", *sys.argv[1:]]))
+    entry_point(["run", *sys.argv[1:]])

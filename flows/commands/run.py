@@ -19,7 +19,8 @@ from flows.console import Console
 from flows.local_server import start_server
 from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
 from flows.prefect_home import check_prefect_home
-from flows.prepare import prepare
+from flows.prepare import Prepared, prepare
+from flows.progress import Progress, Screen
 from flows.request import RunRequest
 from flows.stops import RunSummary
 from stores.errors import Problem, SettingsError
@@ -51,16 +52,22 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         replay=options.replay,
         settings=dict(asked_settings(options)),
     )
-    request = prepare(request, os.environ).request
+    console.say("checking settings, data and endpoint …")
+    prepared = prepare(request, os.environ)
     check_prefect_home(os.environ, make=True)
-    summary = _run(request)
-    show_summary(summary, console)
-    if console.as_json:
-        console.result(summary.as_json())
-    return summary.exit_code
+    progress = Progress(console.people)
+    progress.announce(prepared.plan)
+
+    def ended(summary: RunSummary) -> None:
+        show_summary(summary, console)
+        if console.as_json:
+            console.result(summary.as_json())
+
+    return _run(prepared, Screen(console.say, progress, ended)).exit_code
 
 
-def _run(request: RunRequest) -> RunSummary:
+def _run(prepared: Prepared, screen: Screen) -> RunSummary:
+    screen.say("starting Prefect …")
     server = start_server(os.environ)
     # Prefect takes most of a second to import and must find its environment already quiet. What the import makes lives
     # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
@@ -74,7 +81,7 @@ def _run(request: RunRequest) -> RunSummary:
         raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
     finally:
         gc.enable()
-    return run_locally(request, server)
+    return run_locally(prepared, screen, server)
 
 
 def _prefects(problem: ErrorDetails) -> Problem:

@@ -20,14 +20,15 @@ from rich.console import Console as RichConsole
 import flows.commands.run
 import flows.local_run
 from docs.tables import PAGES, filled
-from flows.cli import COMMANDS, main
-from flows.commands.run import show_summary
+from flows.cli import COMMANDS, build_parser, main
 from flows.console import Console
 from flows.execution import execute
 from flows.observer import Observers
-from flows.progress import Progress
+from flows.parsing import parse
+from flows.prepare import Prepared
+from flows.progress import Screen
 from flows.request import RunRequest
-from flows.stops import EXIT_CODES
+from flows.stops import EXIT_CODES, RunSummary
 from pipelines.datasets import load_dataset
 from pipelines.layers import resolve_settings
 from stores.clock import utc_now
@@ -43,9 +44,18 @@ MAKE = ("make run", "make test")
 ELLIPSIS = "…"
 
 
-def run_here(request: RunRequest) -> Any:
-    """A run without Prefect's server; everything else as the command does it."""
+def run_here(request: RunRequest) -> RunSummary:
+    """A run without Prefect's server."""
     return execute(request, os.environ, Observers(), in_process, clock=utc_now)
+
+
+def as_command(prepared: Prepared, screen: Screen, _server: None) -> RunSummary:
+    """A run without Prefect's server; everything else as the command does it."""
+    summary = execute(
+        prepared.request, os.environ, Observers(screen.progress), in_process, clock=utc_now, prepared=prepared
+    )
+    screen.ended(summary)
+    return summary
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "examples" / "errands.jsonl", tmp_path / "items.jsonl")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flows.local_run, "run_locally", lambda request, _server: run_here(request))
+    monkeypatch.setattr(flows.local_run, "run_locally", as_command)
     monkeypatch.setattr(flows.commands.run, "start_server", lambda _environment: None)
     return tmp_path
 
@@ -102,9 +112,7 @@ def test_the_two_commands_are_targets_that_set_up_what_they_need():
 def test_the_transcript_is_what_the_main_job_prints(desk):
     said = io.StringIO()
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
-    request = RunRequest(dry_run=True)
-    summary = execute(request, {}, Observers(Progress(people)), in_process, clock=utc_now)
-    show_summary(summary, Console(stderr=people))
+    assert flows.commands.run.execute(parse(build_parser("run"), ["--dry-run"]), Console(stderr=people)) == 0
     printed = [shape(line) for line in said.getvalue().splitlines()]
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]
     assert [line for line in shown[1:] if shape(line) not in printed] == []

@@ -42,7 +42,9 @@ class Calls:
 
 def test_every_kind_of_artifact_is_written_and_labelled_as_simulated(monkeypatch, small_run):
     calls = Calls(monkeypatch)
-    small_run.told.play_to(PrefectArtifacts())
+    observer = PrefectArtifacts()
+    small_run.told.play_to(observer)
+    observer.wait()
     bars = calls.of("create_progress_artifact")
     assert [bar[2]["key"] for bar in bars] == ["epoch-1-progress", "epoch-2-progress", "epoch-3-progress"]
     assert all("SIMULATED" in bar[2]["description"] for bar in bars)
@@ -64,7 +66,9 @@ def test_every_kind_of_artifact_is_written_and_labelled_as_simulated(monkeypatch
 )
 def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_run, caplog, error):
     calls = Calls(monkeypatch, error=error)
-    small_run.told.play_to(PrefectArtifacts())
+    observer = PrefectArtifacts()
+    small_run.told.play_to(observer)
+    observer.wait()
     assert calls.made
     assert not calls.of("update_progress_artifact")
     assert type(error).__name__ in caplog.text
@@ -77,7 +81,7 @@ def test_a_bar_that_was_not_made_is_not_moved(monkeypatch, small_run):
     observer.epoch_started(EpochStart(1, 2, "train", 1, 0.7))
     observer.group_done(None, Totals())
     observer.epoch_ended(EpochEnd(1, "train", None, 0, 2, 0, 0))
-    observer.closed()
+    observer.wait()
     assert [call[0] for call in calls.made] == ["create_progress_artifact", "create_table_artifact"]
 
 
@@ -87,11 +91,11 @@ def test_a_lesson_cannot_hide_characters_in_the_table(monkeypatch, small_run):
     records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
     observer.lessons_stored([records[0].model_copy(update={"summary32": "a\x1b[2Jb"})], 0)
     observer.epoch_ended(EpochEnd(1, "train", 0.5, 2, 0, 0, 1))
-    observer.closed()
+    observer.wait()
     assert "\x1b" not in calls.made[-1][1][0][0]["lesson"]
 
 
-def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending(monkeypatch, caplog):
+def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch, caplog):
     asked, answered = threading.Event(), threading.Event()
 
     def slow():
@@ -105,6 +109,8 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending(monkeypat
         observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
     assert asked.wait(20)
     observer.closed()
+    assert "longer than" not in caplog.text
+    observer.wait()
     assert not answered.is_set()
     assert "longer than 0.05 s" in caplog.text
     answered.set()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.console import PeopleConsole
 from flows.learning_flow import tfgrpo_learning
 from flows.local_run import run_locally
+from flows.prepare import prepare
+from flows.progress import Progress, Screen
 from tests.flows.kit import RUN, SMALL, prefect_server, request, run, store
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -16,6 +22,15 @@ pytestmark = pytest.mark.xdist_group("prefect")
 def api():
     with temporary_settings({PREFECT_API_URL: prefect_server()}):
         yield
+
+
+def locally(asked):
+    """A run as the command does it, with what was said about Prefect."""
+    lines, shown = [], []
+    screen = Screen(lines.append, Progress(PeopleConsole(file=io.StringIO())), shown.append)
+    summary = run_locally(prepare(asked, {}), screen)
+    assert shown == [summary]
+    return summary, lines
 
 
 def test_a_finished_run_is_completed_and_its_store_is_that_of_a_run_without_prefect(api, tmp_path):
@@ -30,15 +45,19 @@ def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
     asked = request(tmp_path, run_id=RUN, max_calls=15, **SMALL)
     state = tfgrpo_learning(request=asked, return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "StoppedEarly")
-    summary = run_locally(request(tmp_path, resume=RUN))
+    summary, lines = locally(request(tmp_path, resume=RUN))
     assert (summary.status, summary.run_id, summary.exit_code) == ("stopped", RUN, 3)
     assert "max_calls" in summary.message
     assert summary.details["resume with"] == f"--resume {RUN}"
+    assert not any("not informed" in line for line in lines)
+    with get_client(sync_client=True) as client:
+        informed = [run.state.name for run in client.read_flow_runs() if run.state.message == summary.message]
+    assert informed == ["StoppedEarly", "StoppedEarly"]
 
 
 def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api, tmp_path):
-    summary = run_locally(request(tmp_path, group_size=1, epochs=0))
-    assert (summary.status, summary.exit_code) == ("refused", 2)
-    assert "--group-size" in summary.message
-    assert "--epochs" in summary.message
+    state = tfgrpo_learning(request=request(tmp_path, group_size=1, epochs=0), return_state=True)
+    assert state.type.value == "FAILED"
+    assert "--group-size" in state.message
+    assert "--epochs" in state.message
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,10 @@ from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MOD
 from prefect.states import Failed
 
 from flows import cli, local_run
+from flows.console import PeopleConsole
 from flows.local_run import run_locally
+from flows.prepare import prepare
+from flows.progress import Progress, Screen
 from flows.request import RunRequest
 from stores.errors import PrefectUnavailable, SettingsError
 from tests.flows.kit import start
@@ -20,7 +25,7 @@ NOBODY = "http://127.0.0.1:9/api"
 
 @pytest.fixture
 def flow(monkeypatch):
-    """What stands for the flow; a function of the request."""
+    """Something in place of the flow; a function of the request."""
     calls = []
 
     def run(does):
@@ -28,6 +33,12 @@ def flow(monkeypatch):
         return calls
 
     return run
+
+
+def run_nothing(server=None):
+    """A run that Prefect does not begin."""
+    screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
+    return run_locally(prepare(RunRequest(), {}), screen, server)
 
 
 @pytest.fixture
@@ -41,7 +52,8 @@ def test_a_server_that_is_starting_is_waited_for_where_none_is_named(flow, unnam
     monkeypatch.setattr(local_run, "refresh_global_settings_context", lambda: waited.append("Prefect told"))
     flow(lambda: Failed(message=f"after {waited}"))
     server = SimpleNamespace(serve=lambda environment, limit: waited.append((environment is os.environ, limit > 0)))
-    assert "after [(True, True), 'Prefect told']" in run_locally(RunRequest(), server).message
+    with pytest.raises(PrefectUnavailable, match=re.escape("after [(True, True), 'Prefect told']")):
+        run_nothing(server)
 
 
 @pytest.mark.parametrize("login", ["", "me:secret@"])
@@ -49,7 +61,7 @@ def test_a_server_that_is_named_and_does_not_answer_is_refused_before_the_flow(f
     calls = flow(lambda: None)
     named = NOBODY.replace("//", f"//{login}")
     with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SettingsError) as refused:
-        run_locally(RunRequest())
+        run_nothing()
     (problem,) = refused.value.problems
     assert (problem.source, problem.given) == ("PREFECT_API_URL", NOBODY)
     assert "ConnectError" in problem.accepted
@@ -60,7 +72,7 @@ def test_a_machine_that_may_have_no_server_is_told_what_to_name(flow):
     calls = flow(lambda: None)
     forbidden = temporary_settings({PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}, restore_defaults={PREFECT_API_URL})
     with forbidden, pytest.raises(SettingsError, match="PREFECT_API_URL: got nothing"):
-        run_locally(RunRequest())
+        run_nothing()
     assert calls == []
 
 
@@ -70,16 +82,16 @@ def test_a_server_that_fails_the_run_is_told_in_one_line(flow, unnamed):
 
     flow(busy)
     with pytest.raises(
-        PrefectUnavailable, match=r"is kept: RuntimeError: Server error '503' for url 'http://localhost/api'$"
+        PrefectUnavailable,
+        match=r"did not register the run: RuntimeError: Server error '503' for url 'http://localhost/api'$",
     ):
-        run_locally(RunRequest())
+        run_nothing()
 
 
-def test_a_run_that_prefect_itself_ends_says_so(flow, unnamed):
-    flow(lambda: Failed(message="the worker was lost"))
-    summary = run_locally(RunRequest())
-    assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert summary.message == "Prefect ended the run: the worker was lost"
+def test_a_run_that_prefect_does_not_let_begin_says_so(flow, unnamed):
+    flow(lambda: Failed(message="too many runs"))
+    with pytest.raises(PrefectUnavailable, match=r"did not register the run: .*too many runs"):
+        run_nothing()
 
 
 def test_a_setting_that_prefect_refuses_is_one_clear_message(tmp_path):
