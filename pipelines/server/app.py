@@ -81,7 +81,7 @@ def data_app(
         503: "Too many requests wait already, or the server is being stopped; come again.",
     }
     small = bounded_route(_SAMPLE_BODY, limits.body_s)
-    large = bounded_route(limits.max_body, limits.body_s, turns.turn)
+    large = bounded_route(limits.max_body, limits.body_s, turns)
     _add(app, "/healthz", handlers.health, Health, {}, "GET")
     _add(app, "/meta", handlers.meta, MetaReply, refusals, "GET")
     _add(app, "/sample", handlers.sample, SampleReply, samples, "POST", small)

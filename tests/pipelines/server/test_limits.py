@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -74,13 +76,69 @@ async def test_who_would_wait_behind_too_many_is_told_to_come_again(tmp_path):
         assert (await graded(client, item(RIGHT)))[0]["reward"] == 1.0
 
 
+async def test_connections_that_only_announce_a_body_delay_nobody(tmp_path):
+    """What counts is what has arrived: neither the bytes nor the turns are taken by a promise."""
+    limits = Limits(concurrency=2, max_held=1 << 20, max_body=1 << 20, queue=1)
+    async with (
+        on_a_port(mix(tmp_path), limits=limits) as (url, _),
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+        AsyncExitStack() as idle,
+    ):
+        for _ in range(17):
+            await idle.enter_async_context(half_sent(url, 1 << 20, b"{"))
+        async with asyncio.timeout(limits.body_s / 2):
+            assert (await graded(client, item()))[0]["reward"] == 1.0
+
+
+async def test_bodies_that_arrive_together_beyond_the_limit_are_all_answered(tmp_path):
+    """Each is larger than half of what may be held, and all have sent a half: they go on one after another."""
+    body = json.dumps({"iteration": 0, "items": [item("x" * 700_000)]}).encode()
+    limits = Limits(max_held=1 << 20, max_body=1 << 20, body_s=20.0)
+    async with on_a_port(mix(tmp_path), limits=limits) as (url, _), AsyncExitStack() as stack:
+        sent = len(body) // 2
+        halves = [await stack.enter_async_context(half_sent(url, len(body), body[:sent])) for _ in range(5)]
+        for _, writer in halves:
+            writer.write(body[sent:])
+        heads = await asyncio.gather(*(reader.readline() for reader, _ in halves))
+    assert heads == [b"HTTP/1.1 200 OK\r\n"] * 5
+
+
+@asynccontextmanager
+async def half_sent(url, length, part):
+    """A connection with a request to grade whose body has begun."""
+    address = httpx.URL(url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = "POST /grade HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {length}\r\n\r\n".encode() + part)
+    await writer.drain()
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def turn(turns, *chunks):
+    """The turn of a request whose body comes in chunks."""
+    async with turns.place() as place:
+        for size in chunks:
+            turns.add(place, size)
+            await asyncio.sleep(0)
+            while turns.full(place):
+                await turns.change()
+        await turns.enter(place)
+        yield place
+
+
 async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_back():
     turns = GradeTurns(Limits(concurrency=2, queue=50))
     inside = most = 0
 
     async def one(number):
         nonlocal inside, most
-        async with turns.turn(10):
+        async with turn(turns, 10):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -92,36 +150,36 @@ async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_ba
     assert (most, turns.present) == (2, 0)
 
 
-async def test_bodies_together_are_bounded_and_a_large_one_has_its_turn_alone():
+async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
+    """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
     turns = GradeTurns(Limits(concurrency=50, max_held=100))
-    held = most = 0
+    sizes = (60, 30, 30, 300, 10, 90, 1, 99, 2)
+    most = 0
 
     async def one(size):
-        nonlocal held, most
-        async with turns.turn(size):
-            held += size
-            most = max(most, held)
-            assert held <= 100 or held == size
+        nonlocal most
+        async with turn(turns, *[1] * size) as place:
+            assert place.size == size
+            most = max(most, turns._held)
             await asyncio.sleep(0)
-            held -= size
 
-    await asyncio.gather(*(one(size) for size in (60, 30, 30, 300, 10, 90, 1, 99, 2)))
-    assert (most, turns.present) == (300, 0)
+    await asyncio.gather(*map(one, sizes))
+    assert 300 <= most <= 100 + len(sizes) + 300
+    assert (turns.present, turns._held) == (0, 0)
 
 
 @pytest.mark.parametrize("let_in_first", [False, True])
 async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
     turns = GradeTurns(Limits(concurrency=1, queue=2))
-    first = turns.turn(1)
+    first = turn(turns)
     await first.__aenter__()
     gone, after = (asyncio.create_task(_held(turns)) for _ in range(2))
     await asyncio.sleep(0)
     with pytest.raises(HTTPException):
-        await turns.turn(1).__aenter__()
+        await turn(turns).__aenter__()
     if let_in_first:
         await first.__aexit__(None, None, None)
     gone.cancel()
-    await asyncio.sleep(0)
     if not let_in_first:
         await first.__aexit__(None, None, None)
     await after
@@ -130,5 +188,5 @@ async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
 
 
 async def _held(turns: GradeTurns) -> None:
-    async with turns.turn(1):
+    async with turn(turns):
         await asyncio.sleep(0)
