@@ -44,6 +44,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grader-timeout", type=float, default=45, metavar="S", help="seconds that a batch may take a grader [45]"
     )
+    parser.add_argument(
+        "--on-failure",
+        choices=("answer", "refuse"),
+        default="answer",
+        help="when graders fail: answer with 0.0 and an error, or refuse the request with 503 [answer]",
+    )
+    parser.add_argument(
+        "--max-lost-share",
+        type=float,
+        default=0.5,
+        metavar="X",
+        help="with --on-failure refuse: share of the items that failing graders may leave ungraded [0.5]",
+    )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -67,11 +80,13 @@ def limits_of(options: argparse.Namespace) -> Limits:
         concurrency=options.concurrency,
         max_held=int(options.max_held_mb * _MEBIBYTE),
         queue=options.queue,
+        max_lost_share=options.max_lost_share if options.on_failure == "refuse" else 1.0,
     )
 
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
     from pipelines.mix_graders import grader_sets  # noqa: PLC0415
+    from pipelines.server.access import LocalHosts  # noqa: PLC0415
     from pipelines.server.app import data_app  # noqa: PLC0415
     from pipelines.server.listening import serve  # noqa: PLC0415
     from pipelines.server.service import DataService  # noqa: PLC0415
@@ -91,6 +106,8 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
         token=token,
         verbose=options.verbose,
     )
+    if token is None and is_loopback(options.host):
+        app = LocalHosts(app)
     try:
         await serve(app, options.host, options.port, lambda url: _welcome(url, options, config, token, console))
         say("[dataserver] stopped")
@@ -130,6 +147,8 @@ def _problems(options: argparse.Namespace) -> Iterator[Problem]:
         given = getattr(options, flag)
         if given < least:
             yield Problem(f"--{flag.replace('_', '-')}", str(given), f"a whole number of at least {least}")
+    if not 0 <= options.max_lost_share <= 1:
+        yield Problem("--max-lost-share", f"{options.max_lost_share:g}", "a number from 0 to 1")
     for flag in ("max_body_mb", "max_held_mb", "grader_timeout"):
         given = getattr(options, flag)
         if not (math.isfinite(given) and given > 0):

@@ -6,7 +6,7 @@ An ASGI app: where it listens is ``pipelines.server.serving``, what it says ``pi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -20,7 +20,7 @@ from pipelines.server import request_log as log
 from pipelines.server.access import BearerToken
 from pipelines.server.bodies import bounded_route
 from pipelines.server.description import describe
-from pipelines.server.limits import MEBIBYTE, GradeTurns, Limits
+from pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeTurns, Limits
 from pipelines.server.metering import GradeTally, RequestMeter
 from pipelines.server.replies import answer, bad_body, refused
 from pipelines.server.service import DataService
@@ -36,11 +36,13 @@ from pipelines.server.shapes import (
     SampleRequest,
 )
 from rewarders.graders.combine import ItemGrade
+from stores.counted import counted
 from stores.errors import DatasetError
 from stores.telemetry import Telemetry
 
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples: two numbers."""
+_LONGEST: Final = 300
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _ABOUT: Final = "Samples of a staged data mix, and rewards for completions of them."
 
@@ -78,7 +80,7 @@ def data_app(
     grades = {
         **body,
         400: "No sample has such an id.",
-        503: "Too many requests wait already, or the server is being stopped; come again.",
+        503: "Too many requests wait already, graders failed, or the server is being stopped; come again.",
     }
     small = bounded_route(_SAMPLE_BODY, limits.body_s)
     large = bounded_route(limits.max_body, limits.body_s, turns)
@@ -166,7 +168,16 @@ class _Handlers:
             self._warn(line)
         if self._say is not None:
             self._say("\n".join(log.grade_lines(asked.iteration, asked.items, grades)))
+        _refuse_if_lost(grades, self._limits.max_lost_share)
         return answer({"results": [_result(item, grade) for item, grade in zip(asked.items, grades, strict=True)]})
+
+
+def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
+    """Answer 503 when failing graders left more than a share of the items ungraded. Other reasons do not pass."""
+    lost = [grade for grade in grades if grade.broke or grade.late]
+    if len(lost) > max_share * len(grades):
+        told = f"graders failed on {len(lost)} of {counted(len(grades), 'item')}: {log.reasons(lost[-1])[:_LONGEST]}"
+        raise HTTPException(503, told, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _too_many(field: str, kind: str, says: str) -> RequestValidationError:

@@ -17,6 +17,7 @@ from rewarders.graders.calling import Kept, grade_blocking
 from rewarders.graders.grades import SILENT, Grade, Graded, NotGraded
 from rewarders.graders.reasoning_format import ReasoningFormat
 from rewarders.graders.running import GraderRunner
+from stores.errors import RewarderTimeout
 
 FORMAT: Final = "reasoning_format"
 """Name of the grader that is added to every set."""
@@ -89,6 +90,8 @@ class ItemGrade:
     """Why parts are missing, by the same names."""
     broke: bool = False
     """A grader failed, rather than the item."""
+    late: bool = False
+    """A grader took too long."""
 
     @property
     def reasons(self) -> str:
@@ -155,8 +158,9 @@ def _put_together(labels: Sequence[str], shares: Sequence[float], grades: Sequen
         else:
             errors[label] = grade.reason
     if errors:
-        broke = any(isinstance(grade, NotGraded) and grade.broke for grade in grades)
-        return ItemGrade(None, parts, errors, broke)
+        failed = [grade for grade in grades if isinstance(grade, NotGraded)]
+        late = any(grade.error_type == RewarderTimeout.__name__ for grade in failed)
+        return ItemGrade(None, parts, errors, any(grade.broke for grade in failed), late)
     rewards = [parts[label] for label in labels]
     reward = 0.0
     for share, part in zip(shares, rewards, strict=False):

@@ -160,6 +160,26 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_l
         assert isinstance(answer.exception(timeout=20), httpx.TransportError)
 
 
+@pytest.mark.parametrize("options", [[], ["--host", "0.0.0.0"], ["--token-env", "MY_TOKEN"]])
+def test_another_host_name_gets_in_only_where_others_may_ask(tmp_path, options):
+    with serving(mix(tmp_path), *options, MY_TOKEN=TOKEN) as server:
+        headers = {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
+        address = server.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{address}/meta", headers=headers, trust_env=False).status_code == (200 if options else 400)
+
+
+@pytest.mark.parametrize(("share", "status"), [("0.5", 503), ("0.7", 200), (None, 200)])
+def test_a_trainer_that_must_not_learn_from_failures_is_told_to_come_again(tmp_path, share, status):
+    options = [] if share is None else ["--on-failure", "refuse", "--max-lost-share", share]
+    with serving(rogue(tmp_path, "Raising"), *options) as server:
+        body = {"iteration": 0, "items": [item(), item("boom"), item("boom")]}
+        answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False)
+    assert answer.status_code == status
+    if status == 503:
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
+
+
 def test_an_address_open_to_others_without_a_token_is_warned_of(tmp_path):
     with serving(mix(tmp_path), "--host", "0.0.0.0") as server:
         _, said = server.end(signal.SIGTERM)

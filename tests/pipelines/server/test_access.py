@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
-from tests.pipelines.server.kit import graded, in_process, item, mix
+from pipelines.server.access import LocalHosts
+from tests.pipelines.server.kit import Served, graded, in_process, item, mix
 
 TOKEN = "a-good-token"
 
@@ -34,3 +36,33 @@ async def test_with_the_token_all_is_as_without_one(tmp_path, scheme):
 async def test_health_is_told_to_anybody(tmp_path):
     async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
         assert (await client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *[
+            (host, 200)
+            for host in ("localhost", "LocalHost:9000", "127.0.0.1:9000", "[::1]:9000", "localhost.", "a.localhost")
+        ],
+        *[
+            (host, 400)
+            for host in ("evil.example", "evil.example:9000", "127.0.0.1.evil.example", "localhost.evil.example")
+        ],
+        *[
+            (host, 400)
+            for host in ("", "x", "10.0.0.1", "0.0.0.0", "[::2]", "[::1", "localhost@evil.example", "evil/@localhost")
+        ],
+    ],
+)
+@pytest.mark.parametrize("path", ["/meta", "/healthz", "/openapi.json"])
+async def test_a_name_that_only_resolves_to_this_machine_does_not_get_in(tmp_path, host, status, path):
+    served = Served(mix(tmp_path))
+    try:
+        transport = httpx.ASGITransport(LocalHosts(served.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://server", headers={"host": host}) as client:
+            answer = await client.get(path)
+    finally:
+        served.close()
+    assert answer.status_code == status
+    assert status == 200 or "the Host header names another machine" in answer.json()["detail"]

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from pipelines.server import running
+from pipelines.server import Limits, running
 from pipelines.server.listening import Manner
 from tests.pipelines.server.kit import RIGHT, Served, graded, in_process, item, on_a_port, rogue
 
@@ -122,3 +122,15 @@ async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_t
         served.close()
     assert (answer.status_code, answer.json()) == (503, {"detail": "the server is being stopped; come again"})
     assert "Exception in ASGI application" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "status"), [("Raising", "boom", 503), ("naps", "hang", 503), ("NotANumber", "nan", 200)]
+)
+async def test_a_request_is_refused_for_graders_that_failed_and_not_for_what_stays_so(tmp_path, name, word, status):
+    limits = Limits(max_lost_share=0.5)
+    async with in_process(rogue(tmp_path, name), timeout_s=0.3, limits=limits) as (client, served):
+        half = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word)]})
+        more = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word), item(word)]})
+    assert (half.status_code, more.status_code) == (200, status)
+    assert any(name in line for line in served.said)

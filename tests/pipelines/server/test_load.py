@@ -54,7 +54,7 @@ async def asked(port: int, request: int) -> tuple[int, Any]:
     """One request on a connection of its own."""
     sent = body(request)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = "POST /grade HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    head = "POST /grade HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(sent)}\r\n\r\n".encode() + sent)
     answer = await reader.read()
     writer.close()
