@@ -19,6 +19,7 @@ from flows.tally import money, spending
 from flows.timing import Timing
 from pipelines.spec_guard import guard_run
 from rewarders.statistics import Interval, bootstrap_interval
+from stores.counted import counted
 from stores.errors import StoreError
 from stores.seeds import derive_seed
 
@@ -32,7 +33,13 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     undelivered = session.telemetry.shutdown()
     if undelivered:
         session.manifest.warn(undelivered)
-    timing = session.stopwatch.read(session.runtime.ledger.totals().calls)
+    totals = session.runtime.ledger.totals()
+    if totals.implausible_usage:
+        session.manifest.warn(
+            f"{counted(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
+            "tokens and cost of each are unknown, and the ledger counts their upper bound"
+        )
+    timing = session.stopwatch.read(totals.calls)
     session.manifest.update(
         status=status,
         message=message,

@@ -107,7 +107,7 @@ def _attempt(session: Session) -> _End:
         with session.telemetry.workflow_span(session.settings.pipeline):
             return _End("finished", _whole_run(session))
     except BudgetRefused as error:
-        return _End("stopped", f"the budget is spent: {error}; under a higher cap it goes on")
+        return _End("stopped", f"the budget is spent: {error}")
     except KeyboardInterrupt:
         halt_runtime(session.context)
         return _End("stopped", "interrupted; every answered call is in the journal")

@@ -11,7 +11,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +37,14 @@ from rewarders.judge_seam import judge_loads
 from stores.canonical import canonical_json, sha256_hex
 from stores.clock import Clock
 from stores.counted import counted
-from stores.errors import SettingsError
+from stores.errors import CorruptFile, SettingsError
 from stores.experience_store import ExperienceStore
 from stores.identifiers import ACCEPTED, LONGEST
 from stores.journal import Journal
 from stores.layout import RunPaths, TaskPaths
+from stores.ledger import Ledger
+from stores.ledger_shared import spent_in
+from stores.ledger_state import Budget, Totals
 from stores.library import Library
 from stores.manifest import ManifestFile
 from stores.telemetry import TelemetryOptions, configure
@@ -88,6 +91,7 @@ def open_session(
     with ExitStack() as undo:
         lock = _lock(place.run)
         undo.callback(lock.release)
+        _begin_task_ledger(context, place.task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
@@ -267,6 +271,26 @@ def _lock(run: RunPaths) -> FileLock:
     return lock
 
 
+def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool) -> None:
+    """Let the ledger of the task begin with what its runs have spent, if there is none yet."""
+    if context.task_ledger_path is None:
+        return
+    try:
+        with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
+            ledger.begin_with(lambda: _spent_before(task, simulated=simulated))
+    except CorruptFile as error:
+        raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
+
+
+def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
+    total = Totals()
+    for path in task.root.glob("runs/*/manifest.json"):
+        run = RunPaths(path.parent)
+        if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
+            total = total.plus(spent_in(run.ledger))
+    return total
+
+
 def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
     settings = plan.settings
     return TelemetryOptions(
@@ -295,6 +319,11 @@ def _context(request: RunRequest, plan: Plan, place: _Place, telemetry: Telemetr
         replay_from=place.source.run(place.run_id).journal if request.replay is not None else None,
         ledger_path=None if request.replay is not None else place.run.ledger,
         rules=_rules(place),
+        task_ledger_path=(
+            None
+            if request.replay is not None or settings.budget.task_max_usd is None
+            else place.task.ledger(simulated=plan.simulated)
+        ),
         telemetry=telemetry,
     )
 

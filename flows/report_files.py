@@ -17,6 +17,7 @@ from stores.atomic import read_lines
 from stores.errors import CorruptFile
 from stores.layout import RunPaths
 from stores.percentiles import Column
+from tasks.models.replies import usage_of
 from tasks.tool_metrics import add_counts
 
 Json: TypeAlias = Mapping[str, Any]
@@ -139,10 +140,10 @@ class RoleCost:
         tally = payload.get("tally")
         if tally is not None and tally["calls"]:
             return  # an agent whose calls are entries of their own, or are its own account
-        usage = payload.get("usage")
-        if usage:
-            self.prompt += usage[0]
-            self.completion += usage[1]
+        usage = usage_of(payload.get("usage"))
+        if usage is not None:
+            self.prompt += usage.prompt
+            self.completion += usage.completion
         elif tally is not None or "usage" in payload:
             self.without_usage += 1
         self.usd.add(payload.get("cost_usd"))

@@ -170,8 +170,9 @@ def _budget(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
     if budget.max_tokens is not None and budget.max_tokens <= model.max_tokens:
         accepted = f"more than {model.max_tokens}, which one call may use by model.max_tokens"
         yield Problem(where["budget.max_tokens"], str(budget.max_tokens), accepted)
-    if budget.max_usd is not None:
-        yield from _money(budget.max_usd, choose_models(settings), model.max_tokens, where["budget.max_usd"])
+    for name, cap in (("budget.max_usd", budget.max_usd), ("budget.task_max_usd", budget.task_max_usd)):
+        if cap is not None:
+            yield from _money(cap, choose_models(settings), model.max_tokens, where[name])
 
 
 def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iterator[Problem]:

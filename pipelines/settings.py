@@ -45,6 +45,9 @@ class BudgetSettings(Section):
     """Most tokens, prompts and completions together."""
     max_calls: int | None = option(None, flag="--max-calls", env="TFGRPO_MAX_CALLS", gt=0)
     """Most model calls."""
+    task_max_usd: float | None = Field(default=None, gt=0.0)
+    """Most US dollars that all runs of the task may spend together, those under way at the same time included. What the
+    task's runs spent before is counted when the first run has this cap; runs without it are not counted after that."""
 
 
 class TelemetrySettings(Section):

@@ -49,8 +49,8 @@ class ModelSettings(Section):
     timeout_s: float = Field(default=120.0, gt=0.0)
     """Seconds one call may take in total, however slowly it trickles."""
     max_retries: int = Field(default=5, ge=0, le=20)
-    """Further attempts after the first for 408, 409, 429, 5xx, timeouts and broken connections. A 429 that says the quota
-    is spent is not tried again, and all waits of one call together are at most 180 s."""
+    """Further attempts after the first for 408, 409, 429, 5xx, timeouts and broken connections. All waits of one call
+    together are at most 180 s, whatever ``Retry-After`` asks for. An account without quota or credit stops the run."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """What ``response_format`` the endpoint understands."""
     send_seed: bool = True

@@ -148,7 +148,7 @@ class ActorError(TfgrpoError):
 
 
 class BudgetRefused(TfgrpoError):
-    """The ledger would not reserve what the call may cost."""
+    """The ledger would not reserve what the call may cost, or the account at the endpoint has nothing left."""
 
 
 class RewardError(TfgrpoError):

@@ -49,6 +49,10 @@ class TaskPaths:
         """What those rounds showed of structures."""
         return self.root / "patterns.jsonl"
 
+    def ledger(self, *, simulated: bool) -> Path:
+        """What all runs with ``budget.task_max_usd`` have spent together; invented money is kept apart."""
+        return self.root / ("ledger-simulated.json" if simulated else "ledger.json")
+
     def own_files(self) -> tuple[Path, ...]:
         """What a task records outside the directories of its runs."""
         return (self.experiences, self.batches, self.promotions, self.state, self.selections, self.patterns)

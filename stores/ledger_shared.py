@@ -175,6 +175,19 @@ class SharedStore:
         return self._known
 
 
+def spent_in(path: Path) -> Totals:
+    """What the ledger in a file says, with everything in flight counted as lost. Raises ``CorruptFile``, ``StoreError``."""
+    file = TwoSlots(path)
+    try:
+        number, text = file.read()
+        state = _decode(text) if number else _State()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"{path}: is no ledger: {error}") from error
+    finally:
+        file.close()
+    return state.totals.lost(state.in_flight())
+
+
 def _with_lost(state: _State, owner: str) -> _State:
     """What the owner has in flight will never be settled."""
     left = state.of(owner)

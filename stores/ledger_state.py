@@ -16,11 +16,13 @@ Json: TypeAlias = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Caps on one run. None: no cap."""
+    """Caps on one run, or on a task. None: no cap."""
 
     max_usd: float | None = None
     max_tokens: int | None = None
     max_calls: int | None = None
+    scope: str = ""
+    """Put before the name of a cap in messages."""
 
     @property
     def max_nano(self) -> int | None:
@@ -77,6 +79,8 @@ class Totals:
     """Calls that left and brought no usage back."""
     overruns: int = 0
     """Calls that used more than had been reserved for them; the excess is counted as it was."""
+    implausible_usage: int = 0
+    """Calls whose reported usage was far above what their request could use; they are settled at their upper bound."""
     unmeasured_attempts: int = 0
     """Attempts of agents that call models by themselves. What they spent comes on top of all other figures, unknown."""
 
@@ -95,7 +99,7 @@ class Totals:
         """What counts against the caps for good: settled and at risk."""
         return Amount(self.calls, self.tokens + self.at_risk_tokens, self.nano_usd + self.at_risk_nano)
 
-    def settled(self, held: Amount, tokens: int, nano_usd: int | None) -> Totals:
+    def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
         """After a call for which ``held`` was reserved came back with this usage; price unknown when None."""
         unknown = nano_usd is None
         over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
@@ -106,6 +110,7 @@ class Totals:
             at_risk_nano=held.nano_usd if unknown else 0,
             unknown_price_calls=held.calls if unknown else 0,
             overruns=int(over),
+            implausible_usage=0 if believed else held.calls,
         )
         return self.plus(call)
 
@@ -143,6 +148,7 @@ class Totals:
             self.unknown_price_calls + more.unknown_price_calls,
             self.lost_calls + more.lost_calls,
             self.overruns + more.overruns,
+            self.implausible_usage + more.implausible_usage,
             self.unmeasured_attempts + more.unmeasured_attempts,
         )
 
@@ -171,13 +177,16 @@ def judge(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> Ver
             continue
         granted = False
         if spent + more > cap:
-            return Verdict(False, _refusal(name, cap, spent, more))
+            return Verdict(False, _refusal(budget.scope + name, cap, spent, more))
     return Verdict(granted)
 
 
 def _refusal(name: str, cap: int, spent: int, more: int) -> str:
-    show = _as_usd if name == "max_usd" else str
-    return f"{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need {show(more)}"
+    show = _as_usd if name.endswith("max_usd") else str
+    return (
+        f"{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need {show(more)}; "
+        "under a higher cap it goes on"
+    )
 
 
 def _as_usd(nano: int) -> str:

@@ -57,7 +57,7 @@ async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool
     journal = Journal(place, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         closers.append(_calling(journal.close))
-    ledger = Ledger(budget_of(settings), shared=context.ledger_path)
+    ledger = Ledger(budget_of(settings), shared=context.ledger_path, within=_task_ledger(context))
     closers.append(_calling(ledger.close))
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     closers.append(_calling(threads.shutdown))
@@ -126,6 +126,13 @@ def budget_of(settings: Settings) -> Budget:
     """The caps of the run."""
     budget = settings.budget
     return Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
+
+
+def _task_ledger(context: RunContext) -> Ledger | None:
+    if context.task_ledger_path is None:
+        return None
+    budget = Budget(max_usd=context.settings.budget.task_max_usd, scope="task_")
+    return Ledger(budget, shared=context.task_ledger_path)
 
 
 def prices_of(settings: Settings) -> PriceBook:

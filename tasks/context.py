@@ -45,6 +45,8 @@ class RunContext:
     ledger_path: Path | None = None
     """File through which several processes share one budget; None when the run has one process."""
     rules: int = LEARNING_RULES
+    task_ledger_path: Path | None = None
+    """File through which all runs of the task share ``budget.task_max_usd``; None without that cap."""
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     carrier: Mapping[str, str] = field(default_factory=dict)
     """Trace context of the run, for spans of other processes."""

@@ -164,6 +164,7 @@ DEMOS: dict[str, Demo] = {
     "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
     "model.prices": Demo(COSTS, PRICED["model.prices"]),
     "budget.max_usd": Demo(of_exchange(lambda it: it.outcomes), "0.0001", PRICED),
+    "budget.task_max_usd": Demo(of_tiny(lambda run: run.status), "0.0007"),
     "budget.max_tokens": Demo(of_exchange(lambda it: it.outcomes), "100"),
     "budget.max_calls": Demo(of_exchange(lambda it: it.outcomes), "1"),
     "telemetry.genai_metrics": Demo(exported, "off"),

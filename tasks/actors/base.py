@@ -6,7 +6,7 @@ results and measures everything. It grades nothing, and never shows the referenc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pipelines.items import Item
 from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
 from stores.journal import CallKey
+from stores.numbers import count_of, is_cost
 from stores.plain import storable
 from stores.seeds import derive_seed
 from stores.telemetry import Telemetry
@@ -74,6 +75,12 @@ class Tally:
     def unknown(cls) -> Tally:
         """Of an agent that calls models by itself."""
         return cls(None, None, None, [None])
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Tally:
+        """As journalled; what makes no sense is unknown."""
+        calls, prompt, completion = (count_of(value[name]) for name in ("calls", "prompt_tokens", "completion_tokens"))
+        return cls(calls, prompt, completion, [cost if is_cost(cost) else None for cost in value["costs"]])
 
     @classmethod
     def of_frames(cls, frames: Sequence[Frame]) -> Tally:

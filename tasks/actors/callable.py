@@ -53,7 +53,9 @@ class _Finished:
         frames = tuple(Frame(**frame) for frame in trajectory["frames"])
         events = tuple(ToolMetricEvent(**event) for event in value["events"])
         return cls(
-            Trajectory(trajectory["output"], frames, trajectory["finish_reason"]), events, Tally(**value["tally"])
+            Trajectory(trajectory["output"], frames, trajectory["finish_reason"]),
+            events,
+            Tally.from_json(value["tally"]),
         )
 
 

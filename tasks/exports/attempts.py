@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
 from stores.canonical import canonical_json, sha256_hex
@@ -19,6 +19,7 @@ from stores.experience_batch_shapes import LogProbs
 from stores.frozen_json import Json
 from tasks.actors.tools import no_such_tool
 from tasks.group import RECORDED_CHARS
+from tasks.models.replies import usage_of
 from tasks.transcripts import shorten_middle
 
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
@@ -108,7 +109,8 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if attempt != name or entry["kind"] != "reply":
                 continue
             if role == "rollout":
-                calls.replies[int(turn)] = payload
+                usage = usage_of(payload["usage"])
+                calls.replies[int(turn)] = {**payload, "usage": None if usage is None else astuple(usage)}
             elif role == "tool":
                 calls.tools[int(turn), int(number)] = (digest, payload["text"])
             else:

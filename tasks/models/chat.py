@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import httpx
 
 from stores.clock import Clock, utc_now
-from stores.errors import ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from stores.journal import CallKey
 from stores.ledger import Ledger, Reservation
 from stores.prices import Price, PriceBook
@@ -26,7 +26,7 @@ from tasks.models.endpoint import Endpoint, shown
 from tasks.models.hints import hint_of
 from tasks.models.limiter import AdaptiveLimiter, Slot
 from tasks.models.refusals import Refusal, hidden_status, read_refusal
-from tasks.models.replies import Answer, decode_answer, decode_usage, is_spent, parse_body
+from tasks.models.replies import Answer, believable, decode_answer, decode_usage, is_spent, parse_body
 from tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
 from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, over, untrusted
 from tasks.models.wire import encode_request
@@ -60,6 +60,8 @@ class _Verdict:
     nano_usd: int | None = 0
     status: int | None = None
     """HTTP status; None when no reply came."""
+    believed: bool = True
+    """False when the usage that came back was far above what the request could use."""
 
 
 class ChatClient:
@@ -181,6 +183,9 @@ class ChatClient:
             return _Verdict(self._fault(call, received, read_refusal(hidden, received.content)), "lost", status=hidden)
         self._answering.add(call.model)
         usage = decode_usage(body)
+        if usage is not None and not believable(usage, call.tokens):
+            outcome = self._read(body, call.model, None, latency_s, None)
+            return _Verdict(outcome, "settled", call.tokens, call.nano_usd, status, believed=False)
         cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if usage and call.price else None
         outcome = self._read(body, call.model, usage, latency_s, cost)
         if usage is None:
@@ -202,6 +207,9 @@ class ChatClient:
         if moved is not None:
             said = f"it moved to {shown(moved)}; give that as the base URL, without /chat/completions"
         text = f"{refusal.status} from {self._endpoint.shown}: {said}{hint_of(refusal.status, refusal.words)}"
+        if refusal.spent:
+            said = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
+            return Fault(BudgetRefused(said), again=False)
         fault = fault_of(refusal, text, self._after(received, refusal), answered=call.model in self._answering)
         told = _AGAIN.get(received.headers.get("x-should-retry", ""))
         return fault if told is None else replace(fault, again=told)
@@ -220,7 +228,7 @@ def _settle(reservation: Reservation, verdict: _Verdict) -> None:
     elif verdict.charge == "lost":
         reservation.lose()
     else:
-        reservation.settle(verdict.tokens, verdict.nano_usd)
+        reservation.settle(verdict.tokens, verdict.nano_usd, believed=verdict.believed)
 
 
 def _report(slot: Slot, status: int | None) -> None:

@@ -47,7 +47,6 @@ _HINTS: Final = (
     ),
 )
 _BY_STATUS: Final = {
-    402: "the account has no credit",
     404: "check the base URL (…/v1) and the model's name",
     405: "check the base URL (…/v1)",
 }

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from stores.errors import CorruptFile, ModelCallError, ReplayMiss, TfgrpoError, error_named
 from stores.journal import CallKey, Journal
-from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall, Usage
-from tasks.models.wire import messages_text, request_digest
+from stores.numbers import is_cost
+from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
+from tasks.models.replies import believable, usage_of
+from tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
 
 if TYPE_CHECKING:
     from stores.telemetry import SpanHandle, Telemetry
@@ -74,7 +76,7 @@ class JournaledModel:
         if entry is not None:
             with self._span(request, key) as span:
                 self._asked(span, request)
-                return _told(span, _replay(entry, key_text))
+                return _told(span, _replay(entry, key_text, request))
         if self._inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         return await self._ask(self._inner, request, key, key_text)
@@ -181,16 +183,20 @@ def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
     return replace(outcome, replayed=True)
 
 
-def _replay(entry: Mapping[str, Any], key_text: str) -> ChatReply:
+def _replay(entry: Mapping[str, Any], key_text: str, request: ChatRequest) -> ChatReply:
     payload = entry["payload"]
     if entry["kind"] == "failure":
         error = error_named(payload["error_type"], payload["reason"])
         _mark(error, key_text)
         raise error
     try:
-        return reply_of_json(payload)
+        reply = reply_of_json(payload)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"the journal's entry for call {key_text} is no reply: {error!r}") from error
+    if reply.usage is None or believable(reply.usage, 0):
+        return reply
+    bound = len(encode_request(request, WireOptions())) + request.max_tokens
+    return reply if believable(reply.usage, bound) else replace(reply, usage=None, cost_usd=None)
 
 
 def reply_to_json(reply: ChatReply) -> dict[str, Any]:
@@ -219,14 +225,15 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
 
 def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
     """The reply that ``reply_to_json`` wrote, marked as replayed."""
-    usage, logprobs = payload["usage"], payload.get("token_logprobs")
+    usage, logprobs, cost = usage_of(payload["usage"]), payload.get("token_logprobs"), payload["cost_usd"]
+    nonsense = payload["usage"] is not None and usage is None
     calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))
     return ChatReply(
         message=Message("assistant", payload["content"], tool_calls=calls, extra=payload.get("extra", "")),
         finish_reason=payload["finish_reason"],
-        usage=None if usage is None else Usage(*usage),
+        usage=usage,
         latency_s=payload["latency_s"],
-        cost_usd=payload["cost_usd"],
+        cost_usd=None if nonsense or not is_cost(cost) else cost,
         model=payload["model"],
         response_id=payload["response_id"],
         attempts=payload["attempts"],

@@ -47,7 +47,7 @@ class Refusal:
     @property
     def spent(self) -> bool:
         """The account has nothing left."""
-        return any(word in self.words for word in _SPENT)
+        return self.status == 402 or (self.status == 429 and any(word in self.words for word in _SPENT))
 
     @property
     def slip(self) -> bool:

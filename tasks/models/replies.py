@@ -13,9 +13,10 @@ from typing import Any
 
 from stores.canonical import canonical_json, sha256_hex
 from stores.errors import ModelReplyMalformed
+from stores.numbers import MOST, count_of
 from tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
 
-_MOST = 2**53
+_FAR, _FAR_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0
 """What vLLM writes where a log-probability is minus infinity or was not computed."""
 
@@ -69,16 +70,34 @@ def parse_body(raw: bytes) -> Mapping[str, Any]:
 def decode_usage(body: Mapping[str, Any]) -> Usage | None:
     """Tokens as counted by the endpoint; None when it sent no count that makes sense."""
     usage = _mapping(body.get("usage"))
-    prompt, completion, total = (_count(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
+    prompt, completion, total = (count_of(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
     if prompt is not None and total is not None and total >= prompt + (completion or 0):
         # Some count reasoning in the total alone (xAI, gateways to Gemini), and it is paid for like any completion.
         completion = total - prompt
+    details = _mapping(usage.get("prompt_tokens_details"))
+    cached = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))
+    return usage_of(
+        [prompt, completion, cached, _mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")]
+    )
+
+
+def usage_of(counts: object) -> Usage | None:
+    """Usage from prompt, completion, cached and reasoning tokens; None when the first two make no sense."""
+    if not isinstance(counts, list) or len(counts) != 4:
+        return None
+    prompt, completion, cached, reasoning = map(count_of, counts)
     if prompt is None or completion is None or prompt + completion == 0:
         return None
-    details = _mapping(usage.get("prompt_tokens_details"))
-    cached = _count(details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))) or 0
-    reasoning = _count(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0
-    return Usage(prompt, completion, cached=min(cached, prompt), reasoning=min(reasoning, completion))
+    return Usage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
+
+
+def believable(usage: Usage, bound: int) -> bool:
+    """False for tokens far above ``bound``, the most that the request could use by its length and its limit.
+
+    What an endpoint adds by itself (templates, hidden reasoning, results of its own tools) stays below ten times that, or
+    below 100,000 tokens.
+    """
+    return usage.total <= max(_FAR * bound, _FAR_TOKENS)
 
 
 def decode_answer(body: Mapping[str, Any]) -> Answer:
@@ -209,7 +228,7 @@ def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
     known = tuple(
         float(value)
         for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= _MOST
+        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= MOST
     )
     return known if len(known) == len(values) else None
 
@@ -223,13 +242,6 @@ def _clean(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _count(value: object) -> int | None:
-    """A count that makes sense; what is beyond every number of tokens is none, and may be beyond every float too."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
-        return None
-    return int(value)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from stores.errors import (
+    BudgetRefused,
     ModelAuthRefused,
     ModelCallError,
     ModelRateLimited,
@@ -32,7 +33,7 @@ _EARLIEST_S = 1e9
 class Fault:
     """An attempt that brought no usable answer."""
 
-    error: ModelCallError
+    error: ModelCallError | BudgetRefused
     again: bool
     """Whether another attempt could bring one."""
     after_s: float | None = None
@@ -52,20 +53,20 @@ class RetryPolicy:
     base_s: float = 0.5
     cap_s: float = 30.0
     max_wait_s: float = 180.0
-    """Most seconds all waits of one call may add up to. A server that asks for more ends the call at once."""
+    """Most seconds all waits of one call may add up to. A server that asks for more is asked again after ``cap_s``."""
 
     def wait(self, attempt: int, fault: Fault, waited_s: float, rng: random.Random) -> float | None:
         """Seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
         if not fault.again or attempt > self.max_retries:
             return None
+        left = self.max_wait_s - waited_s
         wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
         if fault.after_s is not None:
-            wait = max(wait, fault.after_s + rng.uniform(0.0, self.base_s))
-        # The jitter may not push a wait that the server named over the edge.
-        least = fault.after_s or 0.0
-        if waited_s + least > self.max_wait_s:
-            return None
-        return min(wait, self.max_wait_s - waited_s)
+            if left <= 0.0:
+                return None
+            named = fault.after_s if fault.after_s <= left else self.cap_s
+            wait = max(wait, named + rng.uniform(0.0, self.base_s))
+        return min(wait, left)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

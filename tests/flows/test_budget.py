@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from tasks.models.simulated import SimulatedOptions
-from tests.flows.kit import RUN, Server, lines, manifest, on_server, paths, run, store
+from tests.flows.chat_server import ChatServer
+from tests.flows.kit import RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 
 BUSY = {"tfgrpo__concurrency": 64, "sample_size": 40, "batch_size": 20}
 INPUT, OUTPUT = 2.0, 8.0
@@ -88,3 +92,62 @@ def test_a_refused_rollout_is_no_evidence_and_leaves_no_line(tmp_path):
     assert summary.exit_code == 3
     assert lines(paths(tmp_path).rollouts) == []
     assert store(tmp_path) == []
+
+
+def test_an_account_with_nothing_left_stops_the_run_cleanly_and_it_goes_on_when_there_is_credit(tmp_path, pipeline):
+    credit = [25]
+
+    def answer(number: int, body: dict[str, Any]) -> str | int:
+        return "Answer: 7" if number < credit[0] else 402
+
+    with ChatServer(answer) as server:
+        asked = {**SMALL, "model": "simulated", "base_url": server.url, "simulated__world": "arithmetic"}
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **asked)
+        assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+        assert "the account at the endpoint has nothing left: 402 from http" in summary.message
+        assert summary.details["resume with"] == f"--resume {RUN}"
+        assert {row["outcome"]["name"] for row in lines(paths(tmp_path).rollouts)} <= {"scored"}, "no evidence is lost"
+        answered = len(lines(paths(tmp_path).journal))
+        credit[0] = 10**6
+        sent = len(server.bodies)
+        resumed = run(tmp_path, resume=RUN)
+        assert resumed.exit_code == 0, resumed.message
+        assert answered + len(server.bodies) - sent == len(lines(paths(tmp_path).journal)), (
+            "an answered call was repeated"
+        )
+
+
+def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, uncapped):
+    _, needed = uncapped
+    limit = needed["max_usd"] * 1.3
+    with Server(SimulatedOptions(latency_s=0.01)) as server, ThreadPoolExecutor(2) as nights:
+        asked = {"pipeline": pipeline, **on_server(server, **BUSY), "budget__task_max_usd": limit}
+        ends = list(nights.map(lambda name: run(tmp_path, run_id=name, **asked), ("one", "two")))
+        assert 3 in {end.exit_code for end in ends}
+        stopped = next(end for end in ends if end.exit_code == 3)
+        assert "task_max_usd" in stopped.message
+        assert dollars(server) <= limit
+        spent, third = len(server.bodies), run(tmp_path, run_id="three", **asked)
+        assert third.exit_code == 3 or dollars(server) <= limit
+        resumed = run(tmp_path, resume=stopped.run_id, budget__task_max_usd=limit * 20)
+        assert resumed.exit_code == 0, resumed.message
+    assert len(server.bodies) >= spent
+
+
+def test_what_runs_spent_before_there_was_a_cap_for_the_task_is_counted(tmp_path, pipeline):
+    with Server() as server:
+        run(tmp_path, run_id="before", pipeline=pipeline, **on_server(server))
+        spent, bodies = dollars(server), len(server.bodies)
+        after = run(tmp_path, run_id="after", pipeline=pipeline, **on_server(server), budget__task_max_usd=spent)
+    assert after.exit_code == 3
+    assert "task_max_usd" in after.message
+    assert len(server.bodies) == bodies, "a call was sent although the task had nothing left"
+
+
+def test_a_cap_for_the_task_needs_prices_as_any_cap_in_money_does(tmp_path):
+    with ChatServer(lambda *_: "Answer: 7") as server:
+        asked = {**SMALL, "model": "m", "base_url": server.url, "simulated__world": "arithmetic"}
+        summary = run(tmp_path, run_id=RUN, **asked, budget__task_max_usd=5.0)
+        assert summary.exit_code == 2
+        assert "task_max_usd" in summary.message
+        assert not server.bodies

@@ -21,6 +21,7 @@ from stores.errors import (
     ModelServerFault,
     ModelTimeout,
     ModelUnreachable,
+    TfgrpoError,
 )
 from stores.journal import CallKey
 from stores.ledger import Ledger
@@ -179,11 +180,12 @@ async def test_what_never_gets_better_ends_as_its_type_after_the_last_retry(
         (400, b"x" * 10_000 + SECRET.encode(), ModelRequestRejected),
         (404, b"", ModelRequestRejected),
         (302, b"", ModelRequestRejected),
-        (429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, ModelRateLimited),
+        (429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, BudgetRefused),
+        (402, {"error": {"message": "no credit"}}, BudgetRefused),
     ],
 )
 async def test_what_a_retry_cannot_mend_is_sent_once_and_shows_no_key(
-    server: Any, bench: Any, act: Any, status: int, body: Any, kind: type[ModelCallError]
+    server: Any, bench: Any, act: Any, status: int, body: Any, kind: type[TfgrpoError]
 ) -> None:
     server.otherwise = lambda seen: act(status=status, body=body)
     use = bench()
@@ -195,6 +197,32 @@ async def test_what_a_retry_cannot_mend_is_sent_once_and_shows_no_key(
     assert SECRET not in "".join(traceback.format_exception(caught.value)) + repr(use.client)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+async def test_usage_far_above_what_a_request_could_use_is_unknown_flagged_and_settled_at_the_bound(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    said = {"prompt_tokens": 2_000_000_000, "completion_tokens": 5, "total_tokens": 2_000_000_005}
+    server.acts = [act(body=reply_body(usage=said))]
+    use = bench()
+    reply = await use.ask()
+    assert (reply.usage, reply.cost_usd) == (None, None)
+    totals = use.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.implausible_usage) == (1, BOUND, 1)
+    assert totals.nano_usd == Price(1000, 2000, 100).cost(BOUND - 64, 64)
+    assert use.ledger.in_flight().calls == 0
+
+
+async def test_usage_that_an_endpoint_may_have_added_to_a_request_is_counted_as_it_is(
+    server: Any, bench: Any, act: Any, reply_body: Any
+) -> None:
+    server.acts = [
+        act(body=reply_body(usage={"prompt_tokens": 90_000, "completion_tokens": 5, "total_tokens": 90_005}))
+    ]
+    use = bench()
+    assert (await use.ask()).usage == Usage(90_000, 5)
+    totals = use.ledger.totals()
+    assert (totals.tokens, totals.implausible_usage, totals.overruns) == (90_005, 0, 1)
 
 
 @pytest.mark.parametrize("ending", ["hang", "trickle"])

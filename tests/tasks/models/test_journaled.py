@@ -97,7 +97,8 @@ async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
             st.tuples(st.builds(ToolCall, st.text(max_size=3), st.text(max_size=3), st.text(max_size=3))) | st.just(()),
         ),
         st.sampled_from(["stop", "length", "tool_calls", "content_filter", "other"]),
-        st.none() | st.builds(Usage, st.integers(0), st.integers(0), st.integers(0), st.integers(0)),
+        st.none()
+        | st.builds(Usage, st.integers(9, 2**53), st.integers(9, 2**53), st.integers(0, 9), st.integers(0, 9)),
         st.floats(0, 1e6),
         st.none() | st.floats(0, 1e3),
         st.text(max_size=5),
@@ -165,6 +166,28 @@ async def test_an_entry_that_is_no_reply_is_a_corrupt_file(journal: Journal) -> 
     journal.append(KEY.text(request_digest(REQUEST)), {"content": "half"})
     with pytest.raises(CorruptFile, match="1/train/0/q1"):
         await JournaledModel(None, journal).complete(REQUEST, KEY)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *([-10, 5, 0, 0], [0, 0, 0, 0], ["10", 5, 0, 0], [1e300, 5, 0, 0], [True, 5, 0, 0], [2_000_000_000, 5, 0, 0]),
+        *([10, 5], "10", {"prompt": 1}),
+    ],
+    ids=str,
+)
+async def test_nonsense_usage_in_an_entry_is_unknown_like_that_of_a_reply(journal: Journal, usage: object) -> None:
+    journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "usage": usage, "cost_usd": 0.5})
+    reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
+    assert (reply.usage, reply.cost_usd) == (None, None)
+    assert reply.message == REPLY.message
+
+
+@pytest.mark.parametrize("cost", [-1.0, "0.1", True, 10**400], ids=str)
+async def test_a_cost_that_is_none_is_unknown_in_a_replay(journal: Journal, cost: object) -> None:
+    journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "cost_usd": cost})
+    reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
+    assert (reply.usage, reply.cost_usd) == (REPLY.usage, None)
 
 
 async def test_calls_with_one_key_at_the_same_time_are_made_once(journal: Journal) -> None:

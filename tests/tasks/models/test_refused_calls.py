@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from stores.errors import ModelAuthRefused, ModelCallError, ModelRateLimited, ModelRequestRejected, ModelServerFault
+from stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelCallError,
+    ModelRequestRejected,
+    ModelServerFault,
+)
 from stores.journal import CallKey
 from tasks.models.base import ChatReply, ChatRequest, Message
 from tasks.models.hints import hint_of
@@ -19,15 +25,15 @@ REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
 
 async def ask(
     server: Any, *requests: ChatRequest, retries: int = 0, waits: list[float] | None = None
-) -> Sequence[ChatReply | ModelCallError]:
+) -> Sequence[ChatReply | ModelCallError | BudgetRefused]:
     """What one client gets, request by request."""
 
     use = client(server.root, retries, waits)
-    came: list[ChatReply | ModelCallError] = []
+    came: list[ChatReply | ModelCallError | BudgetRefused] = []
     for request in requests or (REQUEST,):
         try:
             came.append(await use.complete(request, KEY))
-        except ModelCallError as error:
+        except (ModelCallError, BudgetRefused) as error:
             came.append(error)
     await use.aclose()
     return came
@@ -105,7 +111,6 @@ def refused(message: str, **more: Any) -> dict[str, Any]:
         ),
         (404, {"error": {"code": "404", "message": "Resource not found"}}, "check the base URL"),
         (405, {"detail": "Method Not Allowed"}, "check the base URL"),
-        (402, {"error": {"message": "Insufficient credits", "code": 402}}, "no credit"),
         (400, refused("The response was filtered", code="content_filter"), ""),
     ],
 )
@@ -161,11 +166,11 @@ async def test_the_end_of_the_limit_is_waited_for_where_no_wait_is_named(server:
 
 
 async def test_an_account_with_nothing_left_is_asked_once(server: Any, act: Any) -> None:
-    server.otherwise = lambda seen: act(
-        status=429, body=refused("Your account is not active", code="billing_not_active")
-    )
-    (error,) = await ask(server, retries=3)
-    assert (type(error), len(server.seen)) == (ModelRateLimited, 1)
+    for asked, (status, code) in enumerate([(429, "billing_not_active"), (402, "402")], start=1):
+        server.acts = [act(status=status, body=refused("Your account is not active", code=code))]
+        (error,) = await ask(server, retries=3)
+        assert (type(error), len(server.seen)) == (BudgetRefused, asked)
+        assert f"{status} from {server.root}: Your account is not active" in str(error)
 
 
 async def test_an_answer_that_the_endpoint_could_not_read_is_asked_for_again(server: Any, act: Any) -> None:

@@ -52,9 +52,20 @@ def test_the_servers_wait_is_the_least_and_its_total_is_capped() -> None:
     assert wait is not None
     assert 20.0 <= wait <= 20.5
     assert policy.wait(1, slow, 40.0, rng) == 20.0
-    assert policy.wait(1, slow, 40.1, rng) is None
-    assert policy.wait(1, Fault(ModelRateLimited("x"), again=True, after_s=3600.0), 0.0, rng) is None
+    assert policy.wait(1, slow, 60.0, rng) is None
     assert policy.wait(5, TRANSIENT, 60.0, rng) == 0.0
+
+
+@pytest.mark.parametrize("after_s", [60.1, 31_536_000.0])
+def test_a_wait_beyond_all_reason_is_cut_to_one_within_the_budget(after_s: float) -> None:
+    policy, rng = RetryPolicy(base_s=0.5, cap_s=25.0, max_wait_s=60.0), random.Random(0)
+    asked = Fault(ModelRateLimited("x"), again=True, after_s=after_s)
+    waits: list[float] = []
+    while (wait := policy.wait(len(waits) + 1, asked, sum(waits), rng)) is not None:
+        waits.append(wait)
+    assert len(waits) == 3
+    assert all(25.0 <= wait <= 25.5 for wait in waits[:-1])
+    assert sum(waits) == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize(
