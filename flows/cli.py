@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Final, NoReturn
 
+from flows import own_names  # noqa: F401 - first: the imports below may otherwise find a user's modules
 from flows.console import Console
 from flows.interrupts import termination_interrupts
 from flows.parsing import Parser, parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from stores.errors import PipelineError, Problem
 
 _LONGEST: Final = 300
 _OUR_NAMES: Final = "from rewarders.graders import Grader, GradeResult, GraderInput"
+_OWN: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
+_ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def imported(text: str, where: str) -> object:
@@ -22,7 +25,7 @@ def imported(text: str, where: str) -> object:
     try:
         return referred_to(text)
     except ValueError as error:
-        problem = import_problem(error.__cause__ or error, where, "module:attr that can be imported")
+        problem = import_problem(error.__cause__ or error, where, "module:attr that can be imported", str(error))
         raise PipelineError([problem]) from error
 
 
@@ -39,16 +42,48 @@ def referred_to(text: str) -> object:
             found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
+        _refuse_mixed_up()
     except (Exception, SystemExit) as error:
-        raise ValueError(told(error)) from error
+        name = error.name or "" if isinstance(error, ImportError) else module_name
+        raise ValueError(f"{told(error)}{_hidden(name.partition('.')[0])}") from error
     return found
 
 
-def import_problem(error: BaseException, where: str, accepted: str) -> Problem:
-    """Why a module could not be imported, with what to write instead where that is known."""
+def import_problem(error: BaseException, where: str, accepted: str, said: str = "") -> Problem:
+    """Why a module could not be imported, with what to write instead where that is known; ``said`` instead of the error."""
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
         return Problem(where, f"{told(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
-    return Problem(where, told(error), accepted)
+    return Problem(where, said or told(error), accepted)
+
+
+def _hidden(name: str) -> str:
+    """What to do about a user's module that one of our packages hides; empty when there is none of the name."""
+    place = _beside(name)
+    return f"; {place} is hidden by tfgrpo's own package {name!r}: give it another name" if place else ""
+
+
+def _beside(name: str) -> Path | None:
+    """A module or package in the working directory that has the name of one of ours, and is not ours."""
+    here = Path.cwd().resolve()
+    if name not in _OWN or here == _ROOT:
+        return None
+    return next((place for place in (here / f"{name}.py", here / name) if place.exists()), None)
+
+
+def _refuse_mixed_up() -> None:
+    """Raise ``ImportError`` where a module of the working directory imports another one there, and got our package."""
+    hidden = {name for name in _OWN if _beside(name)}
+    here = str(Path.cwd())
+    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())] if hidden else []
+    for file in files:
+        if file.endswith(".py") and str(Path(file).parent) == here:
+            for name in _imported_names(Path(file)) & hidden:
+                raise ImportError(f"{Path(file).name} imports {name!r}", name=name)
+
+
+def _imported_names(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_bytes()))
+    return {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
 
 
 def told(error: BaseException) -> str:
