@@ -78,6 +78,12 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "pairs": decision.pairs,
         "lost_share": decision.lost_share,
         "lost": list(decision.lost),
+        "score_range": list(session.plan.score_range),
+        "lost_attempts": {
+            "champion": dataclasses.asdict(decision.champion_attempts),
+            "candidate": dataclasses.asdict(decision.candidate_attempts),
+            "p": decision.loss_chance,
+        },
         "regressions": list(decision.regressions),
         "recoveries": list(decision.recoveries),
         "noise_floor": decision.noise_floor,

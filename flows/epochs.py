@@ -24,11 +24,9 @@ from stores.group_terms import Arm, Phase
 from stores.library import Library
 from stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, is_full, scored_rewards
 from tasks.evaluation import PairedEvidence, pair_results
+from tasks.gate import off_scale
 from tasks.shapes import GroupResult, GroupSpec, PackText
 
-_OFF_SCALE = (
-    "rewards outside 0 to 1: lessons are learned from them, but the gate will abstain: its interval needs that scale"
-)
 _LEAST_LEARNING_LOST = 3
 """Lost reflections and curations that end a run at the earliest: late epochs have few, and one says little."""
 
@@ -47,8 +45,12 @@ def learn(session: Session) -> Library:
 
 def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
     rewards = [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
-    if rewards and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
-        session.manifest.warn(_OFF_SCALE)
+    if off_scale(rewards, session.plan.score_range):
+        low, high = session.plan.score_range
+        session.manifest.warn(
+            f"rewards outside {low:g} to {high:g}: lessons are learned from them, but the gate will abstain: its interval "
+            "needs that scale; score_range declares another"
+        )
 
 
 def _refuse_silence(session: Session, tally: EpochSums) -> None:
@@ -80,7 +82,7 @@ def _learn_from(session: Session, cohort: Cohort, tally: EpochSums) -> None:
 def sweep(session: Session) -> PairedEvidence:
     """Epoch E: champion and candidate on the same held-out items, with the same seeds, at the evaluation temperature.
 
-    With equal libraries only one arm is run: the other would repeat it call by call.
+    With equal libraries nothing is run: both arms would make the same calls. Runs of the first rules of learning run one.
     """
     learning = session.settings.tfgrpo
     epoch = learning.epochs
@@ -88,6 +90,8 @@ def sweep(session: Session) -> PairedEvidence:
     candidate = session.pack_text(session.library)
     if candidate.digest != arms["champion"].digest:
         arms["candidate"] = candidate
+    elif session.context.rules > 1:
+        return PairedEvidence((), (), identical=True)
     items = session.eval_items()
     results: dict[Arm, list[GroupResult]] = {arm: [] for arm in arms}
     start = EpochStart(epoch, epoch, "eval", len(items) * len(arms), learning.temperature.eval)

@@ -26,7 +26,7 @@ from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
-from tasks.gate import decide_gate
+from tasks.gate import decide_gate, narrow_scale
 from tasks.host import close_runtime, halt_runtime
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
@@ -124,6 +124,9 @@ def _whole_run(session: Session) -> str:
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     learn(session)
     evidence = sweep(session)
-    decision = settle(session, decide_gate(evidence, session.settings.gate))
+    score_range = session.plan.score_range
+    if narrow := narrow_scale(evidence, score_range):
+        session.manifest.warn(narrow)
+    decision = settle(session, decide_gate(evidence, session.settings.gate, score_range))
     session.decided(evidence, decision)
     return f"{decision.decision}: {'; '.join(decision.reasons)}"

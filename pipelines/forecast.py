@@ -1,6 +1,6 @@
 """How many calls, tokens and dollars lie ahead? Bounds computed from the plan, before the first call.
 
-Low: one turn a rollout, nothing informative, one arm in the sweep, every group's outputs the same. High: every turn used,
+Low: one turn a rollout, nothing informative, no sweep, every group's outputs the same. High: every turn used,
 every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
 every output judged apart. It does not foresee calls
 sent again after faults. With n items, groups of G, t turns, m informative groups and S batches, an epoch is
@@ -219,13 +219,13 @@ class _Estimate:
         return total
 
     def sweep(self, items: Iterable[Item]) -> _Use:
-        """One arm when nothing was learned, else two."""
-        return _one_or_two_arms(self.rollouts(items))
+        """Two arms; none when nothing was learned."""
+        return _two_arms_or_none(self.rollouts(items))
 
     def judging(self, load: JudgeLoad, learned_on: Iterable[Item], evaluation: Iterable[Item]) -> _Use:
         """What one judge asks, of every group whose attempts brought an output."""
         swept = self._judged(load, evaluation)
-        return self._judged(load, learned_on) + _one_or_two_arms(swept)
+        return self._judged(load, learned_on) + _two_arms_or_none(swept)
 
     def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
         total = _Use()
@@ -285,8 +285,9 @@ class _Estimate:
         return 1 + repairs + texts, prompt + repaired + shortened
 
 
-def _one_or_two_arms(arm: _Use) -> _Use:
-    return arm + _Use(replace(arm.calls, low=0), replace(arm.prompt, low=0), replace(arm.completion, low=0))
+def _two_arms_or_none(arm: _Use) -> _Use:
+    both = arm + arm
+    return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
 
 
 def _tokens(text: str) -> _Bounds:

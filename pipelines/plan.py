@@ -29,8 +29,9 @@ from pipelines.sampling import Cohort, draw_evaluation
 from pipelines.settings import Settings
 from prompt_packs.loader import load_prompt_pack
 from prompt_packs.models import LoadedPack
+from rewarders.base import Range
 from rewarders.judge_seam import judge_loads
-from rewarders.scoring import WeightedRewarder, check_rewarders
+from rewarders.scoring import WeightedRewarder, check_rewarders, total_range
 from stores.counted import counted
 from stores.errors import Problem, SettingsError, StoreError
 from stores.layout import TaskPaths
@@ -78,6 +79,11 @@ class Plan:
     def learns(self) -> bool:
         """Whether lessons are distilled; False with the feature flag off."""
         return self.settings.tfgrpo.enabled
+
+    @property
+    def score_range(self) -> Range:
+        """Range of the total reward that the rewarders declare."""
+        return total_range(self.rewarders)
 
     @property
     def group_size(self) -> int:

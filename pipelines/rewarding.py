@@ -33,7 +33,7 @@ def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted
     """Every rewarder of the settings. Raises ``PipelineError`` with everything that cannot be built."""
     parts = Parts()
     built = [
-        WeightedRewarder(rewarder, entry.weight, entry.timeout_s)
+        WeightedRewarder(rewarder, entry.weight, entry.timeout_s, entry.score_range)
         for place, entry in enumerate(settings.rewarders)
         for rewarder in parts.run(partial(_rewarder, entry, mix, f"rewarders.{place}"))
     ]

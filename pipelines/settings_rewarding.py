@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -23,6 +24,9 @@ class RewarderSettings(Section):
     """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
     timeout_s: float | None = Field(default=None, gt=0.0)
     """Seconds for one group before the rewarder counts as hanging. None: 30, or 600 for one that asks a model."""
+    score_range: tuple[float, float] | None = None
+    """Lowest and highest score it can give, in which the gate's interval is computed. None: what the rewarder declares, and
+    0 to 1 for one that declares nothing."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Passed to the rewarder, which refuses unknown ones. Values may be nested."""
 
@@ -31,6 +35,13 @@ class RewarderSettings(Section):
     def _lists_again(cls, value: object) -> object:
         """The layers freeze lists; rewarders get them as the file has them."""
         return thawed(value)
+
+    @field_validator("score_range")
+    @classmethod
+    def _a_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+            raise ValueError("two finite numbers, the lower one first")
+        return value
 
     @field_validator("options")
     @classmethod

@@ -123,6 +123,42 @@ _ADDRESSES = (
     r"\b[a-z0-9-]{2,}(?:\.|\[\.\])(?:net|io|ai|co|dev|app|ru|cn|me|sh|ly|uk|de|fr|eu|tk|to|info|site)/\S",
     r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|\blocalhost:\d",
 )
+_FROM_HERE = r"\bfrom (?:now|this (?:moment|point)) on(?:wards?)?"
+_COMMAND = (
+    r"(?:rm -[rf]{1,2}|sudo(?: \w+)?|(?:eval|exec|os\.system|subprocess\.\w+)\b(?:\s*\()?|(?:curl|wget)(?: \S+)?)"
+)
+_QUANTITIES = (
+    r"(?:ind(?:ex|ices)|sequence|series|function|list|rows?|columns?|balance|sum|total|loop|terms?|digits?|values?|"
+    r"variables?|interval|curve|counter|carry|remainder|sign|slope|price|rate|interest|amounts?|entries|numbers?|units?)"
+)
+_ADVICE = (
+    # A step of a derivation, not a change of role.
+    rf"{_FROM_HERE}(?=(?:,? in (?:the|this) \w+)?,? (?:let|assume|suppose|denote|write|call|set) [b-z]\d?\b)",
+    rf"{_FROM_HERE}(?=,? (?:in (?:the|this) \w+,? )?(?:the|each|every|both|all) {_QUANTITIES}\b)",
+    # A command that is advised against, without an exception that would let it in.
+    (
+        r"(?:\b(?:never|not)|n't|\bavoid) (?:(?:us|writ|execut|propos|includ|typ)(?:e|ing)|(?:run|put)(?:n?ing|ting)?|"
+        rf"(?:call|suggest|recommend|offer)(?:ing)?)?(?: ?(?:an?|the|any|commands?|such as|like)){{0,3}} ?['\"]?{_COMMAND}"
+        r"(?![^.;]*\b(?:but|except|besides|other than|only)\b)"
+    ),
+    (
+        r"(?:\b(?:never|not)|n't) pretend (?:that you|you|to be) (?:are |have )?"
+        r"(?:sure|certain|know|knew|remember|understand|understood|checked|counted|computed|verified|read|seen)\b"
+    ),
+    r"\b(?:model|net|module|regex|re|pattern|df)\.(?:eval|exec)\(",
+    r"\bprompt (?:ask(?:s|ed) for|requires|wants|demands|needs)\b",
+    (
+        r"\b(?:ignor|disregard|discard)\w*(?: (?:all|any|the|those|every|each|other|of)){0,3} orders "
+        r"(?:(?:that|which) (?:are|were|was|have been) )?"
+        r"(?:cancell?ed|returned|refunded|voided|void|unpaid|paid|shipped|delivered|placed|dated)\b"
+    ),
+    (
+        r"\byour (?:real|true|actual) (?:task|goal|objective|purpose) (?:is|may be) (?:\w+ly |often )?"
+        r"(?:stated |asked |named )?in the (?:last|first|final) (?:sentence|line|paragraph|question)\b"
+    ),
+    r"\banswers? \d{1,2}(?:-part| (?:parts?|questions?|sub-?questions?))\b",
+)
+"""Honest phrases that resemble an order or an answer. They are taken out, and what is left is judged."""
 
 
 class _Check(NamedTuple):
@@ -134,14 +170,14 @@ def _check(reason: str, rule: AttackRule, *groups: tuple[str, ...]) -> _Check:
     return _Check(tuple(re.compile(pattern) for group in groups for pattern in group), Attack(reason, rule))
 
 
+_HONEST = re.compile("|".join(_ADVICE))
 _ON_PLAIN = _check("looks like a secret", "secret", _SECRETS)
 _ON_FOLDED = (
     _check("prompt markup or a stamp header", "markup", _MARKUP),
     _check("an address", "address", _ADDRESSES),
-    _check("an order to the reader", "order", _DROPPED_ORDERS, _NEW_ROLES, _MISUSES),
-    _check("states an answer", "answer", _ANSWERS),
 )
-_ON_UNLEETED = _check("an order to the reader", "order", _DROPPED_ORDERS, _NEW_ROLES, _MISUSES)
+_ON_ORDERS = _check("an order to the reader", "order", _DROPPED_ORDERS, _NEW_ROLES, _MISUSES)
+_ON_ANSWERS = _check("states an answer", "answer", _ANSWERS)
 
 
 def fold(text: str) -> str:
@@ -159,7 +195,9 @@ def attack_in(text: str) -> Attack | None:
     subjects = (
         (_ON_PLAIN, unicodedata.normalize("NFKC", text)),
         *((check, folded) for check in _ON_FOLDED),
-        (_ON_UNLEETED, unleeted),
+        (_ON_ORDERS, _HONEST.sub(" ", folded)),
+        (_ON_ANSWERS, _HONEST.sub(" ", folded)),
+        (_ON_ORDERS, _HONEST.sub(" ", unleeted)),
     )
     for check, subject in subjects:
         if any(pattern.search(subject) for pattern in check.patterns):

@@ -6,9 +6,10 @@ A rewarder never returns a number for "could not tell": it raises ``RewardError`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rewarders.judge_seam import JudgeModel
 from stores.models import ExperienceRecord
@@ -71,14 +72,32 @@ class Abstained:
 Verdict: TypeAlias = RewardScore | Abstained
 
 
+Range: TypeAlias = tuple[float, float]
+"""Lowest and highest score that a rewarder can give."""
+UNIT: Final[Range] = (0.0, 1.0)
+
+
+def declared_range(rewarder: object, given: Range | None = None) -> Range:
+    """Return ``given``, else the rewarder's ``score_range``, else 0 to 1. Raises ``ValueError`` for what is no range."""
+    found = getattr(rewarder, "score_range", UNIT) if given is None else given
+    numbers = isinstance(found, Sequence) and len(found) == 2 and all(_is_number(end) for end in found)
+    if not numbers or not found[0] < found[1]:
+        raise ValueError(f"score_range is {found!r}; accepted: two finite numbers, the lower one first")
+    return float(found[0]), float(found[1])
+
+
+def _is_number(end: object) -> bool:
+    return isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end)
+
+
 class Rewarder(Protocol):
     """Scores the attempts of one group. One verdict per attempt, in the order given.
 
-    It may say more of itself in class attributes, each False when absent: ``quick`` (cheap enough for the event loop),
-    ``ranks`` (runs after the others and finds their totals in ``context.prior_scores``), ``compares`` (has nothing to say
-    of a single attempt), ``asks_model`` (what takes time are calls to a model; it keeps ``context.time_limit_s`` by
-    itself, and has longer by default), and ``limits_itself`` (``async def score`` abstains on what is late, and always
-    returns).
+    ``score_range`` as an attribute is the lowest and the highest score it can give, 0 to 1 when absent; the gate computes its
+    interval within it. It may say more of itself in class attributes, each False when absent: ``quick`` (cheap enough for
+    the event loop), ``ranks`` (runs after the others and finds their totals in ``context.prior_scores``), ``compares`` (has
+    nothing to say of a single attempt), and ``asks_model`` (what takes time are calls to a model; it keeps
+    ``context.time_limit_s`` by itself, and has longer by default).
     """
 
     @property

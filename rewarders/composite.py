@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rewarders.asking import Asker, asks_model
-from rewarders.base import Abstained, Ask, RewardContext, Rewarder, Verdict
+from rewarders.base import Abstained, Ask, Range, RewardContext, Rewarder, Verdict, declared_range
 from rewarders.judge_seam import JudgeLoad, judge_loads
 from rewarders.judge_votes import all_of
 from rewarders.threads import RewarderThreads
@@ -30,6 +30,8 @@ class Part:
 
     rewarder: Rewarder
     weight: float = 1.0
+    score_range: Range | None = None
+    """Lowest and highest score. None: what the rewarder declares."""
 
 
 class Fault(NamedTuple):
@@ -63,6 +65,18 @@ class CompositeRewarder:
     def members(self) -> tuple[Rewarder, ...]:
         """Those that are asked: gates, and parts with a weight above 0."""
         return (*self.gates, *(part.rewarder for part in self._counting))
+
+    @property
+    def score_range(self) -> Range:
+        """Range of what these parts and gates can come to."""
+        ranges = [(part.weight, declared_range(part.rewarder, part.score_range)) for part in self._counting]
+        lows, highs = [(weight, ends[0]) for weight, ends in ranges], [(weight, ends[1]) for weight, ends in ranges]
+        if self.on_abstain == "zero":
+            lows, highs = [(w, min(0.0, low)) for w, low in lows], [(w, max(0.0, high)) for w, high in highs]
+        low, high = weighted_mean(lows), weighted_mean(highs)
+        if self.on_abstain == "skip":
+            low, high = min(end for _, end in lows), max(end for _, end in highs)
+        return (min(0.0, low), max(0.0, high)) if self.gates else (low, high)
 
     @property
     def asks_model(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
-from rewarders.base import Rewarder
+from rewarders.base import Rewarder, declared_range
 from rewarders.composite import CompositeRewarder, OnAbstain, Part, composite_faults
 from rewarders.options import taken_id
 from stores.errors import PipelineError, Problem
@@ -16,7 +16,10 @@ Build: TypeAlias = Callable[[str, Mapping[str, Any], str], Rewarder]
 
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
-_MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {True: ("name", "options", "weight"), False: ("name", "options")}
+_MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {
+    True: ("name", "options", "score_range", "weight"),
+    False: ("name", "options"),
+}
 """Keys of a member: of a part, which has a weight, and of a gate, which has none."""
 
 
@@ -66,6 +69,13 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
         problems.append(Problem(f"{place}.options", repr(options), "options of the rewarder, by name"))
     if weighted and not _is_weight(weight):
         problems.append(Problem(f"{place}.weight", repr(weight), "a finite number of at least 0"))
+    score_range = entry.get("score_range")
+    try:
+        score_range = None if score_range is None else declared_range(None, score_range)
+    except ValueError as error:
+        problems.append(
+            Problem(f"{place}.score_range", *str(error).removeprefix("score_range is ").split("; accepted: "))
+        )
     if isinstance(name, str) and name and isinstance(options, Mapping):
         try:
             built = build(name, options, place)
@@ -73,7 +83,7 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
             problems.extend(error.problems)
     if problems:
         raise PipelineError(problems)
-    return Part(built, float(weight) if weighted else 1.0)
+    return Part(built, float(weight) if weighted else 1.0, score_range)
 
 
 def _is_weight(given: object) -> bool:

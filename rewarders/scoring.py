@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from rewarders.asking import Asker, Fault, Said
-from rewarders.base import Abstained, RewardContext, Rewarder, Verdict
+from rewarders.base import Abstained, Range, RewardContext, Rewarder, Verdict, declared_range
 from rewarders.weighing import DECIMALS, weighted_mean
 from stores.errors import PipelineError, Problem
 from stores.outcomes import RewardScore
@@ -28,6 +28,8 @@ class WeightedRewarder:
     """Relative to the other weights. 0: recorded, not counted."""
     timeout_s: float | None = None
     """Seconds, counted from the moment it starts. None: 30, or 600 for one that asks a model."""
+    score_range: Range | None = None
+    """Lowest and highest score. None: what the rewarder declares."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
@@ -54,7 +56,8 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
     """Refuse a set of rewarders that can give no total for groups of ``group_size``.
 
     Raises ``PipelineError``, with every problem, when no rewarder counts, when two have the same id, when the only
-    ones that count rank the totals of others, or when one that counts would have to rank a single attempt.
+    ones that count rank the totals of others, when one that counts would have to rank a single attempt, or when one
+    declares a range that is none.
     """
     problems = []
     names = [weighted.rewarder.rewarder_id for weighted in rewarders]
@@ -67,12 +70,29 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
         problems.append(
             Problem("rewarders", "no weight above 0 on a rewarder that scores outputs", "at least one, such as gt")
         )
+    problems += [problem for weighted in rewarders for problem in _range_problem(weighted)]
     alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _compares(weighted)]
     if alone and group_size < 2:
         given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
         problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
     if problems:
         raise PipelineError(problems)
+
+
+def total_range(rewarders: Sequence[WeightedRewarder]) -> Range:
+    """Range of the total reward: the weighted means of the lower and of the upper ends. Raises ``ValueError``."""
+    counting = [weighted for weighted in rewarders if weighted.weight > 0]
+    ranges = [(weighted.weight, declared_range(weighted.rewarder, weighted.score_range)) for weighted in counting]
+    low = weighted_mean([(weight, ends[0]) for weight, ends in ranges])
+    return low, weighted_mean([(weight, ends[1]) for weight, ends in ranges])
+
+
+def _range_problem(weighted: WeightedRewarder) -> Iterator[Problem]:
+    try:
+        declared_range(weighted.rewarder, weighted.score_range)
+    except ValueError as error:
+        given, _, accepted = str(error).partition("; accepted: ")
+        yield Problem(f"rewarders: {weighted.rewarder.rewarder_id}", given, accepted)
 
 
 async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardContext, executor: Executor) -> GroupScores:

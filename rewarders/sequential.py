@@ -1,14 +1,19 @@
-"""Is the mean of bounded differences clear of zero, however often one looks? An anytime-valid confidence sequence.
-
-Decides nothing and assumes no distribution: only that the differences are bounded, and that each, given those before
-it, has the same mean.
+"""Interval of the mean of bounded paired differences, valid at every look: an anytime-valid confidence sequence.
 
 The method is the hedged capital process with constant bets on a grid of Waudby-Smith & Ramdas (2024), "Estimating means
 of bounded random variables by betting", JRSS-B 86(1), arXiv:2010.09686. For a candidate mean m, gamblers with different
-fixed stakes bet that the data lie above m, and as many that they lie below. If m is the true mean, their average
-capital is a non-negative martingale that starts at 1, so by Ville's inequality it ever reaches 1/alpha with probability
-at most alpha. The interval holds every m against which the capital is below 1/alpha. Because stakes are constant, the
-capital depends on what was seen, not on the order in which it came; and the sample mean is always inside.
+fixed stakes bet that the data lie above m, and as many that they lie below. The interval holds every m against which
+their average capital is below 1/alpha. Because stakes are constant, the capital depends on what was seen, not on the
+order in which it came; and the sample mean is always inside.
+
+Assumption: the differences are bounded and come from whole sweeps of one fixed set of items, drawn independently given
+the item. No distribution is assumed, items may be as unequal as they like, and no difference needs to have the same mean
+as the others. Over a sweep a gambler's capital is multiplied by the product of 1 + lambda * d_i, whose expectation is the
+product of 1 + lambda * mu_i. By the inequality of arithmetic and geometric means that is at most (1 + lambda * mu)^n, with
+mu the mean of the mu_i over these items, hence at most 1 where mu is at most 0. So the average capital starts at 1, has an
+expectation of at most 1 after every sweep, and by Ville's inequality ever reaches 1/alpha with probability at most alpha.
+This binds the stakes to be constant and the looks to fall at the ends of sweeps; and the guarantee is for these items, not
+for others like them.
 """
 
 from __future__ import annotations
@@ -35,9 +40,9 @@ _EDGE: Final = 1e-12
 def paired_confidence_sequence(
     differences: Sequence[float], confidence: float = 0.95, *, bound: float = 1.0
 ) -> Interval:
-    """Interval of the mean difference, valid at every look at growing data at once.
+    """Interval of the mean difference, valid at every look at the end of a sweep at once.
 
-    ``differences`` lie in ``[-bound, bound]`` and are given in the order in which items were drawn. Raises
+    ``differences`` lie in ``[-bound, bound]``, in any order. Raises
     ``ValueError`` when there are none, when one lies outside, or when ``confidence`` is not between 0 and 1.
     """
     if not 0 < confidence < 1:

@@ -1,27 +1,33 @@
 """How did both arms do on the same items? Pairs the groups of champion and candidate; decides nothing.
 
-Only scored rollouts enter a mean. An item that has none on one side is lost, and counted as lost.
+Only scored rollouts enter a mean. An item that has none on one side is lost, and counted as lost; lost attempts are
+counted by arm.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Literal
 
+from rewarders.base import UNIT, Range
 from rewarders.statistics import paired_differences
-from stores.outcomes import is_full, is_nothing, scored_rewards
+from stores.outcomes import Scored, is_full, is_nothing, scored_rewards
 from tasks.shapes import GroupResult
 
 
 @dataclass(frozen=True, slots=True)
 class ItemPair:
-    """One item under both libraries: the rewards of its scored rollouts."""
+    """One item under both libraries: the rewards of its scored rollouts, and how many have none."""
 
     item_id: str
     champion: tuple[float, ...]
     candidate: tuple[float, ...]
+    champion_lost: int = 0
+    candidate_lost: int = 0
 
     @property
     def champion_mean(self) -> float:
@@ -38,15 +44,27 @@ class ItemPair:
         """Candidate minus champion."""
         return self.candidate_mean - self.champion_mean
 
-    @property
-    def regressed(self) -> bool:
-        """Always right before, always wrong now."""
-        return is_full(min(self.champion)) and is_nothing(max(self.candidate))
+    def filled(self, champion: float, candidate: float) -> float:
+        """Candidate minus champion if every lost attempt of an arm had this reward, and an arm without any had one."""
+        before = (*self.champion, *(champion,) * self.champion_lost) or (champion,)
+        after = (*self.candidate, *(candidate,) * self.candidate_lost) or (candidate,)
+        return math.fsum(after) / len(after) - math.fsum(before) / len(before)
 
-    @property
-    def recovered(self) -> bool:
-        """Always wrong before, always right now."""
-        return is_nothing(max(self.champion)) and is_full(min(self.candidate))
+    def flipped(self, reward: Range = UNIT) -> Literal["regressed", "recovered"] | None:
+        """From always right, the upper end of the range, to always wrong, the lower end, or the other way round."""
+        low, width = reward[0], reward[1] - reward[0]
+        before, after = ([(one - low) / width for one in arm] for arm in (self.champion, self.candidate))
+        if is_full(min(before)) and is_nothing(max(after)):
+            return "regressed"
+        return "recovered" if is_nothing(max(before)) and is_full(min(after)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Attempts of one arm in the sweep, and how many of them have no reward."""
+
+    lost: int
+    made: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,8 @@ class PairedEvidence:
     """Items without a scored rollout on at least one side, sorted."""
     identical: bool
     """Both arms were sent the very same system texts: there is nothing to compare."""
+    lost_pairs: tuple[ItemPair, ...] = ()
+    """The lost items with what they have."""
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -66,20 +86,41 @@ class PairedEvidence:
         return tuple(pair.difference for pair in self.pairs)
 
     @property
+    def champion_attempts(self) -> Attempts:
+        """Attempts of the champion, over all items."""
+        every = (*self.pairs, *self.lost_pairs)
+        lost = sum(pair.champion_lost for pair in every)
+        return Attempts(lost, lost + sum(len(pair.champion) for pair in every))
+
+    @property
+    def candidate_attempts(self) -> Attempts:
+        """Attempts of the candidate, over all items."""
+        every = (*self.pairs, *self.lost_pairs)
+        lost = sum(pair.candidate_lost for pair in every)
+        return Attempts(lost, lost + sum(len(pair.candidate) for pair in every))
+
+    @property
     def lost_share(self) -> float:
-        """Share of items that are lost; 1 when there are no items at all."""
+        """Share of items that are lost; 1 when there are no items at all, but for equal arms, which need none."""
         items = len(self.pairs) + len(self.lost)
-        return len(self.lost) / items if items else 1.0
+        return len(self.lost) / items if items else float(not self.identical)
 
 
 def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResult]) -> PairedEvidence:
     """Pair the groups of the two arms by item. Groups may come in any order."""
     before, after = _rewards(champion), _rewards(candidate)
     paired = paired_differences(before, after)
-    pairs = [ItemPair(item, tuple(before[item]), tuple(after[item])) for item in paired.item_ids]
+    lost_before, lost_after = _lost(champion), _lost(candidate)
+
+    def pair(item: str) -> ItemPair:
+        rewards = tuple(before.get(item, ())), tuple(after.get(item, ()))
+        return ItemPair(item, *rewards, lost_before[item], lost_after[item])
+
+    pairs = [pair(item) for item in paired.item_ids]
     return PairedEvidence(
         pairs=tuple(sorted(pairs, key=lambda pair: sha256(pair.item_id.encode()).digest())),
         lost=paired.excluded,
+        lost_pairs=tuple(pair(item) for item in paired.excluded),
         identical=_prompts(champion) == _prompts(candidate),
     )
 
@@ -104,6 +145,14 @@ def _rewards(groups: Iterable[GroupResult]) -> dict[str, list[float]]:
         rewards = scored_rewards(rollout.outcome for rollout in group.rollouts)
         by_item.setdefault(group.item_id, []).extend(rewards)
     return by_item
+
+
+def _lost(groups: Iterable[GroupResult]) -> Counter[str]:
+    """Rollouts without a reward, by item."""
+    lost: Counter[str] = Counter()
+    for group in groups:
+        lost[group.item_id] += sum(not isinstance(rollout.outcome, Scored) for rollout in group.rollouts)
+    return lost
 
 
 def _prompts(groups: Iterable[GroupResult]) -> set[str]:

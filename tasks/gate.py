@@ -1,20 +1,31 @@
 """Is the candidate library better than the champion? Promote, reject, or undecided, with the reasons in words.
 
 The interval stays valid however often the evidence is looked at (``rewarders.sequential``). The gate abstains rather
-than guess: when too much evidence is lost, when the interval does not hold for the scale of the rewards, or when both
-arms ran the same library.
+than guess: when too much evidence is lost, when rewards lie outside the range that their rewarders declare, or when both
+arms are the same library.
+
+Lost attempts are no chance loss when one arm loses more of them: a candidate that loses its wrong attempts looks better
+than it is. Where Fisher's exact test tells the arms' shares of lost attempts apart, the interval reaches from the worst
+case (a lost attempt of the candidate is worth the lower end of the range, one of the champion the upper end) to the best.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from pipelines.settings_learning import GateSettings
+from rewarders.base import UNIT, Range
 from rewarders.sequential import paired_confidence_sequence
 from rewarders.statistics import Interval
-from tasks.evaluation import PairedEvidence, noise_floor
+from tasks.evaluation import Attempts, PairedEvidence, noise_floor
+
+_NARROW = 0.1
+_ROUNDING = 1e-9
+_TIE = 1e-7
+"""Of logarithms: tables as likely as the one seen, but for rounding, count."""
 
 GateVerdict: TypeAlias = Literal["promote", "reject", "undecided"]
 
@@ -30,6 +41,10 @@ class GateDecision:
     pairs: int
     lost: tuple[str, ...]
     lost_share: float
+    champion_attempts: Attempts
+    candidate_attempts: Attempts
+    loss_chance: float
+    """Chance of shares of lost attempts as unequal as these, if both arms lost attempts alike (Fisher's exact test)."""
     regressions: tuple[str, ...]
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
@@ -38,11 +53,15 @@ class GateDecision:
     """Standard error of the difference between two identical arms; None when it cannot be told."""
 
 
-def decide_gate(evidence: PairedEvidence, settings: GateSettings) -> GateDecision:
-    """Hold the evidence against the settings. Never raises."""
+def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> GateDecision:
+    """Hold the evidence against the settings. ``score_range`` is that of the rewards. Never raises."""
     pairs = evidence.pairs
-    interval = _interval(evidence, settings.confidence)
-    decision, reasons = _decide(evidence, interval, settings)
+    chance = _loss_chance(evidence)
+    unequal = chance <= 1.0 - settings.confidence
+    interval = _interval(evidence, settings.confidence, score_range, unequal=unequal)
+    decision, reasons = _decide(evidence, interval, settings, score_range)
+    if unequal and interval is not None:
+        reasons = (*reasons, _unequal_losses(evidence, chance))
     return GateDecision(
         decision=decision,
         reasons=reasons,
@@ -50,10 +69,50 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings) -> GateDecisio
         pairs=len(pairs),
         lost=evidence.lost,
         lost_share=evidence.lost_share,
-        regressions=_flipped(evidence, "regressed"),
-        recoveries=_flipped(evidence, "recovered"),
+        champion_attempts=evidence.champion_attempts,
+        candidate_attempts=evidence.candidate_attempts,
+        loss_chance=chance,
+        regressions=_flipped(evidence, "regressed", score_range),
+        recoveries=_flipped(evidence, "recovered", score_range),
         noise_floor=noise_floor(pairs),
     )
+
+
+def off_scale(rewards: Sequence[float], score_range: Range) -> bool:
+    """Whether any reward lies outside the range, but for rounding."""
+    low, high = score_range
+    slack = _ROUNDING * max(high - low, abs(low), abs(high))
+    return bool(rewards) and not low - slack <= min(rewards) <= max(rewards) <= high + slack
+
+
+def narrow_scale(evidence: PairedEvidence, score_range: Range) -> str:
+    """A warning when the rewards of the sweep use less than a tenth of their range; empty otherwise.
+
+    Equal rewards are no matter of the scale.
+    """
+    rewards = _all_rewards(evidence)
+    spread = max(rewards) - min(rewards) if rewards else 0.0
+    if not 0.0 < spread < _NARROW * (score_range[1] - score_range[0]):
+        return ""
+    return (
+        f"the rewards of the sweep lie between {min(rewards):.4g} and {max(rewards):.4g}, in less than a tenth of their "
+        f"declared range {_range_text(score_range)}, in which the gate sees small differences badly; a rewarder's own "
+        "range is declared by score_range"
+    )
+
+
+def fisher_test(first: Attempts, second: Attempts) -> float:
+    """Two-sided p-value of Fisher's exact test (1935) that two arms lose attempts with the same chance.
+
+    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the one seen; 1.0
+    when nothing or everything was lost.
+    """
+    lost, made = first.lost + second.lost, first.made + second.made
+    whole = _log_comb(made, lost)
+    tables = range(max(0, lost - second.made), min(lost, first.made) + 1)
+    logs = [_log_comb(first.made, count) + _log_comb(second.made, lost - count) - whole for count in tables]
+    seen = logs[first.lost - tables.start] + _TIE
+    return min(1.0, math.fsum(math.exp(log) for log in logs if log <= seen))
 
 
 def sign_test(worse: int, better: int) -> float:
@@ -73,14 +132,17 @@ def _log_comb(n: int, k: int) -> float:
 
 
 def _decide(
-    evidence: PairedEvidence, interval: Interval | None, settings: GateSettings
+    evidence: PairedEvidence, interval: Interval | None, settings: GateSettings, score_range: Range
 ) -> tuple[GateVerdict, tuple[str, ...]]:
     abstention = _abstention(evidence, settings)
     if interval is None or abstention:
-        return "undecided", (abstention or "rewards outside 0 … 1: the interval does not hold for them",)
+        return "undecided", (
+            abstention
+            or f"rewards outside {_range_text(score_range)}, their declared range: the interval does not hold",
+        )
     if interval.high < 0.0:
         return "reject", (f"the difference lies below zero: {_interval_text(interval)}",)
-    flips = _too_many_flips(evidence, settings)
+    flips = _too_many_flips(evidence, settings, score_range)
     if flips is not None:
         return flips
     if interval.low > 0.0:
@@ -91,7 +153,8 @@ def _decide(
 def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
     """Why the evidence cannot speak at all; empty when it can."""
     if evidence.identical:
-        return "both arms ran the same library: nothing to compare"
+        swept = "" if evidence.pairs else ", and no sweep was run"
+        return f"candidate and champion are the same library: nothing to compare{swept}"
     if not evidence.pairs:
         return "no item was scored under both libraries"
     if evidence.lost_share > settings.max_lost_share:
@@ -100,9 +163,11 @@ def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
     return ""
 
 
-def _too_many_flips(evidence: PairedEvidence, settings: GateSettings) -> tuple[GateVerdict, tuple[str, ...]] | None:
+def _too_many_flips(
+    evidence: PairedEvidence, settings: GateSettings, score_range: Range
+) -> tuple[GateVerdict, tuple[str, ...]] | None:
     """Regressions beyond the limit stop a promotion; they reject when luck alone would hardly make so many."""
-    worse, better = len(_flipped(evidence, "regressed")), len(_flipped(evidence, "recovered"))
+    worse, better = (len(_flipped(evidence, how, score_range)) for how in ("regressed", "recovered"))
     if worse / len(evidence.pairs) <= settings.max_regressions:
         return None
     flips = f"{worse} of {len(evidence.pairs)} items went from always right to always wrong"
@@ -111,17 +176,50 @@ def _too_many_flips(evidence: PairedEvidence, settings: GateSettings) -> tuple[G
     return "undecided", (f"{flips} (at most {settings.max_regressions:.0%})",)
 
 
-def _interval(evidence: PairedEvidence, confidence: float) -> Interval | None:
-    """Of differences in [-1, 1], which rewards in [0, 1] guarantee; None for other scales and without pairs."""
-    rewards = [reward for pair in evidence.pairs for reward in (*pair.champion, *pair.candidate)]
-    if not rewards or min(rewards) < 0.0 or max(rewards) > 1.0:
+def _interval(evidence: PairedEvidence, confidence: float, score_range: Range, *, unequal: bool) -> Interval | None:
+    """Of differences within the width of the range; None for rewards outside it and without pairs.
+
+    ``unequal``: from the lower end of the worst case to the upper end of the best, over the lost items too.
+    """
+    low, high = score_range
+    bound = high - low
+    if not evidence.pairs or off_scale(_all_rewards(evidence), score_range):
         return None
-    return paired_confidence_sequence(evidence.differences, confidence)
+
+    def sequence(differences: Iterable[float]) -> Interval:
+        within = [min(max(each, -bound), bound) for each in differences]
+        return paired_confidence_sequence(within, confidence, bound=bound)
+
+    seen = sequence(evidence.differences)
+    if not unequal:
+        return seen
+    every = (*evidence.pairs, *evidence.lost_pairs)
+    worst, best = sequence(pair.filled(high, low) for pair in every), sequence(pair.filled(low, high) for pair in every)
+    return replace(seen, low=min(seen.low, worst.low), high=max(seen.high, best.high))
 
 
-def _flipped(evidence: PairedEvidence, how: Literal["regressed", "recovered"]) -> tuple[str, ...]:
-    regressed = how == "regressed"
-    return tuple(sorted(pair.item_id for pair in evidence.pairs if (pair.regressed if regressed else pair.recovered)))
+def _all_rewards(evidence: PairedEvidence) -> list[float]:
+    return [reward for pair in (*evidence.pairs, *evidence.lost_pairs) for reward in (*pair.champion, *pair.candidate)]
+
+
+def _loss_chance(evidence: PairedEvidence) -> float:
+    return fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
+
+
+def _unequal_losses(evidence: PairedEvidence, chance: float) -> str:
+    before, after = evidence.champion_attempts, evidence.candidate_attempts
+    return (
+        f"the arms lost unequal shares of their attempts (champion {before.lost} of {before.made}, candidate {after.lost} of "
+        f"{after.made}, Fisher's exact test p = {chance:.2g}), so each end of the interval counts the lost ones at their worst"
+    )
+
+
+def _range_text(score_range: Range) -> str:
+    return f"{score_range[0]:g} … {score_range[1]:g}"
+
+
+def _flipped(evidence: PairedEvidence, how: str, score_range: Range) -> tuple[str, ...]:
+    return tuple(sorted(pair.item_id for pair in evidence.pairs if pair.flipped(score_range) == how))
 
 
 def _interval_text(interval: Interval) -> str:

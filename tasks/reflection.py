@@ -111,7 +111,10 @@ async def _screened(
         )
         if not wording.accepted:
             rejected.append((wording.text, wording.reason))
-        elif all(wording.text != proposal.text for proposal in accepted):
+        elif any(wording.text == proposal.text for proposal in accepted):
+            if runtime.context.rules < 2:
+                rejected.append((wording.text, "said twice"))
+        else:
             accepted.append(_proposal(spec, wording.text, lesson, shown, spread))
     return Reflection(tuple(accepted), tuple(rejected), spend)
 

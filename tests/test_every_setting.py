@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pipelines.curriculum import Difficulty
 from pipelines.layers import leaf_options
 from pipelines.settings import Settings
+from tasks.gate import decide_gate
 from tests.bench import NEVER, REAL, Bench
 from tests.observations import (
     AGENTS,
@@ -245,6 +246,16 @@ PARTS: dict[str, tuple[str, Demo]] = {
             of_exchange(lambda it: it.result.rewarder_fault),
             f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
             {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
+        ),
+    ),
+    "rewarders.score_range": (
+        "rewarders",
+        Demo(
+            of_plan(
+                lambda plan: decide_gate(evidence(better=20, worse=0, even=5), plan.settings.gate, plan.score_range)
+            ),
+            '[{"name": "gt", "score_range": [-1, 4]}]',
+            {"rewarders": '[{"name": "gt"}]'},
         ),
     ),
     "rewarders.options": (

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from flows import epochs
 from flows.epochs import EpochSums
 from flows.execution import execute
@@ -28,14 +30,53 @@ def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path)
     assert learned.isdisjoint(item for item, _ in arms["champion"])
 
 
-def test_equal_libraries_are_measured_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("flows.session.Session.curate", lambda *_: None)
+def _uncurated(session, epoch, batch, items, results, record):
+    """A curation that changes nothing."""
+    record()
+
+
+def test_no_sweep_is_paid_for_equal_libraries_and_the_run_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("flows.session.Session.curate", _uncurated)
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, **on_server(server))
     assert summary.exit_code == 0
-    assert {row["arm"] for row in lines(paths(tmp_path).rollouts) if row["phase"] == "eval"} == {"champion"}
-    assert summary.details["gate"]["decision"] == "undecided"
-    assert max(server.asked().values()) == 1
+    assert {row["phase"] for row in lines(paths(tmp_path).rollouts)} == {"train"}
+    assert "same library: nothing to compare, and no sweep was run" in summary.message
+    gate, written = summary.details["gate"], manifest(tmp_path)
+    assert (gate["decision"], gate["pairs"], gate["lost_share"]) == ("undecided", 0, 0.0)
+    assert written["forecast"]["calls"]["low"] <= len(server.bodies) == written["ledger"]["calls"]
+    assert [epoch["phase"] for epoch in written["tfgrpo"]["epochs"]] == ["train", "train"]
+    assert all(check["ok"] for stage in written["stages"] for check in stage.get("checks", ()))
+    assert "no sweep was run" in paths(tmp_path).report.read_text()
+
+
+def _as_an_older_version_wrote_it(out):
+    """The manifest of a run before learning had a limit and rules of its own."""
+    path = paths(out).manifest
+    older = json.loads(path.read_text())
+    del older["learning_rules"], older["settings"]["model"]["learner_max_tokens"]
+    del older["sources"]["model.learner_max_tokens"]
+    path.write_text(json.dumps(older))
+
+
+@pytest.mark.parametrize("learning", [True, False])
+def test_a_run_of_an_older_version_is_resumed_and_replayed_from_its_journal(tmp_path, monkeypatch, learning):
+    monkeypatch.setattr("flows.opening.LEARNING_RULES", 1)
+    if not learning:
+        monkeypatch.setattr("flows.session.Session.curate", _uncurated)
+    with Server() as server:
+        asked = on_server(server, model__max_tokens=1024, model__learner_max_tokens=1024)
+        assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
+        calls = len(server.bodies)
+        _as_an_older_version_wrote_it(tmp_path)
+        monkeypatch.setattr("flows.opening.LEARNING_RULES", 2)
+        summary = run(tmp_path, resume=RUN)
+        assert summary.exit_code == 0, summary.message
+        assert len(server.bodies) == calls
+        assert learning or {row["arm"] for row in lines(paths(tmp_path).rollouts)} == {"train", "champion"}
+    again = run(tmp_path, replay=RUN)
+    assert again.exit_code == 0, again.message
+    assert manifest(tmp_path)["learning_rules"] == 1
 
 
 def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):

@@ -39,7 +39,7 @@ def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
     found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3})
     rollouts, sweep, batches = 2 * 100 * 5, 30 * 5, 2 * 2
     reflected, shortened = 2 * 100, 2 * 100 + batches
-    assert found.calls.low == rollouts + sweep
+    assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
     assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + batches + shortened
 
 

@@ -259,10 +259,47 @@ def test_a_composite_that_could_give_no_score_is_refused(options):
         built(**options)
 
 
+class Stars:
+    rewarder_id = "stars"
+    score_range = (1, 5)
+
+    def score(self, context):
+        return [RewardScore("stars", 5.0, "") for _ in context.outputs]
+
+
+HALF = {"name": "label_match", "score_range": [0.4, 0.6]}
+STARS = {"name": "tests.rewarders.test_composite:Stars"}
+RANGES = [
+    ({"parts": [{"name": "gt"}]}, (0.0, 1.0)),
+    ({"parts": [{"name": "gt"}, HALF]}, (0.2, 0.8)),
+    ({"parts": [{"name": "gt", "weight": 3}, STARS]}, (0.25, 2.0)),
+    ({"parts": [{**STARS, "score_range": [2, 4]}]}, (2.0, 4.0)),
+    ({"parts": [{"name": "gt"}, STARS], "on_abstain": "skip"}, (0.0, 5.0)),
+    ({"parts": [HALF], "on_abstain": "zero"}, (0.0, 0.6)),
+    ({"parts": [HALF], "gates": [{"name": "json_valid"}]}, (0.0, 0.6)),
+    ({"parts": [{"name": "composite", "options": {"parts": [HALF]}}]}, (0.4, 0.6)),
+    ({"parts": [HALF, {**STARS, "weight": 0}]}, (0.4, 0.6)),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), RANGES)
+def test_the_range_of_a_composite_follows_from_its_parts(options, expected):
+    assert built(**options).score_range == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("given", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], 1, [False, True]])
+def test_a_range_that_is_none_is_refused_where_it_is_written(given):
+    with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
+        built(parts=[{"name": "gt", "score_range": given}])
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"parts": []}, ".parts: got []; accepted: a list of at least one mapping with name, options, weight"),
+        (
+            {"parts": []},
+            ".parts: got []; accepted: a list of at least one mapping with name, options, score_range, weight",
+        ),
         ({"parts": [{"name": "gt"}], "gates": {}}, ".gates: got {}; accepted: a list of mappings with name, options"),
         ({"parts": [{"weight": 1}]}, ".parts.0.name: got nothing; accepted: the name of a rewarder"),
         (

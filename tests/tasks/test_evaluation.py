@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pipelines.settings_learning import GateSettings
 from stores.outcomes import Failed, Scored
-from tasks.evaluation import noise_floor, pair_results
-from tasks.gate import decide_gate, sign_test
+from tasks.evaluation import Attempts, noise_floor, pair_results
+from tasks.gate import decide_gate, fisher_test, narrow_scale, sign_test
 from tests.tasks.kit import group, record
 
 
@@ -193,3 +193,122 @@ def test_items_that_lost_their_evidence_do_not_make_regressions_rarer():
     assert decision.interval.low > 0
     assert decision.decision == "undecided"
     assert "7 of 65 items" in decision.reasons[0]
+
+
+KNOWN = [
+    ((3, 4), (1, 4), 34 / 70),  # the lady tasting tea
+    ((1, 10), (11, 14), 0.0027594562),  # dieting men and women
+    ((24, 200), (0, 200), 2 * math.comb(200, 24) / math.comb(400, 24)),
+    ((0, 200), (0, 200), 1.0),
+    ((5, 5), (5, 5), 1.0),
+    ((0, 0), (0, 0), 1.0),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "chance"), KNOWN)
+def test_fishers_exact_test_has_its_known_values(first, second, chance):
+    for one, other in ((first, second), (second, first)):
+        assert fisher_test(Attempts(*one), Attempts(*other)) == pytest.approx(chance, rel=1e-4)
+
+
+def test_fishers_exact_test_of_a_large_sweep_is_a_chance_too():
+    assert fisher_test(Attempts(500, 50_000), Attempts(500, 50_000)) == pytest.approx(1.0)
+    assert fisher_test(Attempts(900, 50_000), Attempts(500, 50_000)) < 1e-20
+
+
+def test_lost_attempts_are_counted_by_arm_where_no_item_is_lost():
+    champion, candidate = items(30, [1.0, 0.0]), items(30, [1.0, None])
+    decision = decide(champion, candidate)
+    assert decision.lost_share == 0.0
+    assert (decision.champion_attempts, decision.candidate_attempts) == (Attempts(0, 60), Attempts(30, 60))
+
+
+def test_unequal_losses_are_counted_at_their_worst_for_either_side():
+    champion, candidate = items(60, [1.0, 0.0]), items(60, [1.0, None])
+    decision = decide(champion, candidate)
+    assert decision.decision == "undecided"
+    assert decision.interval.low < 0.0 < decision.interval.estimate == 0.5
+    assert "candidate 60 of 120" in decision.reasons[-1]
+    assert "Fisher's exact test" in decision.reasons[-1]
+    # A candidate that is better even so is promoted, and one that is worse even at its best is rejected.
+    better = decide({**items(200, [0.0, 0.0])}, {**items(200, [1.0, 1.0]), **{f"q{n}": [1.0, None] for n in range(20)}})
+    assert (better.decision, len(better.reasons)) == ("promote", 2)
+    worse = decide({**items(200, [1.0, 1.0])}, {**items(200, [0.0, 0.5]), **{f"q{n}": [0.0, None] for n in range(20)}})
+    assert (worse.decision, len(worse.reasons)) == ("reject", 2)
+
+
+def test_equal_losses_leave_the_interval_as_it_is():
+    champion, candidate = items(40, [0.0, 0.0, None]), items(40, [1.0, 1.0, None])
+    decision = decide(champion, candidate)
+    assert (decision.decision, len(decision.reasons)) == ("promote", 1)
+
+
+def test_items_lost_by_one_arm_count_at_their_worst_too():
+    champion = {**items(60, [0.0]), **{f"lost{n}": [0.5] for n in range(14)}}
+    candidate = {**items(60, [0.2]), **{f"lost{n}": [None] for n in range(14)}}
+    assert decide(champion, candidate).interval.low < 0.0
+
+
+@pytest.mark.parametrize("where", ["the candidate's wrong attempts", "the champion's right attempts"])
+def test_loss_that_depends_on_the_outcome_promotes_hardly_ever(where):
+    """200 nights in which nothing was learned, with 30 % of such attempts lost."""
+    chance = random.Random(11)
+
+    def attempts(skill, lose):
+        made = [float(chance.random() < skill) for _ in range(2)]
+        return [None if reward == lose and chance.random() < 0.3 else reward for reward in made]
+
+    wrong = 0
+    for _ in range(200):
+        skills = {f"q{n}": chance.betavariate(0.8, 0.6) for n in range(60)}
+        losing = (None, 0.0) if where.startswith("the candidate") else (1.0, None)
+        champion = {item: attempts(skill, losing[0]) for item, skill in skills.items()}
+        candidate = {item: attempts(skill, losing[1]) for item, skill in skills.items()}
+        wrong += decide(champion, candidate).decision == "promote"
+    assert wrong <= 10
+
+
+def graded(low, high, gain):
+    """Items judged between ``low`` and ``high``, the candidate better by a share of that range."""
+    chance = random.Random(3)
+    before = {f"q{n}": low + (high - low) * 0.6 * chance.random() for n in range(60)}
+    after = {item: reward + (high - low) * gain for item, reward in before.items()}
+    return evidence(
+        {item: [reward] for item, reward in before.items()}, {item: [reward] for item, reward in after.items()}
+    )
+
+
+def test_graded_rewards_on_part_of_a_scale_promote_within_their_declared_range():
+    judged = graded(0.45, 0.55, gain=0.3)
+    assert decide_gate(judged, GateSettings()).decision == "undecided"
+    decision = decide_gate(judged, GateSettings(), (0.45, 0.55))
+    assert decision.decision == "promote"
+    assert -0.1 <= decision.interval.low <= decision.interval.high <= 0.1
+    assert decide_gate(graded(0.0, 5.0, gain=0.3), GateSettings(), (0.0, 5.0)).decision == "promote"
+
+
+def test_rewards_outside_their_declared_range_are_undecided_and_named():
+    decision = decide_gate(graded(0.4, 0.55, gain=0.3), GateSettings(), (0.45, 0.55))
+    assert (decision.decision, decision.interval) == ("undecided", None)
+    assert "outside 0.45 … 0.55, their declared range" in decision.reasons[0]
+
+
+def test_items_flip_between_the_ends_of_the_declared_range():
+    champion, candidate = items(10, [5.0, 5.0]), items(10, [1.0, 1.0])
+    decision = decide_gate(evidence(champion, candidate), GateSettings(), (1.0, 5.0))
+    assert len(decision.regressions) == 10
+    assert decide_gate(evidence(candidate, champion), GateSettings(), (0.0, 5.0)).recoveries == ()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "declared", "warned"),
+    [(0.45, 0.53, (0.0, 1.0), True), (0.45, 0.53, (0.45, 0.55), False), (0.0, 1.0, (0.0, 1.0), False)],
+)
+def test_rewards_on_less_than_a_tenth_of_their_range_are_warned_of(low, high, declared, warned):
+    told = narrow_scale(graded(low, high, gain=0.3), declared)
+    assert bool(told) == warned
+    assert not warned or "score_range" in told
+
+
+def test_equal_rewards_are_no_matter_of_the_scale():
+    assert narrow_scale(evidence(items(5, [1.0]), items(5, [1.0])), (0.0, 1.0)) == ""
