@@ -24,7 +24,7 @@ from stores.signing import PackStamp, stamp_record
 STORED, BATCH, REPEATS = 100_000, 100, 25
 SAME = 1.25
 """Ratio up to which two medians on a busy machine count as the same; a cost that grew with the store would be 1,000."""
-_PACK = PackStamp("arithmetic", "a" * 64, "2026-01-01T00:00:00+00:00")
+PACK = PackStamp("arithmetic", "a" * 64, "2026-01-01T00:00:00+00:00")
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
 _MANIFEST = Path("out/bench/runs/bench/manifest.json")
 
@@ -36,7 +36,7 @@ def record(name: str) -> ExperienceRecord:
         run_id="bench",
         task_id="bench",
         domain="arithmetic",
-        pack_id=_PACK.pack_id,
+        pack_id=PACK.pack_id,
         epoch=1,
         batch=0,
         group_id=f"g{name}",
@@ -48,7 +48,7 @@ def record(name: str) -> ExperienceRecord:
         stamp_signature="",
         created_at=_NOW,
     )
-    return stamp_record(unsigned, _PACK)
+    return stamp_record(unsigned, PACK)
 
 
 def batch(name: str, size: int = BATCH) -> list[ExperienceRecord]:
@@ -58,7 +58,7 @@ def batch(name: str, size: int = BATCH) -> list[ExperienceRecord]:
 
 def open_store(folder: Path) -> ExperienceStore:
     """A store under a folder of its own."""
-    return ExperienceStore(folder / "experiences.jsonl", approved={_PACK.pack_id: _PACK})
+    return ExperienceStore(folder / "experiences.jsonl", approved={PACK.pack_id: PACK})
 
 
 def seconds(store: ExperienceStore, records: list[ExperienceRecord]) -> float:
@@ -81,7 +81,7 @@ def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
         opening = seconds(full, batch("opening"))
         for turn in range(repeats):
             empty = open_store(folder / f"small{turn}")
-            seconds(empty, batch("first", 1))
+            seconds(empty, batch("first"))
             records = batch(f"turn{turn}")
             # Whoever comes second finds the disk warm, so they swap.
             pairs = [(empty, small), (full, large)]

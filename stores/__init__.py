@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from stores.experience_batch_shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
     from stores.experience_batch_texts import TextFolder
     from stores.experience_lines import Skipped
-    from stores.experience_store import ExperienceStore, best_of, support_of, value_order
+    from stores.experience_store import ExperienceStore, best_of, value_order
     from stores.experience_windows import ExperienceWindow, batches, latest_groups
     from stores.identifiers import check_identifier, sanitize_identifier
     from stores.journal import CallKey, Journal
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from stores.lineage import StoredBatch
     from stores.manifest import ManifestFile
     from stores.metrics_store import GroupMetrics, MetricsStore, ToolUse
-    from stores.models import ExperienceRecord, Operation, Polarity, Reward, ToolStat
+    from stores.models import ExperienceRecord, Operation, Polarity, Reward, ToolStat, support_of
     from stores.outcomes import Failed, Outcome, OutcomeName, Refused, RewardScore, Scored, Ungraded, scored_rewards
     from stores.prices import Price, PriceBook
     from stores.promotions import Promotion, champion_ids, record_promotion
@@ -290,7 +290,7 @@ _HOMES = {
     "signature_holds": "signing",
     "stamp_record": "signing",
     "stream": "seeds",
-    "support_of": "experience_store",
+    "support_of": "models",
     "utc_now": "clock",
     "value_order": "experience_store",
     "write_parquet": "experience_arrow",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import ValidationError
 
 from stores.models import ExperienceRecord
 from stores.words import MAX_CHARS, MAX_WORDS, count_words
 
-SkipReason: TypeAlias = Literal["unreadable", "over_long", "unverified", "repeated"]
 _OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
 
 

@@ -1,7 +1,7 @@
 """Which experiences has a task stored, and which are worth showing? The append-only store ``experiences.jsonl``.
 
-It takes stamped records in whole batches and gives back the best that are still in force. It never rewrites a line,
-never decides what is learned, and never shows what is unstamped or too long.
+It takes stamped records in whole batches and gives back the best that are still in force, by an index beside it that can
+always be made anew. It never rewrites a line, never decides what is learned, and never shows what is unstamped or too long.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from stores.canonical import canonical_json
 from stores.clock import Clock, utc_now
 from stores.errors import RecordRejected, StoreError
-from stores.experience_index import ExperienceIndex
-from stores.experience_lines import Skipped, SkipReason, encode, parse, same_content
+from stores.experience_index import ExperienceIndex, View
+from stores.experience_lines import Skipped, encode, parse, same_content
 from stores.layout import TaskPaths
-from stores.line_file import LineFile, exclusively, read_whole_lines
+from stores.line_file import exclusively, read_whole_lines
 from stores.lineage import Lineage, StoredBatch
-from stores.models import ExperienceRecord
+from stores.models import ExperienceRecord, support_of
 from stores.signing import PackStamp, signature_holds
 from stores.words import MAX_WORDS, count_words
 
@@ -52,15 +55,15 @@ class ExperienceStore:
         self._max_words = max_words
         self._epochs = epochs
         self._clock = clock
-        self._index = ExperienceIndex()
+        self._index = ExperienceIndex(path, self.verify_stamp, self._version)
         self._lineage = Lineage(TaskPaths(path.parent).batches)
         self._turn = threading.Lock()
-        self._skipped = Skipped()
+        self._skipped: Callable[[], Skipped] = Skipped
 
     @property
     def skipped(self) -> Skipped:
         """What the last reading passed over; complete once that reading has ended."""
-        return self._skipped
+        return self._skipped()
 
     def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
         """Store all records or none, durably, and say how many were new.
@@ -76,9 +79,8 @@ class ExperienceStore:
         if not offered:
             return 0
         with self._turn, exclusively(self.path) as file:
-            self._index.catch_up(file)
-            fresh = [encode(record) for record in offered.values() if self._is_new(file, record)]
             before = file.size
+            fresh = [encode(record) for record in self._new(offered, before)]
             try:
                 if fresh:
                     file.append(fresh, fsync=True)
@@ -104,9 +106,19 @@ class ExperienceStore:
         groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
         name for the weighted total reward of the best attempt behind a lesson, whatever rewarders gave it.
         """
+        check_request(limit, min_reward, max_per_group)
         wanted = set(tags)
-        tagged = [record for record in self._in_force(domain) if wanted <= set(record.tags)]
-        return best_of(tagged, limit, min_reward=min_reward, max_per_group=max_per_group)
+
+        def best(view: View) -> list[ExperienceRecord]:
+            ranked = view.ranked(domain, min_reward, self._max_words)
+            tagged = (record for record in ranked if wanted <= set(record.tags))
+            chosen = list(islice(capped(tagged, max_per_group), limit))
+            if not all(map(self.verify_stamp, chosen)):
+                raise view.unfit()
+            return chosen
+
+        self._skipped = partial(self._passed_over, domain)
+        return self._index.read(best) if self.path.exists() else []
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Whether the record is of this task, stamped under the pack version in force, and not changed since."""
@@ -120,51 +132,38 @@ class ExperienceStore:
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
         """All records with these ids, in file order, whatever their stamps."""
         wanted = set(ids)
-        return [record for record in self.records() if record.experience_id in wanted] if wanted else []
+        if not wanted or not self.path.exists():
+            return []
+        if not self._approved:  # an index would have nothing to check stamps against
+            return [record for record in self.records() if record.experience_id in wanted]
+        return self._index.read(lambda view: view.find(wanted))
 
     def find_beginning(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
-        """Records whose id begins with ``prefix``, in file order, at most ``limit``; one whose id it is comes first."""
-        found = [record for record in self.records() if record.experience_id.startswith(prefix)]
-        return sorted(found, key=lambda record: record.experience_id != prefix)[:limit]
+        """Records whose id begins with ``prefix``, by id, at most ``limit``."""
+        return self._index.read(lambda view: view.beginning(prefix, limit)) if self.path.exists() else []
 
     def records(self) -> Iterator[ExperienceRecord]:
         """The whole history in file order, streaming, whatever its stamps. Lines that hold no record are counted."""
-        counts: Counter[SkipReason] = Counter()
-        self._skipped = Skipped()
+        counts: Counter[str] = Counter()
+        self._skipped = lambda: Skipped(**counts)
         for line in read_whole_lines(self.path):
             record = parse(line.data)
             if isinstance(record, ExperienceRecord):
                 yield record
             else:
                 counts[record] += 1
-                self._skipped = Skipped(unreadable=counts["unreadable"], over_long=counts["over_long"])
 
     def batches(self) -> Iterator[StoredBatch]:
         """Every batch with the manifest of the run that stored it, oldest first."""
         return self._lineage.batches()
 
-    def _in_force(self, domain: str) -> list[ExperienceRecord]:
-        counts: Counter[SkipReason] = Counter()
-        verified: dict[str, ExperienceRecord] = {}
-        for record in self.records():
-            if record.domain != domain:
-                continue
-            if not self.verify_stamp(record):
-                counts["unverified"] += 1
-            elif record.experience_id in verified:
-                counts["repeated"] += 1
-            else:
-                verified[record.experience_id] = record
-        gone = {name for record in verified.values() for name in record.supersedes}
-        live = [record for name, record in verified.items() if name not in gone and record.operation != "delete"]
-        short = [record for record in live if count_words(record.summary32) <= self._max_words]
-        self._skipped = Skipped(
-            unreadable=self._skipped.unreadable,
-            over_long=self._skipped.over_long + len(live) - len(short),
-            unverified=counts["unverified"],
-            repeated=counts["repeated"],
-        )
-        return short
+    def _passed_over(self, domain: str) -> Skipped:
+        return self._index.read(lambda view: view.skipped(domain, self._max_words)) if self.path.exists() else Skipped()
+
+    def _version(self, pack_id: str) -> str:
+        """What the stamps of a pack's records are checked against, as one text."""
+        pack = self._approved.get(pack_id)
+        return "" if pack is None else canonical_json([pack.stamp, pack.stamped_at, self._task_id])
 
     def _checked(self, records: Sequence[ExperienceRecord]) -> dict[str, ExperienceRecord]:
         offered: dict[str, ExperienceRecord] = {}
@@ -200,19 +199,18 @@ class ExperienceStore:
             return f"its stamp does not hold under the version of {record.pack_id!r} in force"
         return None
 
-    def _is_new(self, file: LineFile, record: ExperienceRecord) -> bool:
-        line = self._index.find(file, record.experience_id)
-        if line is None:
-            return True
-        stored = parse(line)
-        if isinstance(stored, str) or not (same_content(stored, record) and self.verify_stamp(stored)):
-            raise RecordRejected(f"experience {record.experience_id!r} is stored already with another content")
-        return False
+    def _new(self, offered: Mapping[str, ExperienceRecord], size: int) -> list[ExperienceRecord]:
+        """Those that are not stored yet. Raises ``RecordRejected`` for an id that bears another content."""
+        if not size:
+            return list(offered.values())
+        stored = self._index.read(lambda view: {name: view.first(name) for name in offered}, end=size)
+        for name, found in stored.items():
+            if found is not None and not self._is_stored(found, offered[name]):
+                raise RecordRejected(f"experience {name!r} is stored already with another content")
+        return [record for name, record in offered.items() if stored[name] is None]
 
-
-def support_of(record: ExperienceRecord) -> int:
-    """How many groups showed a lesson. A rollout's id is its group's id, a slash and a number."""
-    return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})
+    def _is_stored(self, found: ExperienceRecord | str, record: ExperienceRecord) -> bool:
+        return isinstance(found, ExperienceRecord) and same_content(found, record) and self.verify_stamp(found)
 
 
 def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
@@ -232,21 +230,23 @@ def best_of(
     Their ground-truth reward reaches ``min_reward``, and one source group gives at most ``max_per_group`` of them.
     Raises ``ValueError`` for a limit that means nothing.
     """
+    check_request(limit, min_reward, max_per_group)
+    fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
+    return list(islice(capped(sorted(fitting, key=value_order), max_per_group), limit))
+
+
+def check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
+    """Raise ``ValueError`` for a limit that means nothing."""
     if limit < 0 or (max_per_group is not None and max_per_group < 1):
         raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
     if min_reward is not None and math.isnan(min_reward):
         raise ValueError("min_reward is not a number")
-    fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
-    return _capped(sorted(fitting, key=value_order), max_per_group)[:limit]
 
 
-def _capped(ranked: Sequence[ExperienceRecord], max_per_group: int | None) -> list[ExperienceRecord]:
-    if max_per_group is None:
-        return list(ranked)
+def capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
+    """The records, of one source group the first ``max_per_group``; all for None."""
     taken: Counter[str] = Counter()
-    kept: list[ExperienceRecord] = []
     for record in ranked:
-        if taken[record.group_id] < max_per_group:
+        if max_per_group is None or taken[record.group_id] < max_per_group:
             taken[record.group_id] += 1
-            kept.append(record)
-    return kept
+            yield record

@@ -25,6 +25,11 @@ class TaskPaths:
         return self.root / "experiences.jsonl"
 
     @property
+    def experiences_index(self) -> Path:
+        """A view of the store that can always be made anew."""
+        return self.root / "experiences.index"
+
+    @property
     def batches(self) -> Path:
         """Which batch of lessons came from which run, append-only."""
         return self.root / "batches.jsonl"
@@ -55,7 +60,15 @@ class TaskPaths:
 
     def own_files(self) -> tuple[Path, ...]:
         """What a task records outside the directories of its runs."""
-        return (self.experiences, self.batches, self.promotions, self.state, self.selections, self.patterns)
+        return (
+            self.experiences,
+            self.experiences_index,
+            self.batches,
+            self.promotions,
+            self.state,
+            self.selections,
+            self.patterns,
+        )
 
     def export(self, name: str) -> Path:
         """A file that ``tfgrpo export`` writes."""

@@ -26,6 +26,7 @@ from stores.locked_file import LockedFile, disk
 
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
+_LINE = 1 << 13
 _NOTE = 1 << 10
 
 
@@ -85,17 +86,6 @@ class LineFile:
         with disk(self.path):
             yield from _split(self._file.read_at, start, self.size)
 
-    def blocks(self, start: int = 0) -> Iterator[Line]:
-        """The lines from byte ``start`` as blocks of about a megabyte: many whole lines, each with its newline."""
-        with disk(self.path):
-            yield from _blocks(self._file.read_at, start, self.size)
-
-    def line_at(self, offset: int) -> bytes:
-        """The one line that begins at this byte. Raises ``CorruptFile`` when there is none."""
-        for line in self.lines(offset):
-            return line.data
-        raise CorruptFile(f"{self.path}: no line begins at byte {offset}")
-
     def undo(self, size: int) -> None:
         """Cut the file back to an earlier size: a batch that this holder wrote, and that nobody can have read, is void."""
         with disk(self.path):
@@ -150,13 +140,35 @@ def read_whole_lines(path: Path) -> Iterator[Line]:
     """
     if not path.exists():
         return
+    end = whole_until(path)
+    with disk(path), _read_only(path) as fd:
+        yield from lines_between(fd, 0, end)
+
+
+def whole_until(path: Path) -> int:
+    """Return the byte at which the last complete line of the last complete batch ends."""
     with disk(path), _read_only(path) as fd:
         fcntl.flock(fd, fcntl.LOCK_SH)
         try:
-            end = _whole_until(fd, path)
+            return _whole_until(fd, path)
         finally:
             fcntl.flock(fd, fcntl.LOCK_UN)
-        yield from _split(lambda at, length: os.pread(fd, length, at), 0, end)
+
+
+def lines_between(fd: int, start: int, end: int) -> Iterator[Line]:
+    """The lines from byte ``start`` to byte ``end``, one at a time."""
+    return _split(lambda at, length: os.pread(fd, length, at), start, end)
+
+
+def line_at(fd: int, path: Path, offset: int) -> bytes:
+    """The one line that begins at this byte, without its newline. Raises ``CorruptFile`` when it does not end."""
+    parts: list[bytes] = []
+    while not parts or b"\n" not in parts[-1]:
+        chunk = os.pread(fd, _LINE << min(len(parts), 10), offset + sum(map(len, parts)))
+        if not chunk:
+            raise CorruptFile(f"{path}: the line at byte {offset} was cut off while it was read")
+        parts.append(chunk)
+    return b"".join(parts).partition(b"\n")[0]
 
 
 def _whole_until(fd: int, path: Path) -> int:
@@ -174,27 +186,15 @@ def _whole_until(fd: int, path: Path) -> int:
     return 0
 
 
-def _blocks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[Line]:
-    """Whole lines between two bytes, a chunk at a time. A rest without newline is left out."""
+def _split(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[Line]:
+    """Whole lines between two bytes, read in chunks. A rest without newline is left out."""
     rest, at = b"", start
     while at < end and (chunk := read(at, min(_CHUNK, end - at))):
         at += len(chunk)
-        whole, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            block = rest + whole + newline
-            yield Line(start, block)
-            start += len(block)
-            rest = tail
-        else:
-            rest += tail
-
-
-def _split(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[Line]:
-    for offset, block in _blocks(read, start, end):
-        at = offset
-        for data in block[:-1].split(b"\n"):
-            yield Line(at, data)
-            at += len(data) + 1
+        *lines, rest = (rest + chunk).split(b"\n")
+        for data in lines:
+            yield Line(start, data)
+            start += len(data) + 1
 
 
 def _note_of(path: Path) -> Path:

@@ -102,3 +102,8 @@ class ExperienceRecord(Strict):
         if not fits[self.operation]:
             raise ValueError(f"{self.operation} cannot supersede {targets} records")
         return self
+
+
+def support_of(record: ExperienceRecord) -> int:
+    """How many groups showed a lesson. A rollout's id is its group's id, a slash and a number."""
+    return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.settings_learning import MAX_PROPOSALS, LearningSettings
-from stores.experience_store import support_of
 from stores.journal import CallKey
-from stores.models import ExperienceRecord
+from stores.models import ExperienceRecord, support_of
 from tasks.answers import OPERATIONS, OperationAnswer, OperationsAnswer
 from tasks.asking import Question, Spend, ask
 from tasks.likeness import alike, gist_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, TypeAlias
 
-from stores.experience_store import support_of
-from stores.models import ExperienceRecord, Operation, Polarity
+from stores.models import ExperienceRecord, Operation, Polarity, support_of
 from tasks.answers import OperationAnswer, OperationName
 from tasks.likeness import Gist, alike, gist_of
 from tasks.merging import Candidate

@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
 KEY = "sk-test-0123456789abcdef"
 KNOWN = {
-    "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "state.json", "manifest.json", "journal.jsonl",
+    "experiences.jsonl", "experiences.index", "batches.jsonl", "promotions.jsonl", "state.json",
+    "manifest.json", "journal.jsonl",
     "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "items.jsonl", "metrics.jsonl",
     "per-epoch.json", "report.html", "ledger.json",
 }  # fmt: skip

@@ -18,10 +18,9 @@ from flows.parsing import refuse_idle
 from flows.run_index import run_named
 from stores.counted import counted
 from stores.errors import SettingsError
-from stores.experience_store import support_of
 from stores.library import Library
 from stores.manifest import ManifestFile
-from stores.models import ExperienceRecord
+from stores.models import ExperienceRecord, support_of
 from tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
 
 _NAMES = {

@@ -16,10 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stores.errors import CorruptFile, StoreError
-from stores.line_file import read_whole_lines
-
-_CHUNK = 1 << 13
+from stores.errors import StoreError
+from stores.line_file import line_at, read_whole_lines
 
 
 class LineIndex:
@@ -61,7 +59,7 @@ class LineIndex:
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: its index cannot be read: {error}") from error
         return {
-            names[digest]: [self._line(offset) for _, offset in members]
+            names[digest]: [line_at(self._fd, self.path, offset) for _, offset in members]
             for digest, members in groupby(rows, key=lambda row: row[0])
         }
 
@@ -78,15 +76,6 @@ class LineIndex:
             key = key_of(line.data)
             if key is not None:
                 yield _digest(key), line.offset
-
-    def _line(self, offset: int) -> bytes:
-        parts: list[bytes] = []
-        while not parts or b"\n" not in parts[-1]:
-            chunk = os.pread(self._fd, _CHUNK << min(len(parts), 10), offset + sum(map(len, parts)))
-            if not chunk:
-                raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while it was read")
-            parts.append(chunk)
-        return b"".join(parts).partition(b"\n")[0]
 
 
 def _digest(key: str) -> int:

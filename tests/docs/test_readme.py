@@ -242,7 +242,7 @@ def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
     root = desk / "out" / "tfgrpo-learning"
     written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     (shown,) = [block.text for block in blocks("README.md", "text") if "out/<task_id>" in block.text]
-    named = set(re.findall(r"[\w-]+\.(?:jsonl|json|html)\b", shown))
+    named = set(re.findall(r"[\w-]+\.(?:jsonl|json|html|index)\b", shown))
     assert written == named
     selecting = {"selections.jsonl", "patterns.jsonl"}
     assert {path.name for path in layout_of(root)} <= named | selecting

@@ -106,12 +106,15 @@ def test_what_is_no_file_is_a_store_error(tmp_path):
 
 def test_a_line_is_found_by_the_byte_it_begins_at(tmp_path):
     path = tmp_path / "file"
+    long = "x" * 3_000_000
     with line_file.exclusively(path) as file:
         assert file.append(["one", "two"]) == 0
-        second = file.append(["three"])
-        assert file.line_at(second) == b"three"
-        with pytest.raises(CorruptFile, match="no line begins at byte 14"):
-            file.line_at(file.size)
+        second = file.append([long])
+    with path.open("rb") as opened:
+        assert line_file.line_at(opened.fileno(), path, second) == long.encode()
+        assert line_file.line_at(opened.fileno(), path, 0) == b"one"
+        with pytest.raises(CorruptFile, match="the line at byte 3000009 was cut off"):
+            line_file.line_at(opened.fileno(), path, path.stat().st_size)
 
 
 # --- many at once

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stores.experience_lines import Skipped
-from stores.experience_store import ExperienceStore, support_of
+from stores.experience_store import ExperienceStore
+from stores.models import support_of
 from tests.stores.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
 from tests.stores.records import make_batch, make_record
 

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from stores import locked_file
+from stores import experience_index, locked_file
 from stores.atomic import KeyedJsonl, append_lines, replace_text
 from stores.errors import StoreError
 from stores.experience_store import ExperienceStore
@@ -103,6 +103,28 @@ def _files_up_to(limit: int):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def die_while_indexing(path: Path, kept: int) -> None:
+    """Index a store and be killed at a line, in the middle of a transaction."""
+    experience_index._LINES = 5
+    real, added = experience_index.ExperienceIndex._add, []
+
+    def add(*args) -> None:
+        real(*args)
+        added.append(1)
+        if len(added) > kept:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    experience_index.ExperienceIndex._add = add
+    ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
+
+
+def fetch_often(path: Path, size: int, times: int) -> None:
+    """Fetch everything again and again; exit 0 when it was always whole batches."""
+    for _ in range(times):
+        if len(ExperienceStore(path, approved=APPROVED).fetch_top("general", 9_999)) % size:
+            sys.exit(1)
 
 
 if __name__ == "__main__":

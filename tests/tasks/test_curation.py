@@ -9,9 +9,9 @@ import pytest
 from pipelines.settings_learning import LearningSettings
 from prompt_packs.stamps import pack_stamp
 from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
-from stores.experience_store import ExperienceStore, support_of
+from stores.experience_store import ExperienceStore
 from stores.library import Library, fold
-from stores.models import ExperienceRecord, Reward, ToolStat
+from stores.models import ExperienceRecord, Reward, ToolStat, support_of
 from stores.signing import signature_holds
 from stores.words import count_words
 from tasks.curation import CurationInput, curate_batch, limits_for
