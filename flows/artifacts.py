@@ -1,8 +1,8 @@
-"""What does Prefect's UI show of a run? Progress, the per-epoch table, the lessons and the gate, as artifacts.
+"""Show a run on its page in Prefect: the artifact ``night``, kept up to date, and one bar of progress.
 
-Each artifact is one API call that takes as long as the server likes, so they are written in a thread of their own, in
-order, per tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run goes on: the files
-under ``out`` are the record.
+Each write is one API call that takes as long as the server likes, so they happen in a thread of their own, in order, per
+tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run goes on: the files under ``out``
+are the record.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import (
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.context import FlowRunContext
 
-from flows.console import visible
-from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS, EpochEnd, EpochStart
+from flows.night_page import night_page
+from flows.observer import EpochEnd, EpochStart
+from flows.stops import RunSummary
 from pipelines.plan import Plan
 from stores.ledger_state import Totals
 from stores.models import ExperienceRecord
@@ -45,76 +47,87 @@ class PrefectArtifacts:
         self._writer: threading.Thread | None = None
         self._given_up = threading.Event()
         self._complaint = logging.WARNING
-        self._progress: UUID | None = None
-        """Bar of the current epoch; known to the writer's thread only."""
+        self._written: dict[str, UUID] = {}
+        """Artifacts by key; known to the writer's thread only."""
         self._start: EpochStart | None = None
         self._groups = 0
-        self._epochs: list[EpochEnd] = []
-        self._lessons: list[ExperienceRecord] = []
-        self._simulated = ""
+        self._run_id: str | None = None
+        self._details: dict[str, Any] = {}
+        self._epochs: list[dict[str, Any]] = []
 
-    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:  # noqa: ARG002 - the protocol's signature
-        """Remember whether the figures are simulated."""
-        self._simulated = "SIMULATED. " if plan.simulated else ""
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
+        """Show which run it is, and how to go on with it should it be killed."""
+        self._run_id = run_id
+        self._details = {
+            "task_id": plan.settings.task_id,
+            "simulated": plan.simulated,
+            "run": str(plan.paths.run(run_id).root),
+            "resume with": f"--resume {run_id}",
+            "warnings": list(warnings),
+        }
+        self._show("running", str(plan.forecast))
 
     def epoch_started(self, start: EpochStart) -> None:
-        """Open a progress bar."""
+        """Move the bar to the beginning of the epoch."""
         self._start, self._groups = start, 0
-        description = f"{self._simulated}Epoch {start.epoch} of {start.epochs}, {start.phase}"
-
-        def create() -> None:
-            self._progress = None
-            created = create_progress_artifact(0.0, key=f"epoch-{start.epoch}-progress", description=description)
-            self._progress = created if isinstance(created, UUID) else None
-
-        self._write(create)
+        self._move(start)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
-        """Move the bar at every tenth."""
+        """Move the bar at every tenth of the epoch."""
         start = self._start
         if start is None:
             return
         before = self._groups * _STEPS // max(start.groups, 1)
         self._groups += 1
         if self._groups * _STEPS // max(start.groups, 1) > before:
-            done = min(100.0, 100.0 * self._groups / max(start.groups, 1))
-            self._write(lambda: self._move(done))
+            self._move(start)
 
-    def _move(self, done: float) -> None:
-        if self._progress is not None:
-            update_progress_artifact(self._progress, done)
-
-    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:  # noqa: ARG002
-        """Remember the lessons for the table at the end of the epoch."""
-        self._lessons.extend(records)
+    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
+        """Do nothing: the page at the end has the lessons in force."""
 
     def epoch_ended(self, end: EpochEnd) -> None:
-        """Write the per-epoch table and the lessons so far."""
-        self._epochs.append(end)
-        rows = [
-            dict(zip(EPOCH_COLUMNS, (getattr(row, name) for name in EPOCH_FIELDS), strict=True)) for row in self._epochs
-        ]
-        self._write(
-            lambda: create_table_artifact(rows, key="per-epoch", description=f"{self._simulated}Rewards by epoch")
-        )
-        lessons = [
-            {
-                "id": record.experience_id,
-                "epoch": record.epoch,
-                "operation": record.operation,
-                "says": record.polarity,
-                "lesson": visible(record.summary32),
-            }
-            for record in self._lessons
-        ]
-        if lessons:
-            description = f"{self._simulated}Operations on the library so far"
-            self._write(lambda: create_table_artifact(lessons, key="lessons", description=description))
+        """Show the rewards so far."""
+        self._epochs.append(asdict(end))
+        self._show("running", f"epoch {end.epoch} is done")
 
     def gate_decided(self, decision: GateDecision) -> None:
-        """Write the gate's decision."""
-        text = f"# {decision.decision.upper()}\n\n{self._simulated}{visible('; '.join(decision.reasons))}\n"
-        self._write(lambda: create_markdown_artifact(text, key="gate", description="Decision of the held-out sweep"))
+        """Do nothing: the end of the run follows at once."""
+
+    def finish(self, summary: RunSummary) -> None:
+        """Show how the run ended."""
+        self._run_id, self._details, self._epochs = (
+            summary.run_id,
+            dict(summary.details),
+            summary.details.get("epochs", []),
+        )
+        self._show(summary.status, summary.message)
+
+    def _show(self, status: str, message: str) -> None:
+        run_id, details = self._run_id, {**self._details, "epochs": list(self._epochs)}
+
+        def write() -> None:
+            page = night_page(status, message, run_id, details)
+            create = partial(
+                create_markdown_artifact, page, key="night", description="How the run went, and how to go on"
+            )
+            self._put("night", create, partial(update_markdown_artifact, page))
+
+        self._write(write)
+
+    def _move(self, start: EpochStart) -> None:
+        whole = start.epoch - 1 + self._groups / max(start.groups, 1)
+        done = min(100.0, 100.0 * whole / max(start.epochs, 1))
+        create = partial(create_progress_artifact, done, key="progress", description="Groups of all epochs")
+        self._write(partial(self._put, "progress", create, lambda known: update_progress_artifact(known, done)))
+
+    def _put(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
+        known = self._written.get(key) or _of_earlier_try(key)
+        if known is not None:
+            update(known)
+        elif isinstance(created := create(), UUID):
+            known = created
+        if known is not None:
+            self._written[key] = known
 
     def closed(self) -> None:
         """Do nothing: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
@@ -148,3 +161,20 @@ class PrefectArtifacts:
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
             _log.log(level, "an artifact could not be written: %s: %s", type(error).__name__, error)
+
+
+def update_markdown_artifact(page: str, artifact: UUID) -> None:
+    """Replace the text of a Markdown artifact."""
+    with get_client(sync_client=True) as client:
+        client.update_artifact(artifact, ArtifactUpdate(data=page))
+
+
+def _of_earlier_try(key: str) -> UUID | None:
+    """The artifact that an earlier try of this flow run wrote; a retry goes on with it."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None or run.run_count < 2:
+        return None
+    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+    with get_client(sync_client=True) as client:
+        return next((found.id for found in client.read_artifacts(artifact_filter=ours, limit=1)), None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import logging
 import os
 import re
 import sys
@@ -39,6 +41,20 @@ class PeopleConsole(RichConsole):
         self.quiet = True
         with contextlib.suppress(OSError, ValueError):  # a file without a descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+class LogFile(io.StringIO):
+    """A file whose lines become records of a logger, such as that of a flow run."""
+
+    def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def write(self, text: str, /) -> int:
+        """Log each line that is not empty."""
+        for line in filter(str.strip, text.splitlines()):
+            self._logger.info("%s", line.rstrip())
+        return len(text)
 
 
 class Console:

@@ -16,10 +16,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
+from prefect.logging import get_run_logger
 from pydantic.json_schema import SkipJsonSchema
+from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
-from flows.console import PeopleConsole
+from flows.console import LogFile, PeopleConsole
 from flows.deployed import Optional, asked_of, deployed_run, named_after
 from flows.execution import execute
 from flows.interrupts import termination_interrupts
@@ -146,7 +148,14 @@ def _sealed(future: PrefectFuture[Any]) -> Sealed:
 
 
 def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
-    observers = Observers(Progress(PeopleConsole(stderr=True, highlight=False, soft_wrap=True)), artifacts)
+    deployed = deployed_run() is not None
+    # Prefect keeps the log of a flow run; what a worker's child says on stderr is read by few.
+    console = (
+        RichConsole(file=LogFile(get_run_logger()), highlight=False, color_system=None)
+        if deployed
+        else PeopleConsole(stderr=True, highlight=False, soft_wrap=True)
+    )
+    observers = Observers(Progress(console), artifacts)
     with _terminations():
         return execute(request, os.environ, observers, mapped_groups, clock=utc_now)
 
@@ -202,7 +211,9 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         asked = named_after(run, asked)
     artifacts = PrefectArtifacts()
     try:
-        return state_of(RUN_BODY.get()(asked, artifacts))
+        summary = RUN_BODY.get()(asked, artifacts)
+        artifacts.finish(summary)
+        return state_of(summary)
     finally:
         artifacts.wait()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipelines.plan import Plan
 from stores.counted import counted
@@ -71,6 +71,23 @@ EPOCH_FIELDS = tuple(
 )
 EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons", "learning lost")
 """Headings for ``EPOCH_FIELDS``."""
+
+
+def epoch_rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row per epoch; the sweep's has both arms, because a mean over the two would be nobody's."""
+    gate = details.get("gate") or {}
+    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
+    for epoch in details.get("epochs", []):
+        row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
+        if epoch["phase"] == "eval" and len(arms) == 2:
+            row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
+        yield list(row.values())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 class Observer(Protocol):

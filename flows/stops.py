@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from stores.errors import ConfigError
@@ -36,3 +39,12 @@ class RunSummary:
     def as_json(self) -> dict[str, Any]:
         """The summary as one JSON object."""
         return {"status": self.status, "run_id": self.run_id, "message": self.message, **self.details}
+
+
+def resume_command(details: Mapping[str, Any]) -> str | None:
+    """The command that goes on with a run, from the details of its summary; None where there is nothing to go on with."""
+    if not details.get("resume with"):
+        return None
+    out = Path(details["run"]).parent.parent.parent
+    where = "" if str(out) == "out" else f" --out {shlex.quote(str(out))}"
+    return f"tfgrpo run {details['resume with']}{where}"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -17,12 +15,12 @@ from flows.calibration import told
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.local_server import start_server
-from flows.observer import EPOCH_COLUMNS, EPOCH_FIELDS
+from flows.observer import EPOCH_COLUMNS, epoch_rows
 from flows.prefect_home import check_prefect_home
 from flows.prepare import Prepared, prepare
 from flows.progress import Progress, Screen
 from flows.request import RunRequest
-from flows.stops import RunSummary
+from flows.stops import RunSummary, resume_command
 from stores.errors import Problem, SettingsError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
@@ -93,7 +91,7 @@ def _prefects(problem: ErrorDetails) -> Problem:
 def show_summary(summary: RunSummary, console: Console) -> None:
     """The closing table and what to do next, for people."""
     details = summary.details
-    rows = list(_rows(details))
+    rows = list(epoch_rows(details))
     if rows:
         console.show(EPOCH_COLUMNS, rows)
     for judge, sentence in told(details.get("calibration")):
@@ -102,10 +100,8 @@ def show_summary(summary: RunSummary, console: Console) -> None:
         if details.get(label):
             console.say(f"{label:>12}  {details[label]}", wrap=False)
     _warn(details.get("warnings", ()), console)
-    if details.get("resume with"):
-        out = Path(details["run"]).parent.parent.parent
-        where = "" if str(out) == "out" else f" --out {shlex.quote(str(out))}"
-        console.say(f"{'go on with':>12}  tfgrpo run {details['resume with']}{where}", wrap=False)
+    if command := resume_command(details):
+        console.say(f"{'go on with':>12}  {command}", wrap=False)
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
     console.say(f"{summary.status:>12}  {summary.message}", style=style)
 
@@ -115,20 +111,3 @@ def _warn(warnings: Sequence[str], console: Console) -> None:
         console.say(f"{'warning':>12}  {warning}", style="yellow")
     if len(warnings) > _WARNINGS:
         console.say(f"{'warning':>12}  {len(warnings) - _WARNINGS} more in the report", style="yellow")
-
-
-def _rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    """A row per epoch; the sweep's has both arms, because a mean over the two would be nobody's."""
-    gate = details.get("gate") or {}
-    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
-    for epoch in details.get("epochs", []):
-        row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
-        if epoch["phase"] == "eval" and len(arms) == 2:
-            row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
-        yield list(row.values())
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

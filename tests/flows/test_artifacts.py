@@ -1,7 +1,8 @@
-"""Prefect's UI shows progress, rewards, lessons and the gate; whatever breaks there, the run goes on."""
+"""Prefect's page of a run shows its progress and how it went; whatever breaks there, the run goes on."""
 
 from __future__ import annotations
 
+import re
 import threading
 from uuid import uuid4
 
@@ -10,7 +11,9 @@ import pytest
 
 from flows import artifacts
 from flows.artifacts import PrefectArtifacts
+from flows.night_page import night_page
 from flows.observer import EpochEnd, EpochStart
+from flows.stops import RunSummary
 from stores.ledger_state import Totals
 
 
@@ -22,7 +25,7 @@ class Calls:
         for name in (
             "create_markdown_artifact",
             "create_progress_artifact",
-            "create_table_artifact",
+            "update_markdown_artifact",
             "update_progress_artifact",
         ):
             monkeypatch.setattr(artifacts, name, self._stand_in(name, answer, error))
@@ -40,25 +43,52 @@ class Calls:
         return [call for call in self.made if call[0] == name]
 
 
-def test_every_kind_of_artifact_is_written_and_labelled_as_simulated(monkeypatch, small_run):
+def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small_run):
     calls = Calls(monkeypatch)
     observer = PrefectArtifacts()
     small_run.told.play_to(observer)
+    observer.finish(small_run.summary)
     observer.wait()
-    bars = calls.of("create_progress_artifact")
-    assert [bar[2]["key"] for bar in bars] == ["epoch-1-progress", "epoch-2-progress", "epoch-3-progress"]
-    assert all("SIMULATED" in bar[2]["description"] for bar in bars)
-    updates = calls.of("update_progress_artifact")
-    assert len(updates) == 30
-    assert updates[-1][1][1] == 100.0
-    tables = calls.of("create_table_artifact")
-    per_epoch = [table for table in tables if table[2]["key"] == "per-epoch"]
-    assert [len(table[1][0]) for table in per_epoch] == [1, 2, 3]
-    lessons = [table for table in tables if table[2]["key"] == "lessons"]
-    assert lessons[-1][1][0][0]["lesson"]
-    (gate,) = calls.of("create_markdown_artifact")
-    assert gate[1][0].startswith("# PROMOTE")
-    assert "SIMULATED" in gate[1][0]
+    created = [call[2]["key"] for call in calls.made if call[0].startswith("create")]
+    assert created == ["night", "progress"]
+    assert len(calls.of("update_progress_artifact")) == 32
+    assert calls.of("update_progress_artifact")[-1][1][1] == 100.0
+    pages = [call[1][0] for call in calls.made if "markdown" in call[0]]
+    assert len(pages) == 5
+    assert all("SIMULATED" in page and "small" in page for page in pages)
+    assert "tfgrpo run --resume small" in pages[0]
+
+
+def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest_is(small_run):
+    summary = small_run.summary
+    page = night_page(summary.status, summary.message, summary.run_id, summary.details)
+    assert page.startswith("# PROMOTE\n")
+    facts = dict(line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 1)
+    assert facts["run"] == "small"
+    assert facts["report"].replace("\\", "") == summary.details["report"]
+    assert facts["spent"] == summary.details["spent"]
+    assert {"before", "after", "difference", "calls"} <= set(facts)
+    assert page.count("| epoch | phase |") == 1
+    assert f"## Lessons: {len(summary.details['lessons'])}" in page
+
+
+def test_a_run_that_stopped_shows_how_to_go_on():
+    details = {"resume with": "--resume mine", "run": "elsewhere/t/runs/mine"}
+    page = night_page("stopped", "the budget is spent", "mine", details)
+    assert page.startswith("# STOPPED\n")
+    assert "tfgrpo run --resume mine --out elsewhere" in page
+    refused = night_page("refused", "--epochs: got 0\n--group-size: got 1", None, {})
+    assert refused.startswith("# REFUSED\n\n--epochs: got 0\n\n--group-size: got 1\n")
+
+
+@pytest.mark.parametrize("text", ["![x](http://a/b.png)", "<img src=x>", "[click](http://a)", "a\x1b[2Jb", "| a\n# B"])
+def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
+    details = {"lessons": [{"polarity": "do", "text": text, "id": "1"}], "warnings": [text]}
+    page = night_page("failed", text, "mine", details)
+    assert "\x1b" not in page
+    assert not re.search(r"(?<!\\)[\[\]<>!]", page)
+    assert not re.search(r"(?<!\\)://", page)
+    assert "\n# B" not in page
 
 
 @pytest.mark.parametrize(
@@ -74,7 +104,7 @@ def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_r
     assert type(error).__name__ in caplog.text
 
 
-def test_a_bar_that_was_not_made_is_not_moved(monkeypatch, small_run):
+def test_an_artifact_that_was_not_made_is_not_changed(monkeypatch):
     calls = Calls(monkeypatch, answer=lambda: None)
     observer = PrefectArtifacts()
     observer.group_done(None, Totals())
@@ -82,17 +112,16 @@ def test_a_bar_that_was_not_made_is_not_moved(monkeypatch, small_run):
     observer.group_done(None, Totals())
     observer.epoch_ended(EpochEnd(1, "train", None, 0, 2, 0, 0))
     observer.wait()
-    assert [call[0] for call in calls.made] == ["create_progress_artifact", "create_table_artifact"]
+    made = [call[0] for call in calls.made]
+    assert made == ["create_progress_artifact", "create_progress_artifact", "create_markdown_artifact"]
 
 
-def test_a_lesson_cannot_hide_characters_in_the_table(monkeypatch, small_run):
-    calls = Calls(monkeypatch)
+def test_a_page_that_cannot_be_made_does_not_end_the_flow(monkeypatch, caplog):
+    Calls(monkeypatch)
     observer = PrefectArtifacts()
-    records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
-    observer.lessons_stored([records[0].model_copy(update={"summary32": "a\x1b[2Jb"})], 0)
-    observer.epoch_ended(EpochEnd(1, "train", 0.5, 2, 0, 0, 1))
+    observer.finish(RunSummary("finished", "mine", "done", {"lessons": [{}]}))
     observer.wait()
-    assert "\x1b" not in calls.made[-1][1][0][0]["lesson"]
+    assert "an artifact could not be written: KeyError" in caplog.text
 
 
 def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch, caplog):

@@ -253,11 +253,31 @@ def test_the_run_leaves_its_record_where_it_was_told_to(machine):
     assert (task / "experiences.jsonl").is_file()
 
 
-def test_prefect_shows_progress_tables_lessons_and_gate(machine):
-    finished(machine)
-    shown = machine.post("/artifacts/latest/filter", {}).raise_for_status().json()
-    keys = {artifact["key"] for artifact in shown}
-    assert {"per-epoch", "lessons", "gate", "epoch-1-progress", "epoch-3-progress"} <= keys
+def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
+    run = finished(machine)
+    ours = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}
+    shown = machine.post("/artifacts/filter", ours).raise_for_status().json()
+    artifacts = {artifact["key"]: artifact["data"] for artifact in shown}
+    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
+    assert artifacts["progress"] == 100.0
+    page = artifacts["night"].replace("\\", "")
+    assert page.startswith(("# PROMOTE", "# REJECT", "# UNDECIDED"))
+    assert f"| run | {run['id']} |" in page
+    assert f"| report | {machine.home}/out/tfgrpo-learning/runs/{run['id']}/report.html |" in page
+    assert run["state"]["message"] in page
+
+
+def test_the_log_of_the_flow_run_tells_its_progress(machine):
+    run = finished(machine)
+    ours = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+
+    def lines() -> list[str]:
+        kept = [log["message"] for log in machine.post("/logs/filter", ours).raise_for_status().json()]
+        return kept if any(line.startswith("gate: ") for line in kept) else []
+
+    told = until(lines, "the log to reach the server", 60)
+    assert f"run {run['id']} begins" in told
+    assert any(line.startswith("epoch 1 train done: ") for line in told)
 
 
 def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
@@ -339,6 +359,8 @@ def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
     manifest = json.loads((task / f"runs/{run}/manifest.json").read_text())
     assert manifest["resumed_at"] is not None
     assert journal.read_bytes().startswith(answered[: answered.rindex(b"\n") + 1])
+    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
+    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
     keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()]
     assert len(keys) == len(set(map(str, keys)))
 
