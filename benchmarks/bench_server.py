@@ -115,7 +115,7 @@ def grading(request: int) -> bytes:
 async def _asked(port: int, path: str, body: bytes) -> tuple[int, bytes]:
     """Status and body, over a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     answer = await reader.read()
     writer.close()

@@ -31,7 +31,8 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     ``~`` in ``path`` is expanded; ``paths.data_root`` is relative to the file's folder, a dataset's path to that root,
     a grader's file to the folder. Of the datasets an index is kept, 20 bytes a record, and a file descriptor each.
 
-    ``check_records`` off leaves the lines of the datasets unparsed: for a process that follows one which checked them.
+    Graders of the user's are called once with a made-up item. ``check_records`` off leaves that out, and the lines of the
+    datasets unparsed: for a process that follows one which checked them.
     ``build_graders`` off leaves the graders alone, and the code that they name unrun: for who only looks at the data.
     """
     file = Path(path).expanduser().resolve()
@@ -39,7 +40,7 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     checker = Checker(str(file))
     checker.problems += document.twice
     top = checker.mapping(document.content, "", _KEYS) or {}
-    graders = GraderTable(checker, file.parent, build=build_graders)
+    graders = GraderTable(checker, file.parent, build=build_graders, trial=check_records)
     reading = _Reading(checker, file, graders, check_records=check_records)
     seed = reading.seed(top.get("seed"))
     graders.declare(top.get("external_graders"), top.get("python_graders"))

@@ -18,6 +18,7 @@ from rewarders.graders.combine import GraderSet, NamedGrader
 from rewarders.graders.loading import load_python_grader
 from rewarders.graders.remote import RemoteGrader
 from rewarders.graders.table import BUILT_IN, build_grader
+from rewarders.graders.trial import refuse_no_grader
 from stores.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -55,13 +56,16 @@ def grader_sets(config: MixConfig) -> Mapping[str, GraderSet]:
 class GraderTable:
     """The graders of one file by name. What cannot be built is noted as a problem, once."""
 
-    def __init__(self, checker: Checker, folder: Path, *, build: bool = True) -> None:
-        """``build`` off: nothing is built and nothing refused, as if no grader were named."""
+    def __init__(self, checker: Checker, folder: Path, *, build: bool = True, trial: bool = True) -> None:
+        """``build`` off: nothing is built and nothing refused, as if no grader were named.
+
+        ``trial`` off: no grader is called.
+        """
         self.built: dict[str, Grader] = {}
         self.timeouts_s: dict[str, float] = {}
         self._checker = checker
         self._folder = folder
-        self._build = build
+        self._build, self._trial = build, trial
         self._declared: set[str] = set()
 
     def declare(self, external: object, python: object) -> None:
@@ -128,7 +132,11 @@ class GraderTable:
             return
         source = f"{self._checker.label}: {key}"
         try:
-            self.built[name] = load_python_grader(entry, name=name, folder=self._folder, source=source)
+            built = load_python_grader(entry, name=name, folder=self._folder, source=source)
+            if self._trial:
+                named = next(f"{kind}: {entry[kind]}" for kind in ("import", "path", "builtin") if entry.get(kind))
+                refuse_no_grader(built, f"{source}.{named}")
+            self.built[name] = built
             self.timeouts_s.pop(name, None)  # it stands in the place of an external one of that name
         except PipelineError as error:
             self._checker.take(error)

@@ -24,7 +24,7 @@ from pipelines.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
 from pipelines.parts import Parts
 from pipelines.plan_data import RunData, data_of_mix, data_of_run
 from pipelines.references import item_warnings
-from pipelines.rewarding import build_rewarders, mix_of
+from pipelines.rewarding import build_rewarders, mix_of, try_graders
 from pipelines.sampling import Cohort, draw_evaluation
 from pipelines.settings import Settings
 from prompt_packs.loader import load_prompt_pack
@@ -176,6 +176,7 @@ def _pack(settings: Settings) -> LoadedPack:
 
 def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
     built = build_rewarders(settings, mix)
+    try_graders(settings, built)
     if any(weighted.weight > 0.0 for weighted in built):  # otherwise the guard rails have said so
         check_rewarders(built, group_size=group_size_in_force(settings))
     return built

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipelines.items import Item
+from pipelines.rewarding import graders_of
 from rewarders.base import Rewarder
-from rewarders.composite import CompositeRewarder
 from rewarders.graders.base import Grader
 from rewarders.graders.number_match import NumberMatch, reference_value
-from rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder
 
 
 def reference_warnings(references: Iterable[tuple[str, object]]) -> Iterator[str]:
@@ -32,13 +31,5 @@ def matches_numbers(grader: Grader | None) -> bool:
 
 def item_warnings(rewarders: Iterable[Rewarder], items: Iterable[Item]) -> Iterator[str]:
     """The same for the items of a run, those without a reference left out. Reads them only where a rewarder needs it."""
-    if any(map(_compares_numbers, rewarders)):
+    if any(matches_numbers(grader) for rewarder in rewarders for grader in graders_of(rewarder)):
         yield from reference_warnings((item.id, item.answer) for item in items if item.answer.strip())
-
-
-def _compares_numbers(rewarder: Rewarder) -> bool:
-    if isinstance(rewarder, CompositeRewarder):
-        return any(map(_compares_numbers, rewarder.members))
-    if not isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
-        return False
-    return any(matches_numbers(member.grader) for member in rewarder.graders.members)

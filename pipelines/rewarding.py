@@ -5,7 +5,7 @@ Plan and processes that grade build them alike. What each rewarder does is known
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -14,6 +14,10 @@ from pipelines.parts import Parts
 from pipelines.settings import Settings
 from pipelines.settings_rewarding import DATASET_GRADERS, RewarderSettings
 from rewarders.base import Rewarder
+from rewarders.composite import CompositeRewarder
+from rewarders.graders.base import Grader
+from rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder
+from rewarders.graders.trial import refuse_no_grader
 from rewarders.registry import build_rewarder
 from rewarders.scoring import WeightedRewarder
 from stores.errors import PipelineError
@@ -39,6 +43,24 @@ def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted
     ]
     parts.raise_found()
     return tuple(built)
+
+
+def graders_of(rewarder: Rewarder) -> Iterator[Grader]:
+    """The graders that a rewarder is made of, those of the parts of a composite included."""
+    if isinstance(rewarder, CompositeRewarder):
+        for member in rewarder.members:
+            yield from graders_of(member)
+    elif isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
+        yield from (each.grader for each in rewarder.graders.members)
+
+
+def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> None:
+    """Call the graders of the user's once with a made-up item. Raises ``PipelineError`` for all that are none."""
+    parts = Parts()
+    for place, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
+        for grader in graders_of(weighted.rewarder):
+            parts.run(partial(refuse_no_grader, grader, f"rewarders.{place}: {entry.name}"))
+    parts.raise_found()
 
 
 def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:

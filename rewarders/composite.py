@@ -185,6 +185,8 @@ def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstai
         faults.append(Fault(f"weights are {weights}", "finite numbers of at least 0"))
     elif not any(weights):
         faults.append(Fault("no part has a weight above 0", "at least one that has"))
+    elif not math.isfinite(sum(weights)):
+        faults.append(Fault(f"weights are {weights}, which sum to infinity", "smaller weights"))
     if on_abstain not in get_args(OnAbstain):
         faults.append(Fault(f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
     if doubled:

@@ -60,13 +60,18 @@ def is_async(grader: Grader) -> bool:
     return inspect.iscoroutinefunction(grader.grade_batch)
 
 
+def is_built_in(grader: Grader) -> bool:
+    """Whether no code of a user's is in a grader."""
+    ours = type(grader).__module__.startswith("rewarders.")
+    return ours and not isinstance(grader, FunctionGrader | AsyncFunctionGrader)
+
+
 def of_its_own(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInput]:
     """The batch as a grader may do with it what it likes: a user's grader gets copies of the records.
 
     A record that cannot be copied, nested too deep or with what is of no JSON, is shared.
     """
-    ours = type(grader).__module__.startswith("rewarders.")
-    if ours and not isinstance(grader, FunctionGrader | AsyncFunctionGrader):
+    if is_built_in(grader):
         return list(inputs)
     return [replace(item, record=unless_it_raises(item.record, deepcopy, item.record)) for item in inputs]
 
@@ -78,7 +83,7 @@ def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) ->
     declares with ``per_item`` that no item depends on another: then each is asked for alone. What is returned, if
     anything, is the answer of a grader that wants to be awaited.
     """
-    one = _item_function(grader)
+    one = item_function(grader)
     if one is not None:
         for position, item in enumerate(inputs):
             if kept.late:
@@ -148,7 +153,7 @@ async def _again_awaiting(
         kept.put(position, one.grades[0] or SILENT)
 
 
-def _item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
+def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
     """What grades one item, when that is all that the grader's batch method does."""
     if isinstance(grader, FunctionGrader):
         return grader.function

@@ -56,7 +56,7 @@ class GraderSet:
         if not (math.isfinite(self.format_weight) and self.format_weight >= 0.0):
             given = f"format_weight is {self.format_weight}"
             raise ValueError(f"{given}; accepted: a finite number of at least 0")
-        if not 0.0 < math.fsum(part.weight for part in self.summed) < math.inf:
+        if not 0.0 < sum(part.weight for part in self.summed) < math.inf:
             raise ValueError("the weights sum to no finite number above 0")
 
     @property

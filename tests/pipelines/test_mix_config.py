@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,74 @@ def test_the_example_is_valid() -> None:
     config = load_mix_config(ROOT / "examples" / "data_mix.yaml")
     assert (config.total_iterations, config.seed, config.warnings) == (4, 7, ())
     assert {name: len(dataset.records) for name, dataset in config.datasets.items()} == {"sums": 16, "tickets": 12}
+
+
+NO_GRADERS = """
+    import re
+
+    def text(item): return "good"
+    def nothing(item): return None
+    def reads_text(completion): return len(completion.strip())
+    def looks_up(item): return item["answer"]
+    def leaves(item): raise SystemExit(0)
+
+    class Nothing:
+        def grade_batch(self, inputs): return None
+
+    class Fewer:
+        def grade_batch(self, inputs): return []
+
+    class Alone:
+        def grade_batch(self): return [1.0]
+
+    def picky(item): return float(item.record["only in my data"])
+    def typed(item): return 1.0 + item.record["answer"]
+    def infinite(item): return float("inf")
+
+    class Compares:
+        def grade_batch(self, inputs): raise ValueError("too few to compare")
+
+    class Promises:
+        def grade_batch(self, inputs):
+            async def later(): return [1.0]
+            return later()
+"""
+
+
+def mix_with(folder: Path, spec: dict[str, str]) -> Path:
+    (folder / "my_none.py").write_text(textwrap.dedent(NO_GRADERS))
+    return write_mix(folder, python_graders={"mine": spec})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"import": "os:system"}, "TypeError: expected str, bytes or os.PathLike object, not GraderInput"),
+        ({"import": "json:loads"}, "TypeError: the JSON object must be"),
+        ({"import": "os.path:basename"}, "TypeError: expected str, bytes or os.PathLike object, not GraderInput"),
+        ({"import": "math:sqrt"}, "TypeError: must be real number, not GraderInput"),
+        ({"path": "my_none.py:leaves"}, "SystemExit: 0"),
+        ({"import": "builtins:repr"}, "is no number"),
+        ({"path": "my_none.py:text"}, "the reward 'good' is no number"),
+        ({"path": "my_none.py:nothing"}, "no reward"),
+        ({"path": "my_none.py:reads_text"}, "AttributeError: 'GraderInput' object has no attribute 'strip'"),
+        ({"path": "my_none.py:looks_up"}, "TypeError: 'GraderInput' object is not subscriptable"),
+        ({"path": "my_none.py:Nothing"}, "returned a NoneType, expected a list of results"),
+        ({"path": "my_none.py:Alone"}, "takes 1 positional argument but 2 were given"),
+    ],
+)
+def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: dict[str, str], said: str) -> None:
+    path = mix_with(tmp_path, spec)
+    with pytest.raises(PipelineError) as caught:
+        load_mix_config(path)
+    (problem,) = caught.value.problems
+    ((kind, text),) = spec.items()
+    assert problem.source == f"{path}: python_graders.mine.{kind}: {text}"
+    assert said in problem.given
+    assert problem.given.endswith("(a call with a made-up item)")
+    assert load_mix_config(path, check_records=False).graders
+
+
+@pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "Compares", "Fewer", "Promises"])
+def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path: Path, attr: str) -> None:
+    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).graders

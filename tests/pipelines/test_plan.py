@@ -183,6 +183,24 @@ def test_references_that_are_no_single_number_are_counted_before_anything_is_spe
     assert not any("single number" in text for text in make_plan(dataset__path=str(path)).warnings)
 
 
+def test_what_is_no_grader_is_refused_before_anything_is_spent(make_plan: MakePlan) -> None:
+    parts = {"parts": [{"name": "tests.pipelines.test_plan:NoGrader"}]}
+    rewarders = [{"name": "tests.pipelines.test_plan:NoGrader"}, {"name": "composite", "options": parts}]
+    error = refusal(make_plan, rewarders=json.dumps(rewarders))
+    assert [problem.source for problem in error.problems] == [
+        "rewarders.0: tests.pipelines.test_plan:NoGrader",
+        "rewarders.1: composite",
+    ]
+    assert all(problem.given.startswith("the grader returned a str") for problem in error.problems)
+
+
+class NoGrader:
+    """Returns what no grader returns."""
+
+    def grade_batch(self, inputs: Any) -> Any:
+        return "good"
+
+
 def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan: MakePlan) -> None:
     told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
     assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told

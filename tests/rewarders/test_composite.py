@@ -306,6 +306,10 @@ def test_a_range_that_is_none_is_refused_where_it_is_written(given):
             {"parts": [{"name": "gt", "weight": 0}]},
             ": got no part has a weight above 0; accepted: at least one that has",
         ),
+        (
+            {"parts": [{"name": "gt", "weight": 1.7e308}, {"name": "number_match", "weight": 1.7e308}]},
+            ": got weights are [1.7e+308, 1.7e+308], which sum to infinity; accepted: smaller weights",
+        ),
         ({"parts": [{"name": "gt"}] * 2}, ": got gt more than once; accepted: a rewarder_id of its own for each"),
     ],
 )

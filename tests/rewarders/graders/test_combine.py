@@ -150,6 +150,11 @@ def test_weights_without_a_meaning_are_refused(weight):
         GraderSet(format_weight=weight)
 
 
+def test_a_set_whose_weights_sum_to_infinity_is_refused():
+    with pytest.raises(ValueError, match="sum to no finite number above 0"):
+        GraderSet((named(1.0, 1.7e308), named(1.0, 1.7e308)))
+
+
 def test_a_set_in_which_nothing_counts_is_refused():
     with pytest.raises(ValueError, match="sum to no finite number above 0"):
         GraderSet((named(1.0, 0.0),), format_weight=0.0)
