@@ -210,7 +210,7 @@ def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast
             "every epoch draws from all of them"
         )
     elsewhere = sorted(data.domains - {"", domain})
-    if elsewhere:
+    if elsewhere and domain != "general":
         yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(elsewhere[:5])}"
     caps = (
         ("budget.max_calls", budget.max_calls, ahead.calls.low),

@@ -36,6 +36,26 @@ def test_what_an_agent_cannot_be_given_is_told_before_anything_is_spent(tmp_path
     assert all(part in warning for part, warning in zip(told, prepared.warnings, strict=True))
 
 
+def test_where_no_cap_can_hold_none_is_said_to_stop_the_run(tmp_path):
+    asked = {"max_calls": 4, "max_tokens": 2_000, "max_usd": 0.001, "actor": "tests.tasks.agents:returns_a_number"}
+    warnings = prepare(RunRequest(out=str(tmp_path), **asked), {}).warnings
+    assert any("no cap holds" in warning for warning in warnings)
+    assert not any("stop early" in warning for warning in warnings)
+    chat = prepare(RunRequest(out=str(tmp_path), **{**asked, "actor": "chat"}), {}).warnings
+    assert sum("stop early" in warning for warning in chat) == 3
+
+
+@pytest.mark.parametrize("domain", ["general", "law"])
+def test_the_general_pack_is_for_items_of_every_domain(tmp_path, domain):
+    items = tmp_path / "items.jsonl"
+    rows = ({"id": str(n), "prompt": f"{n}?", "answer": "x", "domain": domain} for n in range(50))
+    items.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    request = RunRequest(out=str(tmp_path), dataset=str(items), dry_run=True)
+    general = prepare(request.model_copy(update={"pack": "general"}), {}).warnings
+    assert not any("domain" in warning for warning in general)
+    assert any("for the domain 'arithmetic'" in warning for warning in prepare(request, {}).warnings)
+
+
 @pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null/x"])
 def test_a_place_that_cannot_be_written_is_refused(out):
     with pytest.raises(SettingsError, match="out"):
