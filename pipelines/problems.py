@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.leaves import Shape, accepted_phrase, field_shape, is_section, leaves_by_key, shape_of
+from pipelines.settings_base import meant_address
 from stores.errors import ConfigError, Problem
 
 _MAX_SHOWN = 80
@@ -140,4 +141,4 @@ def _below(shape: Shape, part: int | str) -> Shape | None:
 
 
 def _is_plain_address(value: object) -> bool:
-    return isinstance(value, str) and _PLAIN_ADDRESS.fullmatch(value) is not None
+    return isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) is not None or meant_address(value) is not None)

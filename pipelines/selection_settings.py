@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
-from pipelines.settings_base import Fraction, Section, Temperature, Text, is_address
+from pipelines.settings_base import Fraction, Section, Temperature, Text, checked_address
 
 Stage: TypeAlias = Literal["VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
 """First answers that hold together, then answers that behave like the reference."""
@@ -78,9 +78,7 @@ class SelectionSettings(Section):
     @field_validator("base_url")
     @classmethod
     def _address_without_credentials(cls, value: str) -> str:
-        if not is_address(value):
-            raise ValueError("an address like http://localhost:11434/v1, without user name, password or key in it")
-        return value
+        return checked_address(value, "http://localhost:11434/v1")
 
     @field_validator("model")
     @classmethod

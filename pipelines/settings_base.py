@@ -20,6 +20,10 @@ SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:api[_-]?key|key|secret|password|passwd|token|credentials?|sig|signature)$", re.IGNORECASE
 )
 """Names of options and query parameters that hold secrets."""
+_BARE_ADDRESS = re.compile(
+    r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]+\]|[a-z][a-z0-9-]*(?=:\d+/)|(?P<name>(?:[a-z0-9-]{1,40}\.){1,6}[a-z]{2,12}))"
+    r"(?P<port>:\d{1,5})?(?:/[a-z0-9./-]{0,60})?"
+)
 
 
 class Section(BaseModel):
@@ -43,6 +47,27 @@ def looks_like_a_key(text: str) -> bool:
 
     found = attack_in(text)
     return found is not None and found.rule == "secret"
+
+
+def meant_address(text: str) -> str | None:
+    """The address that is probably meant by one without scheme; None for what looks like no address.
+
+    A key, or a name with a password, never looks like one.
+    """
+    found = _BARE_ADDRESS.fullmatch(text.strip())
+    if found is None or looks_like_a_key(text):
+        return None
+    scheme = "https" if found["name"] and not found["port"] else "http"
+    return f"{scheme}://{text.strip()}{'' if '/' in text else '/v1'}"
+
+
+def checked_address(text: str, example: str) -> str:
+    """Return the address. Raises ``ValueError`` saying what is accepted, and what is probably meant."""
+    if is_address(text):
+        return text
+    meant = meant_address(text)
+    probably = f"; probably {meant} is meant" if meant else ""
+    raise ValueError(f"an address like {example}, without user name, password or key in it{probably}")
 
 
 def is_address(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
-from pipelines.settings_base import Fraction, Section, Text, is_address, looks_like_a_key, option
+from pipelines.settings_base import Fraction, Section, Text, checked_address, looks_like_a_key, option
 
 _OPERATION_TOKENS: Final = 100
 """Of one operation on the library with a lesson of full length, as JSON."""
@@ -73,9 +73,7 @@ class ModelSettings(Section):
     @field_validator("base_url")
     @classmethod
     def _address_without_credentials(cls, value: str | None) -> str | None:
-        if value is not None and not is_address(value):
-            raise ValueError("an address like https://host/v1, without user name, password or key in it")
-        return value
+        return value if value is None else checked_address(value, "https://host/v1")
 
     @field_validator("api_key_env")
     @classmethod

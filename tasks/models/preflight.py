@@ -52,11 +52,12 @@ async def check_endpoint(
             "the new address as base URL, without /models",
         )
     if not received.ok:
-        doubt = "; is the base URL right (…/v1)?" if status == 404 else ""
+        doubt = _doubt(endpoint) if status == 404 else ""
         return (f"{endpoint.shown} answered {status} to GET /models; the model name was not checked{doubt}",)
     listed = _listed(received.content)
     if listed is None:
-        return (f"{endpoint.shown} sent no model list that can be read; is the base URL right (…/v1)?",)
+        kind = "a page of HTML" if received.content.lstrip()[:1] == b"<" else "no model list that can be read"
+        return (f"{endpoint.shown} sent {kind} to GET /models{_doubt(endpoint)}",)
     return tuple(_unknown(name, listed) for name in endpoint.models if not _knows(listed, name))
 
 
@@ -76,6 +77,13 @@ async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: 
     except ModelReplyMalformed as error:
         given = str(error)
     raise EndpointError.one(source, given, accepted)
+
+
+def _doubt(endpoint: Endpoint) -> str:
+    """What may be wrong with the base URL."""
+    if httpx.URL(endpoint.base_url.strip()).path.strip("/"):
+        return "; is the base URL right (…/v1)?"
+    return f"; the base URL has no path: probably {endpoint.shown}/v1 is meant"
 
 
 def _listed(raw: bytes) -> frozenset[str] | None:

@@ -92,6 +92,19 @@ async def test_a_list_that_cannot_be_read_is_warned_of(
     assert "base URL" in warning
 
 
+@pytest.mark.parametrize(("status", "body"), [(404, b"no"), (200, b"<!doctype html><p>hello"), (200, b" \n<html>")])
+async def test_a_base_url_without_a_path_is_mended_by_advice(
+    server: Any, act: Any, client: httpx.AsyncClient, status: int, body: bytes
+) -> None:
+    server.otherwise = lambda seen: act(status=status, body=body)
+    root = server.root.removesuffix("/v1")
+    for given in (root, f"{root}/"):
+        (warning,) = await check_endpoint(Endpoint(given), client)
+        assert warning.startswith(f"{root} ")
+        assert ("404" if status == 404 else "a page of HTML") in warning
+        assert warning.endswith(f"probably {root}/v1 is meant")
+
+
 async def test_without_a_client_one_is_opened_for_the_request(server: Any, act: Any) -> None:
     server.otherwise = lambda seen: act(body={"data": [{"id": "m"}]})
     assert await check_endpoint(at(server, "m")) == ()
