@@ -1,7 +1,8 @@
 """How does a run begin, go on after an interruption, and end? Opens the session, lets it learn, closes the books.
 
 Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
-``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Nothing escapes but Prefect's own signals.
+``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Nothing escapes but Prefect's own signals,
+and those only once the books are closed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 class _End:
     status: Status
     message: str
+    signal: BaseException | None = None
+    """What Prefect ended the run by, and has to see once the books are closed."""
 
 
 def execute(
@@ -71,7 +74,10 @@ def _through(session: Session) -> RunSummary:
     """Learn and close the books; no error of ours or of the disk's comes out of it."""
     try:
         end = _attempt(session)
-        return close_books(session, end.status, session.runtime.scrub(end.message))
+        summary = close_books(session, end.status, session.runtime.scrub(end.message))
+        if end.signal is not None:
+            raise end.signal
+        return summary
     except (TfgrpoError, OSError) as error:
         return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
     except KeyboardInterrupt:
@@ -116,6 +122,9 @@ def _attempt(session: Session) -> _End:
     except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
         session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
         return _End("failed", f"{type(error).__name__}: {error}")
+    except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by ``_through``
+        halt_runtime(session.context)
+        return _End("stopped", "cancelled; every answered call is in the journal", signal)
 
 
 def _whole_run(session: Session) -> str:

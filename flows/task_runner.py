@@ -11,10 +11,11 @@ import asyncio
 import concurrent.futures
 import contextvars
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from uuid import uuid4
 
 from prefect.client.schemas.objects import RunInput
@@ -28,6 +29,7 @@ from stores.errors import SettingsError
 if TYPE_CHECKING:
     from prefect.tasks import Task
 
+_TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
 RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
 
 
@@ -165,9 +167,15 @@ class _Served:
 
     async def cancel(self) -> None:
         running = tuple(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        level = _TASK_RUNS.level
+        # Prefect logs each as a crash. Whoever cancels knows, and the run reports its own end.
+        _TASK_RUNS.setLevel(logging.CRITICAL)
+        try:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        finally:
+            _TASK_RUNS.setLevel(level)
 
 
 async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> None:

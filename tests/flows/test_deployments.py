@@ -337,6 +337,28 @@ def test_a_deployment_with_the_older_parameter_still_runs_and_keeps_its_cap(mach
     assert manifest["settings"]["tfgrpo"]["epochs"] == 2
 
 
+def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    out = machine.home / "cancelled"
+    run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 1.0}}))
+    files = out / "tfgrpo-learning" / "runs" / run
+    journal = files / "journal.jsonl"
+    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call", 90)
+    log = machine.home / "worker.log"
+    before = log.stat().st_size
+    machine.call("prefect", "flow-run", "cancel", run).check_returncode()
+    machine.ended(run, "CANCELLED")
+    manifest = json.loads((files / "manifest.json").read_text())
+    assert manifest["status"] == "stopped"
+    assert manifest["message"] == "cancelled; every answered call is in the journal"
+    assert (files / "report.html").is_file()
+    said = log.read_text(encoding="utf-8", errors="replace")[before:]
+    assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
+    assert machine.retried(run)["state_type"] == "COMPLETED"
+    assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
+
+
 def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
     finished(machine)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
