@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from flows import own_names  # noqa: F401 - first: the imports below may otherwise find a user's modules
 from flows.console import Console
-from flows.interrupts import termination_interrupts
+from flows.interrupts import run_signals
 from flows.parsing import Parser, parse
 from flows.quiet import quiet_prefect
 from flows.release import release
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.remove(command)
     try:
         options = parse(build_parser(command), arguments, intermixed=command is not None)
-        with termination_interrupts() if command in _STOPPABLE else nullcontext():
+        with run_signals() if command in _STOPPABLE else nullcontext():
             code: int = options.execute(options, console)
     except ConfigError as error:
         console.problems(error)

@@ -33,6 +33,19 @@ def visible(text: str) -> str:
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def leave_lost_terminal() -> None:
+    """Drop what this process writes from now on to a terminal that was closed.
+
+    Otherwise every ``print`` raises, a user's too, for the rest of the run.
+    """
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
 class PeopleConsole(RichConsole):
     """Where people are spoken to. When nobody reads any more, it falls silent, and what was under way goes on."""
 
@@ -41,6 +54,13 @@ class PeopleConsole(RichConsole):
         self.quiet = True
         with contextlib.suppress(OSError, ValueError):  # a file without a descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:  # what a closed terminal raises where a pipe breaks
+            leave_lost_terminal()
+            self.on_broken_pipe()
 
 
 class LogFile(io.StringIO):

@@ -67,10 +67,12 @@ def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None =
     summary = flow_run.summary_of(
         partial(context.run, execute, request, os.environ, observers, mapped_groups, clock=utc_now, prepared=prepared)
     )
-    screen.ended(summary)
-    why = flow_run.end(screen.say)
-    if why is not None:
-        _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
+    try:
+        screen.ended(summary)
+    finally:
+        why = flow_run.end(screen.say)
+        if why is not None:
+            _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
     return summary
 
 

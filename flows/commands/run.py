@@ -33,6 +33,9 @@ _WARNINGS: Final = 5
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_settings(parser)
+    parser.epilog = (
+        f"{parser.epilog} Ctrl-C and SIGTERM stop a run, to be resumed; it goes on when its terminal is closed."
+    )
     parser.add_argument("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again")

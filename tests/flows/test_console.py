@@ -91,3 +91,13 @@ def test_when_nobody_reads_any_more_what_is_under_way_goes_on(tmp_path):
         summary = kit.run(tmp_path, run_id="night", observer=Observers(Progress(console)), **kit.SMALL)
         assert console.quiet
     assert summary.exit_code == 0
+
+
+def test_a_terminal_that_is_closed_is_left_without_an_error():
+    terminal, process_side = os.openpty()
+    with os.fdopen(process_side, "w") as file:
+        console = PeopleConsole(file=file)
+        os.close(terminal)
+        console.print("one line")
+        console.print("another")
+        assert console.quiet
