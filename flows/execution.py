@@ -1,8 +1,8 @@
 """How does a run begin, go on after an interruption, and end? Opens the session, lets it learn, closes the books.
 
 Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
-``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Nothing escapes but Prefect's own signals,
-and those only once the books are closed.
+``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Prefect's own signals are part of the
+summary: whoever was called by Prefect raises them again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ class _End:
     status: Status
     message: str
     signal: BaseException | None = None
-    """What Prefect ended the run by, and has to see once the books are closed."""
+    """What Prefect ended the run by."""
 
 
 def execute(
@@ -75,9 +75,7 @@ def _through(session: Session) -> RunSummary:
     try:
         end = _attempt(session)
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
-        if end.signal is not None:
-            raise end.signal
-        return summary
+        return replace(summary, signal=end.signal)
     except (TfgrpoError, OSError) as error:
         return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
     except KeyboardInterrupt:
@@ -122,7 +120,7 @@ def _attempt(session: Session) -> _End:
     except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
         session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
         return _End("failed", f"{type(error).__name__}: {error}")
-    except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by ``_through``
+    except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
         return _End("stopped", "cancelled; every answered call is in the journal", signal)
 

@@ -213,6 +213,8 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
     try:
         summary = RUN_BODY.get()(asked, artifacts)
         artifacts.finish(summary)
+        if summary.signal is not None:
+            raise summary.signal
         return state_of(summary)
     finally:
         artifacts.wait()

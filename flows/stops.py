@@ -25,6 +25,8 @@ class RunSummary:
     """One sentence for people; for a refusal, every problem on a line of its own."""
     details: dict[str, Any]
     """JSON values: gate, lessons, ledger, paths."""
+    signal: BaseException | None = None
+    """What Prefect cancelled or terminated the run by, and has to see once the books are closed."""
 
     @classmethod
     def refused(cls, run_id: str | None, error: ConfigError) -> Self:

@@ -355,6 +355,8 @@ def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(ma
     assert (files / "report.html").is_file()
     said = log.read_text(encoding="utf-8", errors="replace")[before:]
     assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
+    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
+    assert any("cancelled; every answered call" in str(artifact["data"]) for artifact in shown)
     assert machine.retried(run)["state_type"] == "COMPLETED"
     assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
 
