@@ -6,16 +6,21 @@ Only the random stream is advanced. It draws no record that could not be shown t
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from pipelines.mix_records import unservable
 from pipelines.mix_shapes import MixConfig, MixStage
 from stores.errors import DatasetError
 
+_DRAWS = 50
+"""Most draws for one sample where records cannot be read."""
 _NOT_THERE = "the id of a sample that was drawn, <dataset>:<number of the record>"
 
 
@@ -74,11 +79,20 @@ class MixSampler:
             return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
 
     def sample(self, iteration: int, n: int) -> list[MixSample]:
-        """``n`` independent draws with their records. Raises as ``draw`` does."""
-        return [
-            MixSample(sample_id(name, index), name, self._config.datasets[name].records[index])
-            for name, index in self.draw(iteration, n)
-        ]
+        """``n`` independent draws with their records. Raises as ``draw`` does, and ``OSError`` when no record can be read.
+
+        A record that is no longer what it was, because its file has been written into, is replaced by another draw.
+        """
+        return [self._readable(iteration, name, index) for name, index in self.draw(iteration, n)]
+
+    def _readable(self, iteration: int, name: str, index: int) -> MixSample:
+        for _ in range(_DRAWS):
+            with suppress(DatasetError):
+                record = self._config.datasets[name].records[index]
+                if not unservable(record):
+                    return MixSample(sample_id(name, index), name, record)
+            ((name, index),) = self.draw(iteration, 1)
+        raise OSError(errno.ESTALE, "its files have changed since the start")
 
     def _one(self, name: str) -> tuple[str, int]:
         numbers = self._numbers.get(name, ())

@@ -169,7 +169,8 @@ class _Handlers:
         if self._say is not None:
             self._say("\n".join(log.grade_lines(asked.iteration, asked.items, grades)))
         _refuse_if_lost(grades, self._limits.max_lost_share)
-        return answer({"results": [_result(item, grade) for item, grade in zip(asked.items, grades, strict=True)]})
+        results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
+        return answer({"results": results})
 
 
 def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
@@ -184,8 +185,10 @@ def _too_many(field: str, kind: str, says: str) -> RequestValidationError:
     return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": says}])
 
 
-def _result(item: GradeItem, grade: ItemGrade) -> dict[str, Any]:
+def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     result: dict[str, Any] = {"sample_id": item.sample_id, "reward": 0.0, "completion_index": item.completion_index}
+    if parts:
+        result["parts"] = dict(grade.parts)
     if grade.reward is None:
         return {**result, "error": log.reasons(grade)}
     return {**result, "reward": grade.reward}

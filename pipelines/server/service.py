@@ -40,7 +40,7 @@ class DataService:
         return {"total_iterations": self.config.total_iterations, "stages": stages}
 
     async def sample(self, iteration: int, count: int) -> list[dict[str, Any]]:
-        """Samples as they go over the wire. Raises ``DatasetError`` when there is nothing to draw from."""
+        """Samples as they go over the wire. Raises as ``MixSampler.sample`` does."""
         drawn = await self._apart(lambda: self._sampler.sample(iteration, count))
         return [_wire(sample) for sample in drawn]
 

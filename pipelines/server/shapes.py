@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, Field, StrictBool, WithJsonSchema
 
 SPACE: Final = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 WHOLE_NUMBER: Final = rf"^{SPACE}[+-]?[0-9]+(_[0-9]+)*(\.0+)?{SPACE}$"
@@ -75,6 +75,7 @@ class GradeRequest(BaseModel):
 
     iteration: Whole = Field(description="For the log only: any sample may be graded at any iteration.")
     items: list[GradeItem]
+    parts: StrictBool = Field(default=False, description="Whether the reply tells the reward of every grader.")
 
 
 class GradeReplyItem(BaseModel):
@@ -84,6 +85,10 @@ class GradeReplyItem(BaseModel):
     reward: float = Field(description="Finite. 0.0 where a grader failed, and then `error` says so.")
     completion_index: int | None
     error: str | None = Field(default=None, description="Why there is no reward; absent when there is one.")
+    parts: dict[str, float] | None = Field(
+        default=None,
+        description="Rewards by name of the grader, neither weighted nor multiplied; absent when not asked for.",
+    )
 
 
 class GradeReply(BaseModel):

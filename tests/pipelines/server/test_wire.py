@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import pipelines.server
-from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix
+from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, rogue
 
 
 @pytest.fixture
@@ -270,9 +270,34 @@ async def test_a_file_that_changes_under_the_server_costs_only_its_items(tmp_pat
     assert results[0]["reward"] == 0.0
     assert "has changed" in results[0]["error"]
     assert results[1]["reward"] == 1.0
-    assert samples.status_code == 400
-    assert "another line" in samples.json()["detail"]
+    drawn = {sample["sample_id"] for sample in samples.json()["samples"]}
+    assert (samples.status_code, drawn) == (200, {f"sums:{number}" for number in range(1, 12)})
     assert any("record" in line for line in served.said)
+
+
+@pytest.mark.parametrize("content", [b"", b"x\n" * 2000, b"5\n" * 2000, b'{"prompt": 5}\n' * 500])
+async def test_a_file_that_is_rewritten_under_the_server_is_told_as_a_passing_trouble(tmp_path, content):
+    async with in_process(mix(tmp_path)) as (client, _):
+        (tmp_path / "sums.jsonl").write_bytes(content)
+        response = await client.post("/sample", json={"iteration": 0, "batch_size": 3})
+    told = "the data cannot be read: its files have changed since the start"
+    assert (response.status_code, response.json()) == (503, {"detail": told})
+
+
+async def test_the_reward_of_every_grader_is_told_when_asked_for(tmp_path):
+    items = [item("<think>r</think>\n7"), item("boom"), item(RIGHT, "plain:0")]
+    async with in_process(rogue(tmp_path, "Fine", "Raising")) as (client, _):
+        answer = await client.post("/grade", json={"iteration": 0, "items": items, "parts": True})
+        silent = await graded(client, *items)
+    assert [result["parts"] for result in answer.json()["results"]] == [
+        {"Fine": 1.0, "Raising": 1.0, "reasoning_format": 1.0},
+        {"Fine": 1.0, "reasoning_format": 0.0},
+        {"reasoning_format": 1.0},
+    ]
+    assert [{**result, "parts": ...} for result in silent] == [
+        {**result, "parts": ...} for result in answer.json()["results"]
+    ]
+    assert not any("parts" in result for result in silent)
 
 
 async def test_a_mistake_of_ours_is_told_without_details(path, monkeypatch):
