@@ -27,7 +27,7 @@ from stores.words import count_words
 
 ResultT = TypeVar("ResultT")
 _VERSION: Final = 1
-_LINES: Final = 5_000
+_LINES: Final = 50_000
 """Lines of one transaction: others take turns meanwhile."""
 _PATIENCE_S: Final = 600.0
 _IDS: Final = 500
@@ -166,7 +166,7 @@ class ExperienceIndex:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             database.execute("PRAGMA synchronous = NORMAL")
-            database.execute("PRAGMA cache_size = -32000")
+            database.execute("PRAGMA cache_size = -64000")
             self._catch_up(database, fd, end, anew=anew)
             return work(View(database, self._path, fd))
 

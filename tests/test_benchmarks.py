@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as all_of_them
+from benchmarks import bench_fetch
 from benchmarks.bench_memory import rollouts
 from benchmarks.bench_run import figures
 from benchmarks.bench_store import batch, open_store
@@ -86,6 +87,12 @@ def test_a_row_of_the_table_carries_its_note():
     heading, line = table([Row("wall", 1.2345, "x", 1.25, "on one core")]).splitlines()
     assert [cell.strip() for cell in heading.split("|")] == ["name", "median", "bar", "held?"]
     assert [cell.strip() for cell in line.split("|")] == ["wall", "1.23 x", "<= 1.25 x", "yes", "on one core"]
+
+
+def test_a_store_is_asked_in_processes_of_their_own_whose_memory_is_bounded():
+    rows = bench_fetch.measure(4_000)
+    assert len(rows) == 7
+    assert [row.name for row in missed(rows) if row.unit == "MB"] == []
 
 
 # --- the ideal

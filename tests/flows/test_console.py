@@ -45,6 +45,30 @@ def test_a_plain_table_is_a_line_per_row_however_wide():
     assert "two lines" in lines[2]
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_of_a_long_table_or_list_only_the_first_rows_are_held(terminal, monkeypatch):
+    monkeypatch.setattr("flows.console._HELD", 3)
+    console, out, _ = voices(terminal=terminal)
+    written = []
+
+    def rows():
+        for number in range(9):
+            written.append(out.getvalue().count("row "))
+            yield (f"row {number}", "x")
+
+    console.table(("name", "value"), rows())
+    assert written == [0, 0, 0, 3, 4, 5, 6, 7, 8]
+    assert out.getvalue().splitlines() == ["name   value", *(f"row {number}  x" for number in range(9))]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_list_of_results_is_one_json_object_written_one_value_at_a_time(count):
+    console, out, _ = voices(as_json=True)
+    console.results("rows", ({"number": number} for number in range(count)))
+    assert json.loads(out.getvalue()) == {"rows": [{"number": number} for number in range(count)]}
+    assert out.getvalue().count("\n") == 1
+
+
 def test_a_table_on_a_terminal_fits_it():
     console, out, _ = voices(terminal=True)
     console.table(("key", "value"), [("a", "word " * 60)])
