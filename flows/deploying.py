@@ -35,6 +35,7 @@ _SERVER: Final = (
 )
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
+_REPLY_S: Final = 5.0
 _POLL_S: Final = 0.5
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")
 """Name and password in an address, which are not shown."""
@@ -98,7 +99,7 @@ def _declared(home: Path) -> list[_Declared]:
 def _wait_for(url: str, patience_s: float) -> None:
     """Any reply will do: whether it lets us in shows in what is asked next."""
     deadline = time.monotonic() + patience_s
-    with httpx.Client(trust_env=False, timeout=patience_s) as client:
+    with httpx.Client(trust_env=False, timeout=_REPLY_S) as client:
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 client.get(f"{url}/health")

@@ -94,7 +94,16 @@ class Machine:
             return None
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        return httpx.post(self.url(path), json=body, timeout=10)
+        return self.send("POST", path, body)
+
+    def send(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
+        def answered() -> httpx.Response | None:
+            """Prefect's server says 503 while its SQLite file is locked."""
+            answer = httpx.request(method, self.url(path), json=body, timeout=30)
+            return None if answer.status_code == 503 else answer
+
+        answer: httpx.Response = until(answered, "the server to take the request", 60)
+        return answer
 
     def runs(self, deployment: str) -> list[dict[str, Any]]:
         found = self.post(
@@ -104,13 +113,8 @@ class Machine:
 
     def ask(self, deployment: str, parameters: dict[str, Any]) -> str:
         """Id of a new flow run."""
-
-        def answered() -> str | None:
-            """Prefect's server says 503 while its SQLite file is locked."""
-            answer = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
-            return None if answer.status_code == 503 else str(answer.raise_for_status().json()["id"])
-
-        return str(until(answered, "the server to take the request", 60))
+        asked = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+        return str(asked.raise_for_status().json()["id"])
 
     def state(self, run: str) -> str:
         return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
@@ -221,6 +225,25 @@ def test_deploying_again_changes_nothing_and_shows_the_worker(machine):
     assert machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")["parameters"] == before["parameters"]
 
 
+def test_what_prefect_refuses_to_deploy_is_shown_with_its_words(machine):
+    home = machine.home / "broken"
+    home.mkdir()
+    declared = {"name": "lost", "entrypoint": "lost.py:flow", "work_pool": {"name": "tfgrpo"}}
+    (home / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [declared]}), encoding="utf-8")
+    refused = machine.call("tfgrpo", "deploy", env=machine.env | {"TFGRPO_HOME": str(home)})
+    assert refused.returncode == 1
+    assert "`prefect deploy --all` failed" in refused.stderr
+    assert "lost.py" in refused.stderr
+
+
+def test_a_selection_is_asked_for_by_its_parameters(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-select/tfgrpo-select")
+    run = machine.ask(deployment["id"], {"dry_run": True, "k": 3, "rewarders": ["gt"]})
+    assert "candidate" in machine.ended(run)["state"]["message"]
+    nothing = machine.ask(deployment["id"], {"model": "NAME"})
+    assert "--prompt: got nothing to ask" in machine.ended(nothing, "FAILED")["state"]["message"]
+
+
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
@@ -307,12 +330,13 @@ def test_a_cap_of_the_deployment_holds_whatever_a_run_asks_for_besides(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
     kept = nightly["parameters"] | {"settings": {"budget.max_tokens": 8_000_000, "tfgrpo.epochs": 4}}
-    httpx.patch(machine.url(f"/deployments/{nightly['id']}"), json={"parameters": kept}).raise_for_status()
+    machine.send("PATCH", f"/deployments/{nightly['id']}", {"parameters": kept}).raise_for_status()
     out = machine.home / "capped"
     run = machine.ended(machine.ask(nightly["id"], few(out, {"epochs": 2, "max_usd": 5.0})))
     manifest = json.loads((out / f"tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
     settings = manifest["settings"]
-    assert settings["budget"] == {"max_usd": 5.0, "max_tokens": 8_000_000, "max_calls": 5000}
+    caps = {"max_usd": 5.0, "max_tokens": 8_000_000, "max_calls": 5000}
+    assert {name: settings["budget"][name] for name in caps} == caps
     assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 3)
     assert settings["pipeline"] == "tfgrpo-learning"
 
