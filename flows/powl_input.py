@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -14,12 +15,14 @@ from stores.errors import DatasetError
 Reading: TypeAlias = Literal["auto", "text", "json"]
 
 
-def read_model(raw: bytes, reading: Reading, *, aliases: bool = False) -> Model:
-    """The model in what was read. Raises ``PowlError``."""
+def read_model(
+    raw: bytes, reading: Reading, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None
+) -> Model:
+    """The model in what was read; ``warn`` gets what is suspicious in a text. Raises ``PowlError``."""
     text = _decoded(raw)
     if reading == "json" or (reading == "auto" and without_wrapping(text).lstrip().startswith("{")):
         return parse_json(text, fenced=True)
-    return parse_text(text, aliases=aliases)
+    return parse_text(text, aliases=aliases, warn=warn)
 
 
 def read_reference(path: Path, mode: Mode) -> Footprint:

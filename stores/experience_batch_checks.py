@@ -13,6 +13,7 @@ from stores.errors import ShapeError, ShapeProblem
 from stores.experience_batch_shapes import (
     GRADED,
     NOT_COMPUTED,
+    ROUNDING,
     LogProbKind,
     LogProbs,
     Rollout,
@@ -80,6 +81,11 @@ def is_number(value: object, *, allow_nan: bool) -> bool:
     return isinstance(value, float | int) and not isinstance(value, bool) and (allow_nan or is_finite(value))
 
 
+def _is_logprob(value: object, *, allow_nan: bool) -> bool:
+    """A number that is not above 0 but by rounding."""
+    return is_number(value, allow_nan=allow_nan) and not cast("float", value) > ROUNDING
+
+
 def _problems_of_rollout(
     rollout: Rollout, group: RolloutGroup, where: str, *, allow_nan: bool
 ) -> Iterator[ShapeProblem]:
@@ -116,17 +122,17 @@ def _problems_of_reward(rollout: Rollout, where: str, *, allow_nan: bool) -> Ite
 
 
 def _problems_of_logprob(logprob: LogProbs, where: str, *, allow_nan: bool) -> Iterator[ShapeProblem]:
-    number = "a number" if allow_nan else "a finite number"
+    number = f"{'a number' if allow_nan else 'a finite number'} of at most 0"
     if logprob.kind not in _KINDS:
         yield ShapeProblem("logprob.kind", " | ".join(_KINDS), repr(logprob.kind), where)
-    if logprob.total is not None and not is_number(logprob.total, allow_nan=allow_nan):
+    if logprob.total is not None and not _is_logprob(logprob.total, allow_nan=allow_nan):
         yield ShapeProblem("logprob.total", f"{number}, or None", repr(logprob.total), where)
     if logprob.complete and logprob.total is None:
         yield ShapeProblem("logprob.total", "a number, since complete is true", "None", where)
     if logprob.count is not None and not is_count(logprob.count):
         yield ShapeProblem("logprob.count", "a whole number of at least 0, or None", repr(logprob.count), where)
-    if logprob.tokens is not None and not all(is_number(value, allow_nan=allow_nan) for value in logprob.tokens):
-        bad = next(value for value in logprob.tokens if not is_number(value, allow_nan=allow_nan))
+    if logprob.tokens is not None and not all(_is_logprob(value, allow_nan=allow_nan) for value in logprob.tokens):
+        bad = next(value for value in logprob.tokens if not _is_logprob(value, allow_nan=allow_nan))
         yield ShapeProblem("logprob.tokens", number, repr(bad), where)
     lengths = {
         name: len(values)

@@ -27,6 +27,8 @@ _STRICT: Final[Any] = {"strict": True, "extra": "forbid"}
 """How the shapes are read from JSON: no coercion, unknown keys refused."""
 GRADED: Final = frozenset({"ok", "parse_error"})
 """The statuses with which a rollout can have a reward: what failed is never a number."""
+ROUNDING: Final = 1e-5
+"""How far above 0 a log-probability of single precision may be; anything more is no probability."""
 NOT_COMPUTED: Final = -9999.0
 """What OpenAI and vLLM write for a token whose log-probability is minus infinity or was not computed: no value."""
 

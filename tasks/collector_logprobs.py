@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stores.experience_batch_shapes import NOT_COMPUTED, LogProbKind, LogProbs
+from stores.experience_batch_shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
 from stores.numbers import is_finite
 
 _OF_NO_VOCABULARY: Final = re.compile(r"[^0-9A-Za-z]+")
@@ -92,7 +92,7 @@ def _chat_tokens(logprobs: Mapping[str, Any]) -> Sequence[object] | None:
 def _value(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, float | int):
         return None
-    return float(value) if is_finite(value) and value > NOT_COMPUTED else None
+    return float(value) if is_finite(value) and NOT_COMPUTED < value <= ROUNDING else None
 
 
 def _token_texts(logprobs: Mapping[str, Any]) -> list[str]:

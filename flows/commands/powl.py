@@ -43,6 +43,8 @@ _SIGNS: Mapping[tuple[str, ...], str] = {
 """What stands in a cell, by the digits of its four relations."""
 _TAKEN_BY = {"reference": ("score",), "consensus": ("score",), "allow": ("validate",)}
 """Options that mean something for one action only."""
+_DOUBTS = 3
+"""Most warnings about one text."""
 _MANY_LINES = ("footprint", "draw")
 """What takes several lines for one model; with ``--lines`` an empty one ends each."""
 
@@ -81,17 +83,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Do what was asked with every model on standard input."""
     _check(options)
+    options.say = console.say
     options.compared = None if options.reference is None else read_reference(Path(options.reference), options.mode)
     answers = _agreement(options) if options.consensus else _one_by_one(options)
     code = 0
     for line, answer in answers:
+        if isinstance(answer, _Answer):
+            _tell(console, line, answer)
+        elif line is not None and options.action not in _MANY_LINES and not console.as_json:
+            console.text("")  # the lines of the output stay beside those of the input
         if isinstance(answer, PowlError):
             _refuse(console, line, answer)
-            if line is not None and options.action not in _MANY_LINES and not console.as_json:
-                console.text("")  # the lines of the output stay beside those of the input
-        else:
-            _tell(console, line, answer)
-        if isinstance(answer, PowlError) or not answer.ok:
+        if isinstance(answer, PowlError) or (answer is not None and not answer.ok):
             code = _REFUSED
     return code
 
@@ -111,23 +114,26 @@ def _check(options: argparse.Namespace) -> None:
     options.aggregate = options.aggregate or "pooled"
 
 
-def _read(options: argparse.Namespace) -> Iterator[tuple[int | None, Model | PowlError]]:
-    """Models and refusals, with the number of their line."""
+def _read(options: argparse.Namespace) -> Iterator[tuple[int | None, Model | PowlError | None]]:
+    """Models and refusals, with the number of their line; None for a blank line."""
     if sys.stdin.isatty():
         sys.stderr.write("Reading from the terminal; end with Ctrl-D.\n")
     if not options.lines:
-        yield None, _model(sys.stdin.buffer.read(), options)
+        yield None, _model(None, sys.stdin.buffer.read(), options)
         return
     for number, line in enumerate(sys.stdin.buffer, 1):
-        if line.strip():
-            yield number, _model(line, options)
+        yield number, _model(number, line, options) if line.strip() else None
 
 
-def _model(raw: bytes, options: argparse.Namespace) -> Model | PowlError:
+def _model(line: int | None, raw: bytes, options: argparse.Namespace) -> Model | PowlError:
+    doubts: list[PowlError] = []
     try:
-        return read_model(raw, options.format, aliases=options.aliases)
+        model = read_model(raw, options.format, aliases=options.aliases, warn=doubts.append)
     except PowlError as error:
         return error
+    for doubt in doubts[:_DOUBTS]:
+        options.say(f"warning: {_placed(line, doubt)}", style="yellow", wrap=False)
+    return model
 
 
 def _parse(model: Model, options: argparse.Namespace) -> _Answer:
@@ -173,21 +179,24 @@ _WORK: Mapping[str, _Work] = {
 }
 
 
-def _one_by_one(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError]]:
+def _one_by_one(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError | None]]:
     for line, model in _read(options):
-        yield line, model if isinstance(model, PowlError) else _WORK[options.action](model, options)
+        yield line, model if model is None or isinstance(model, PowlError) else _WORK[options.action](model, options)
 
 
-def _agreement(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError]]:
+def _agreement(options: argparse.Namespace) -> Iterator[tuple[int | None, _Answer | PowlError | None]]:
     """How far each model agrees with the others. One alone agrees with nobody."""
     results = list(_read(options))
-    models = [model for _, model in results if not isinstance(model, PowlError)]
+    models = [model for _, model in results if model is not None and not isinstance(model, PowlError)]
     if len(models) < 2:
         raise SettingsError.one("--consensus", f"{len(models)} model(s) that can be read", "at least two")
     scores = iter(group_consensus(models, options.aggregate, mode=options.mode))
     how = {"aggregate": options.aggregate, "mode": options.mode}
     for line, model in results:
-        yield line, model if isinstance(model, PowlError) else _scored("group_consensus", next(scores), **how)
+        if model is None or isinstance(model, PowlError):
+            yield line, model
+        else:
+            yield line, _scored("group_consensus", next(scores), **how)
 
 
 def _scored(measure: str, score: float, **how: str) -> _Answer:
@@ -221,10 +230,13 @@ def _tell(console: Console, line: int | None, answer: _Answer) -> None:
         console.text(f"{answer.text}\n" if line is not None and "\n" in answer.text else answer.text)
 
 
+def _placed(line: int | None, error: PowlError) -> str:
+    return f"standard input: {error}" if line is None else f"line {line}: {str(error).removeprefix('line 1, ')}"
+
+
 def _refuse(console: Console, line: int | None, error: PowlError) -> None:
     """One message for a person; with ``--json`` one object with the place as well."""
-    said = f"standard input: {error}" if line is None else f"line {line}: {str(error).removeprefix('line 1, ')}"
-    console.say(f"tfgrpo: {said}", style="bold red", wrap=False)
+    console.say(f"tfgrpo: {_placed(line, error)}", style="bold red", wrap=False)
     if console.as_json:
         place = {"row": error.line, "column": error.column, "pointer": error.pointer}
         known = {name: value for name, value in place.items() if value is not None}

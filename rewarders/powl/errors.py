@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from functools import lru_cache
 from typing import Final
 
 from stores.errors import PowlError
@@ -15,17 +18,23 @@ _AROUND: Final = 60
 
 def error_at(text: str, position: int, reason: str) -> PowlError:
     """The error for a mistake at ``position``: line and column count from 1, a column is a character."""
-    begin = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    line = text[begin : end if end >= 0 else len(text)]
-    column = position - begin
-    left = max(0, column - _AROUND)
-    right = min(len(line), column + _AROUND)
-    before = "…" if left else ""
-    after = "…" if right < len(line) else ""
-    shown = _one_line(f"{before}{line[left:right]}{after}")
-    caret = " " * (len(before) + column - left) + "^"
-    return PowlError(reason, line=text.count("\n", 0, position) + 1, column=column + 1, excerpt=f"{shown}\n{caret}")
+    breaks = _line_breaks(text)
+    number = bisect_left(breaks, position)
+    begin = breaks[number - 1] + 1 if number else 0
+    end = breaks[number] if number < len(breaks) else len(text)
+    left = max(begin, position - _AROUND)
+    right = min(end, position + _AROUND)
+    before = "…" if left > begin else ""
+    after = "…" if right < end else ""
+    shown = _one_line(f"{before}{text[left:right]}{after}")
+    caret = " " * (len(before) + position - left) + "^"
+    return PowlError(reason, line=number + 1, column=position - begin + 1, excerpt=f"{shown}\n{caret}")
+
+
+@lru_cache(maxsize=1)
+def _line_breaks(text: str) -> tuple[int, ...]:
+    """Kept for the text at hand: prose with thousands of broken expressions has thousands of errors."""
+    return tuple(found.start() for found in re.finditer("\n", text))
 
 
 def checked_text(text: object) -> str:
@@ -45,4 +54,6 @@ def shortened(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text.rstrip()
     return "".join(character if character.isprintable() else " " for character in text).rstrip()

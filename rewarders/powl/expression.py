@@ -22,7 +22,17 @@ from rewarders.powl.lexer import (
     steps_at,
     word_at,
 )
-from rewarders.powl.model import MAX_DEPTH, OPERATORS, ROOT_ID, Activity, Model, Operator, OperatorKind, Silent
+from rewarders.powl.model import (
+    MAX_DEPTH,
+    MAX_NODES,
+    OPERATORS,
+    ROOT_ID,
+    Activity,
+    Model,
+    Operator,
+    OperatorKind,
+    Silent,
+)
 from stores.errors import PowlError
 
 
@@ -31,6 +41,8 @@ class Parsed(NamedTuple):
 
     model: Model
     end: int
+    loose: tuple[int, ...] = ()
+    """Where a child begins without a comma before it."""
 
 
 @dataclass(slots=True)
@@ -61,6 +73,8 @@ class _Reader:
         self._text = text
         self._vocabulary = vocabulary
         self._open: list[_Open] = []
+        self._nodes = 1
+        self._loose: list[int] = []
 
     def read(self, position: int) -> Parsed:
         done = self._begin(position)
@@ -93,15 +107,20 @@ class _Reader:
             return position + 1
         if character == "(":
             raise error_at(self._text, position, "a parenthesis without the name of an operator before it")
-        here.after_comma = False
-        return self._child(here, position)
+        separated, here.after_comma = here.after_comma or not here.children, False
+        return self._child(here, position, separated)
 
-    def _child(self, here: _Open, position: int) -> int:
+    def _child(self, here: _Open, position: int, separated: bool) -> int:
         word = word_at(self._text, position)
         if word.opens is not None and self._vocabulary.meaning(word.text) == ORDER:
             return self._order(here, word, word.opens)
         if here.order is not None:
             raise error_at(self._text, position, "ORDER(…) comes last; a child follows it")
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise error_at(self._text, position, f"the model has more than {MAX_NODES:,} nodes")
+        if not separated:
+            self._loose.append(position)
         leaf = self._leaf(word, here.next_id())
         if leaf is not None:
             here.children.append(leaf.model)
@@ -149,7 +168,7 @@ class _Reader:
         )
         self._open.pop()
         if not self._open:
-            return Parsed(node, position + 1)
+            return Parsed(node, position + 1, tuple(self._loose))
         self._open[-1].children.append(node)
         return position + 1
 

@@ -105,8 +105,6 @@ def _read(place: _Place) -> _Node:
     value, pointer = place.value, place.pointer
     if not isinstance(value, Mapping):
         raise PowlError(f"expected an object, found {_named(value)}", pointer=pointer)
-    if place.depth > MAX_DEPTH:
-        raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
     kind = value.get("type")
     if kind not in TYPES:
         shown = "nothing" if kind is None else shortened(kind) if isinstance(kind, str) else _named(kind)
@@ -118,6 +116,8 @@ def _read(place: _Place) -> _Node:
                 raise PowlError(f"{kind} takes no {lost}", pointer=f"{pointer}/{lost}")
         label = _text(value.get("label"), f"{pointer}/label") if kind == "ACTIVITY" else ""
         return _Node(place, kind, identity, label)
+    if place.depth > MAX_DEPTH:
+        raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
     return _Node(place, kind, identity, "", _children(place), _order(value.get("order"), f"{pointer}/order"))
 
 

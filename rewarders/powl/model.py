@@ -23,7 +23,7 @@ OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIA
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
 MAX_DEPTH: Final = 200
-"""Levels of the deepest model; a single activity has one."""
+"""Operators inside each other in the deepest model."""
 MAX_NODES: Final = 2_000
 """Activities, silent steps and operators of the largest model."""
 ROOT_ID: Final = "n"
@@ -69,7 +69,7 @@ class Operator:
     order: frozenset[tuple[int, int]] = frozenset()
     id: str | None = field(default=None, kw_only=True)
     depth: int = field(init=False)
-    """Levels of this tree."""
+    """Operators inside each other, this one among them."""
     size: int = field(init=False)
     """Nodes of this tree."""
 
@@ -143,8 +143,8 @@ def labels_of(model: Model) -> tuple[str, ...]:
 
 
 def depth_of(model: Model) -> int:
-    """Levels of a model."""
-    return model.depth if isinstance(model, Operator) else 1
+    """Operators inside each other; 0 for an activity."""
+    return model.depth if isinstance(model, Operator) else 0
 
 
 def size_of(model: Model) -> int:

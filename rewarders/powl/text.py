@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rewarders.fences import fenced_blocks
@@ -30,6 +30,10 @@ _HEAD: Final = re.compile(r'(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
 _SURPLUS: Final = re.compile(r"[\s,]*(?P<place>\))[\s,)]*")
+_INDENT: Final = 80
+_SMILE: Final = re.compile(r"[:;=]-?\Z")
+_MARK: Final = re.compile(r"\n\s*\w{1,2}\Z")
+_GOES_ON: Final = re.compile(r"\)[ \t]+\S")
 _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
 _NOTHING_FOUND: Final = (
     f"no process model found; expected ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
@@ -42,23 +46,32 @@ class _Found(NamedTuple):
     begin: int
     end: int
     result: Model | PowlError
+    loose: tuple[int, ...] = ()
     is_leaf: bool = False
 
 
-def parse_text(text: str | None, *, aliases: bool = False) -> Model:
+class _Chosen(NamedTuple):
+    """A model, and where in the text a child has no comma before it."""
+
+    model: Model
+    loose: tuple[int, ...]
+
+
+def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
     """The process model in a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node has an id.
 
     ``aliases`` also takes SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. A bare word is an activity, and white space ends
     it; ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))`` counts children from 0. Closing parentheses left over at the very
-    end are forgiven. Raises ``PowlError`` with line, column and a caret for everything else, prose included.
+    end are forgiven. ``warn`` gets the place of each child without a comma before it: perhaps a label of two words.
+    Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
     vocabulary = TOLERANT if aliases else STRICT
-    direct = _full(whole, vocabulary)
-    if direct is not None:
-        return direct
-    _refuse_json(whole)
-    return _chosen(_blanked(whole), whole, vocabulary)
+    model, loose = _full(whole, vocabulary) or _around_prose(whole, vocabulary)
+    if warn is not None:
+        for position in loose:
+            warn(error_at(whole, position, "no comma before this: is it part of the label before it?"))
+    return model
 
 
 def without_wrapping(text: str) -> str:
@@ -73,16 +86,18 @@ def without_wrapping(text: str) -> str:
     return _blanked(text)
 
 
-def _full(text: str, vocabulary: Vocabulary) -> Model | None:
+def _full(text: str, vocabulary: Vocabulary) -> _Chosen | None:
     begin = skip_space(text, 1 if text.startswith("\ufeff") else 0)
     try:
         parsed = expression_at(text, begin, vocabulary)
     except PowlError:
         return None
-    return parsed.model if skip_space(text, parsed.end) == len(text) else None
+    return _Chosen(parsed.model, parsed.loose) if skip_space(text, parsed.end) == len(text) else None
 
 
-def _chosen(text: str, original: str, vocabulary: Vocabulary) -> Model:
+def _around_prose(original: str, vocabulary: Vocabulary) -> _Chosen:
+    _refuse_json(original)
+    text = _blanked(original)
     found = list(_expressions(text, vocabulary))
     operators = [each for each in found if not each.is_leaf]
     leaves = [each for each in found if each.is_leaf]
@@ -94,12 +109,14 @@ def _chosen(text: str, original: str, vocabulary: Vocabulary) -> Model:
     if isinstance(last.result, PowlError):
         raise last.result
     _refuse_loose_ends(text, last, [each for each in operators if each is not last])
-    return last.result
+    return _Chosen(last.result, last.loose)
 
 
 def _expressions(text: str, vocabulary: Vocabulary) -> Iterator[_Found]:
     """What looks like an expression, from left to right, none inside another."""
     closing = _matches(text)
+    first = next((place for place, character in enumerate(text) if character.isalnum()), len(text))
+    last = next((place for place in reversed(range(len(text))) if text[place].isalnum()), -1)
     position = 0
     while head := _HEAD.search(text, position):
         meaning = vocabulary.meaning(head["name"])
@@ -109,7 +126,8 @@ def _expressions(text: str, vocabulary: Vocabulary) -> Iterator[_Found]:
                 continue
             found = _read(text, head, closing, vocabulary)
             position = found.end
-            if not _only_mentioned(text, head.end(), found):
+            is_all = first >= found.begin and last < found.end
+            if is_all or not _says_nothing(text, head.end(), found):
                 yield found._replace(is_leaf=meaning in LEAVES)
         elif not head["gap"] and (end := closing.get(head.end() - 1)) is not None:
             position = end
@@ -122,14 +140,12 @@ def _read(text: str, head: re.Match[str], closing: dict[int, int], vocabulary: V
         parsed: Parsed = expression_at(text, head.start(), vocabulary)
     except PowlError as error:
         return _Found(head.start(), max(closing.get(head.end() - 1, len(text)), head.end()), error)
-    return _Found(head.start(), parsed.end, parsed.model)
+    return _Found(head.start(), parsed.end, parsed.model, parsed.loose)
 
 
-def _only_mentioned(text: str, inside: int, found: _Found) -> bool:
-    """``XOR(…)`` in a sentence names the operator and is no broken model, unless it is all there is."""
-    if not isinstance(found.result, PowlError) or any(map(str.isalnum, text[inside : found.end])):
-        return False
-    return any(map(str.isalnum, text[: found.begin] + text[found.end :]))
+def _says_nothing(text: str, inside: int, found: _Found) -> bool:
+    """``XOR(…)`` in a sentence names the operator and is no broken model."""
+    return isinstance(found.result, PowlError) and not any(map(str.isalnum, text[inside : found.end]))
 
 
 def _holds_a_call(text: str, begin: int, end: int, vocabulary: Vocabulary) -> bool:
@@ -140,7 +156,11 @@ def _holds_a_call(text: str, begin: int, end: int, vocabulary: Vocabulary) -> bo
 
 
 def _begins_line(text: str, position: int) -> bool:
-    return not text[text.rfind("\n", 0, position) + 1 : position].strip()
+    while position and text[position - 1] != "\n":
+        position -= 1
+        if not text[position].isspace():
+            return False
+    return True
 
 
 def _matches(text: str) -> dict[int, int]:
@@ -177,10 +197,8 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: list[_Found]) -> None:
 
 def _no_parenthesis(text: str, place: int) -> bool:
     """Whether a closing parenthesis is part of a smile, or of the mark of a list."""
-    line = text[text.rfind("\n", 0, place) + 1 : place]
-    return bool(
-        re.search(r"[:;=]-?$", line) or (re.fullmatch(r"\s*\w{1,2}", line) and re.match(r"\)[ \t]+\S", text[place:]))
-    )
+    before = text[place - _INDENT : place] if place > _INDENT else f"\n{text[:place]}"
+    return bool(_SMILE.search(before) or (_MARK.search(before) and _GOES_ON.match(text, place)))
 
 
 def _refuse_json(text: str) -> None:

@@ -109,9 +109,9 @@ def validate(
     """Everything wrong with a model, at once.
 
     Errors: an id that a node above has too; no activity at all; a label that is not in ``allowed_labels``; more than
-    ``max_depth`` levels or ``max_nodes`` nodes. Warnings: an id that another node has; a label that is repeated, or
-    differs from another only in case and white space; an operator around a single child; a PARTIAL_ORDER of several
-    children that orders nothing.
+    ``max_depth`` operators inside each other, or ``max_nodes`` nodes. Warnings: an id that another node has; a label that
+    is repeated, or differs from another only in case and white space; an operator around a single child; a PARTIAL_ORDER
+    of several children that orders nothing.
     """
     check_model(model)
     sites = list(_sites(model))

@@ -175,8 +175,9 @@ def test_what_is_absent_does_not_become_a_number_on_the_way_out():
 def test_any_lists_come_back_and_agree_with_the_flat_and_the_array_form(rewards):
     states = [f"s{place}" for place in range(len(rewards))]
     actions = [[f"a{index}" for index in range(len(row))] for row in rewards]
-    made = ExperienceBatch.from_lists(states, actions, rewards, rewards)
-    assert made.to_lists() == (states, actions, rewards, rewards)
+    logprobs = [[-abs(value) for value in row] for row in rewards]
+    made = ExperienceBatch.from_lists(states, actions, rewards, logprobs)
+    assert made.to_lists() == (states, actions, rewards, logprobs)
     flat, arrays = made.flat(), made.arrays()
     assert list(flat.rewards) == [value for row in rewards for value in row] == arrays.rewards[arrays.mask].tolist()
     assert flat.completions == tuple(action for row in actions for action in row)

@@ -128,6 +128,8 @@ def test_every_problem_of_a_batch_is_told_at_once():
     ("logprob", "told"),
     [
         (LogProbs((-1.0, -9999.0), total=-10000.0, complete=True), "no -9999, which marks a missing value"),
+        (LogProbs((-1.0, 0.5), total=-0.5), "logprob.tokens: expected a finite number of at most 0, received 0.5"),
+        (LogProbs(total=0.5), "logprob.total: expected a finite number of at most 0, or None, received 0.5"),
         (LogProbs((-1.0, -2.0), total=-3.0, count=3, complete=True), "logprob.count: expected 2, as there are tokens"),
         (LogProbs((-1.0, -2.0), total=-1.0, complete=True), "logprob.total: expected -3.0, the sum of the tokens"),
         (LogProbs((-1.0, -2.0), total=-3.0, complete=True, mask=(1, 0)), "logprob.total: expected -1.0"),
@@ -141,6 +143,7 @@ def test_log_probabilities_that_are_called_complete_are_so(logprob, told):
     "logprob",
     [
         LogProbs((-1.0, -9999.0), count=2),
+        LogProbs((-1.0, 1e-7), count=2),
         LogProbs((-1.0, -2.0), total=-1.0, count=1, complete=True, mask=(1, 0)),
         LogProbs((-0.1, -0.2), total=float(np.float32(-0.1) + np.float32(-0.2)), complete=True),
     ],

@@ -32,7 +32,7 @@ def test_a_choice_without_values_has_none(choice):
     assert read_one(choice) is None
 
 
-@pytest.mark.parametrize("bad", [None, -9999.0, "x", True, math.nan, -math.inf])
+@pytest.mark.parametrize("bad", [None, -9999.0, 0.5, "x", True, math.nan, -math.inf])
 def test_a_value_that_is_missing_leaves_it_incomplete(bad):
     read = read_one(chat(-1.0, bad), 2)
     assert (read.tokens, read.total, read.count, read.complete) == (None, None, 2, False)

@@ -93,10 +93,24 @@ def test_no_text_is_refused(ask, given, reason):
     assert reason in ask("validate", given=given, code=2).err
 
 
+def test_lines_of_the_output_stay_beside_those_of_the_input(ask):
+    said = ask("score", "--lines", "--consensus", given=f"\n{MODEL}\n  \n{MODEL}\n\n")
+    assert said.out.splitlines() == ["", "1.0000", "", "1.0000", ""]
+    assert said.err == ""
+    values = ask("parse", "--lines", "--json", given=f"\n{MODEL}\n\n").out.splitlines()
+    assert [json.loads(value)["line"] for value in values] == [2]
+
+
+def test_words_of_a_label_without_a_comma_between_them_are_warned_of(ask):
+    said = ask("parse", "--lines", given="XOR(a, b)\nSEQUENCE(check credit, ship)\n")
+    assert said.out.splitlines()[1] == "SEQUENCE(ACTIVITY(check), ACTIVITY(credit), ACTIVITY(ship))"
+    assert "warning: line 2: column 16: no comma before this" in said.err
+
+
 def test_lines_are_answered_one_by_one_and_a_bad_one_is_told_with_its_number(ask):
     given = f"{MODEL}\nI'm sorry, I cannot.\n\n{to_json(parse_text('XOR(a, b)'))}\nXOR(a,,b)\n"
     said = ask("parse", "--lines", given=given, code=2)
-    assert [bool(line) for line in said.out.splitlines()] == [True, False, True, False]
+    assert [bool(line) for line in said.out.splitlines()] == [True, False, False, True, False]
     assert "tfgrpo: line 2: column 1: no process model found" in said.err
     assert "tfgrpo: line 5: column 7: two commas" in said.err
     answers = [json.loads(line) for line in ask("parse", "--lines", "--json", given=given, code=2).out.splitlines()]

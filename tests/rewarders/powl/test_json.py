@@ -129,7 +129,7 @@ def test_endless_nesting_is_refused(open_):
 
 def test_limits_of_depth_and_size_hold_for_values_as_well():
     value = A
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH + 1):
         value = {"type": "XOR", "children": [value]}
     with pytest.raises(PowlError, match="more than 200 levels"):
         parse_json(value)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
+import time
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from rewarders.powl import (
     Activity,
@@ -35,7 +38,7 @@ A, B, C = Activity("a"), Activity("b"), Activity("c")
 
 def deepest(kind="SEQUENCE"):
     model = A
-    for level in range(MAX_DEPTH - 1):
+    for level in range(MAX_DEPTH):
         model = Operator(kind, (model, Activity(f"x{level}")))
     return model
 
@@ -129,7 +132,7 @@ def test_models_survive_pickling_and_copying_with_their_ids(model):
 @pytest.mark.parametrize("kind", ["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"])
 def test_nothing_recurses_into_the_deepest_model(kind, request):
     model = deepest(kind)
-    assert (depth_of(model), size_of(model)) == (MAX_DEPTH, 2 * MAX_DEPTH - 1)
+    assert (depth_of(model), size_of(model)) == (MAX_DEPTH, 2 * MAX_DEPTH + 1)
 
     def everything():
         assert model == pickle.loads(pickle.dumps(model)) == copy.deepcopy(model)
@@ -148,11 +151,38 @@ def test_nothing_recurses_into_the_deepest_model(kind, request):
     at_depth(400)
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_dense_order_is_kept_as_the_chain_that_it_is(step):
+    count = MAX_NODES - 1
+    places = range(count)[::step]
+    dense = frozenset((one, other) for place, one in enumerate(places) for other in places[place + 1 :])
+    began = time.process_time()
+    model = Operator("PARTIAL_ORDER", tuple(Activity(f"a{place}") for place in range(count)), dense)
+    assert time.process_time() - began < 4.0
+    assert model.order == frozenset(itertools.pairwise(places))
+
+
+@given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7))))
+def test_closure_and_reduction_of_any_order_are_those_of_its_definition(pairs):
+    reach = set(pairs)
+    for middle, one, other in itertools.product(range(8), repeat=3):
+        if (one, middle) in reach and (middle, other) in reach:
+            reach.add((one, other))
+    if any(one == other for one, other in reach):
+        with pytest.raises(PowlError, match="circle"):
+            successors(8, pairs)
+        return
+    after = successors(8, pairs)
+    assert {(one, other) for one in range(8) for other in range(8) if after[one] >> other & 1} == reach
+    between = {(a, c) for a, b in reach for other, c in reach if b == other}
+    assert covering_pairs(after) == reach - between
+
+
 def test_nodes_are_walked_from_the_root_and_from_left_to_right():
     model = Operator("SEQUENCE", (Operator("XOR", (A, Silent())), B, A))
     assert "".join(type(node).__name__[0] for node in walk(model)) == "OOASAA"
     assert labels_of(model) == ("a", "b", "a")
-    assert (depth_of(A), size_of(A)) == (1, 1)
+    assert (depth_of(A), size_of(A)) == (0, 1)
     assert repr(model) == "Operator(SEQUENCE, 6 nodes, labels ('a', 'b', 'a'))"
 
 

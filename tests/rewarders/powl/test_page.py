@@ -57,7 +57,7 @@ def test_every_operator_and_limit_is_on_the_page():
     rows = table(page(PAGE), "operator")
     assert [row[0].strip("`").partition("(")[0] for row in rows] == list(OPERATORS)
     assert isinstance(parse_text(rows[-1][0].strip("`")), Operator)
-    assert f"more than {MAX_DEPTH} levels or {MAX_NODES:,} nodes" in page(PAGE)
+    assert f"more than {MAX_DEPTH} operators inside each other or {MAX_NODES:,} nodes" in page(PAGE)
 
 
 def test_ways_of_writing_a_label_are_as_the_page_says():

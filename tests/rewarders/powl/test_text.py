@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
+from rewarders.powl import Activity, Operator, PowlError, Silent, labels_of, parse_text, to_text
 from rewarders.powl.errors import MAX_CHARS
 from rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
 from tests.rewarders.powl.models import attempt
@@ -281,10 +281,31 @@ def test_endless_nesting_is_refused_and_takes_no_time(kind):
     assert time.process_time() - began < 3.0
 
 
+@pytest.mark.parametrize(
+    "piece", ["XOR(…)\n", "XOR(…) ", "x XOR (…) ", "foo(XOR(a)) ", "XOR(a)) ", "XOR(a, b) :) ", "XOR(a, b)\n"]
+)
+def test_half_a_megabyte_of_prose_with_expressions_takes_seconds_at_most(piece):
+    began = time.process_time()
+    attempt(parse_text, piece * (560_000 // len(piece)))
+    attempt(parse_text, "XOR(a, b) " + piece.rpartition(" ")[0] + " :) " * 100_000)
+    assert time.process_time() - began < 8.0
+
+
+def test_a_child_without_a_comma_before_it_is_a_warning():
+    doubts: list[PowlError] = []
+    text = "The model:\nSEQUENCE(check credit, PARALLEL(a, b) ship, PARTIAL_ORDER(c, d ORDER(0->1)),)"
+    model = parse_text(text, warn=doubts.append)
+    assert labels_of(model) == ("check", "credit", "a", "b", "ship", "c", "d")
+    assert [(doubt.line, doubt.column) for doubt in doubts] == [(2, 16), (2, 39)]
+    parse_text("SEQUENCE(a, ACTIVITY(b c), XOR(d, e))", warn=doubts.append)
+    assert len(doubts) == 2
+
+
 def test_limits_of_depth_and_size_are_named():
     with pytest.raises(PowlError, match="more than 200 levels"):
-        parse_text("XOR(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH)
-    assert parse_text("XOR(" * (MAX_DEPTH - 1) + "a" + ")" * (MAX_DEPTH - 1)).depth == MAX_DEPTH
+        parse_text("XOR(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1))
+    assert parse_text("XOR(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH).depth == MAX_DEPTH
+    assert parse_text(f"PARTIAL_ORDER({'a ' * 1_999} ORDER(0->1))").size == 2_000
     with pytest.raises(PowlError, match="more than 2,000 nodes"):
         parse_text(f"XOR({'a ' * 2_000})")
     with pytest.raises(PowlError, match="1,000,001 characters"):

@@ -75,9 +75,9 @@ def test_labels_outside_an_allowed_set_are_errors():
 
 def test_tighter_limits_of_depth_and_size_are_errors():
     model = parse_text("SEQUENCE(a, XOR(b, c))")
-    assert found(model, max_depth=2, max_nodes=4) == [("too-deep", ""), ("too-large", "")]
-    assert found(model, max_depth=3, max_nodes=5) == []
-    assert str(validate(model, max_depth=2).errors[0]) == "error at the root: 3 levels, at most 2"
+    assert found(model, max_depth=1, max_nodes=4) == [("too-deep", ""), ("too-large", "")]
+    assert found(model, max_depth=2, max_nodes=5) == []
+    assert str(validate(model, max_depth=1).errors[0]) == "error at the root: 2 levels, at most 1"
 
 
 def test_errors_make_invalid_and_warnings_do_not():
