@@ -30,9 +30,10 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         status, message = compare_with_original(session, message, _gate(session))
     if session.decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
-    undelivered = session.telemetry.shutdown()
-    if undelivered:
-        session.manifest.warn(undelivered)
+    journal = session.runtime.journal
+    for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
+        if warning:
+            session.manifest.warn(warning)
     totals = session.runtime.ledger.totals()
     if totals.implausible_usage:
         session.manifest.warn(

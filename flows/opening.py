@@ -96,7 +96,8 @@ def open_session(
         runtime = call_blocking(context, _itself)
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(request, prepared, place, identity, champion, clock))
-        warnings = (*prepared.warnings, *retired, *_damage(runtime), *telemetry.warnings)
+        damage = runtime.journal.warning if runtime.journal is not None else None
+        warnings = (*prepared.warnings, *retired, *([damage] if damage else []), *telemetry.warnings)
         for warning in warnings:
             manifest.warn(warning)
         session = Session(
@@ -142,14 +143,6 @@ def _refuse_damage(place: _Place) -> None:
     if damaged:
         accepted = f"a whole journal; `--resume {place.run_id}` sets damaged lines aside and asks those calls again"
         raise SettingsError.one("--replay", f"{place.run_id} with {counted(damaged, 'damaged line')}", accepted)
-
-
-def _damage(runtime: Runtime) -> list[str]:
-    journal = runtime.journal
-    if journal is None or not journal.damaged:
-        return []
-    name = journal.path.name
-    return [f"{counted(journal.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"]
 
 
 async def _itself(runtime: Runtime) -> Runtime:

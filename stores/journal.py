@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
+from stores.counted import counted
 from stores.errors import CorruptFile, RecordRejected
 from stores.group_terms import Arm
 from stores.locked_file import LockedFile
@@ -136,6 +137,21 @@ class Journal:
     def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
         """Record that a call failed for good, so that a resumed run does not make it again."""
         self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
+
+    def set_aside(self, key_text: str) -> None:
+        """Treat the entry of this key, which its reader can do nothing with, as a damaged line."""
+        with self._file.locked():
+            offset = self._offsets.pop(key_digest(_encode_key(key_text)))
+            self._damage.append((offset, len(self._line(offset))))
+            self.damaged += 1
+            self._catch_up_and_repair()
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said of damaged lines; None when there was none."""
+        name = self.path.name
+        moved = f"{counted(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
+        return moved if self.damaged else None
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Every entry in file order, one at a time; of a key that occurs twice, both."""

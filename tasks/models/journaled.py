@@ -72,7 +72,7 @@ class JournaledModel:
             await asyncio.wait([running])
             if not running.cancelled():
                 return _shared(running.result())
-        entry = self._journal.get(key_text) if self._journal is not None else None
+        entry = self._answered(key_text)
         if entry is not None:
             with self._span(request, key) as span:
                 self._asked(span, request)
@@ -80,6 +80,16 @@ class JournaledModel:
         if self._inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         return await self._ask(self._inner, request, key, key_text)
+
+    def _answered(self, key_text: str) -> Mapping[str, Any] | None:
+        """The journal's entry. One that is no reply is set aside like a damaged line where the call can be made again."""
+        if self._journal is None:
+            return None
+        entry = self._journal.get(key_text)
+        if entry is None or self._inner is None or _is_whole(entry):
+            return entry
+        self._journal.set_aside(key_text)
+        return None
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
         running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
@@ -181,6 +191,17 @@ def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
     if isinstance(outcome, ModelCallError):
         raise outcome
     return replace(outcome, replayed=True)
+
+
+def _is_whole(entry: Mapping[str, Any]) -> bool:
+    payload = entry["payload"]
+    if entry["kind"] == "failure":
+        return {"error_type", "reason"} <= set(payload)
+    try:
+        reply_of_json(payload)
+        return True
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _replay(entry: Mapping[str, Any], key_text: str, request: ChatRequest) -> ChatReply:

@@ -173,6 +173,21 @@ def test_a_damaged_line_is_refused_by_a_replay_and_asked_again_by_a_resumed_run(
     assert run(tmp_path, replay=RUN).exit_code == 0
 
 
+@pytest.mark.parametrize("text", ['"content"', '"finish_reason"'])
+def test_an_entry_that_is_no_reply_is_asked_again_by_a_resumed_run(tmp_path, text):
+    with Server() as server:
+        assert run(tmp_path, run_id=RUN, **on_server(server)).exit_code == 0
+        unsummed(tmp_path)
+        journal = paths(tmp_path).journal
+        journal.write_text(journal.read_text().replace(text, text.upper(), 1))
+        assert run(tmp_path, replay=RUN).exit_code == 1
+        sent = len(server.bodies)
+        resumed = run(tmp_path, resume=RUN, base_url=server.url)
+        assert (resumed.exit_code, len(server.bodies)) == (0, sent + 1), resumed.message
+        assert any(text.startswith("1 damaged line of journal.jsonl moved") for text in resumed.details["warnings"])
+    assert run(tmp_path, replay=RUN).exit_code == 0
+
+
 def test_a_run_whose_files_have_converted_line_ends_is_replayed(copy):
     for path in (*paths(copy).root.glob("*.jsonl"), *TaskPaths.of(copy, TASK).root.glob("*.jsonl")):
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
