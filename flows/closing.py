@@ -125,9 +125,8 @@ def _stages(session: Session) -> list[dict[str, Any]]:
 
 
 def _lost(session: Session) -> dict[str, int]:
-    """Rollouts without a reward, of how many."""
-    lost = sum(end.lost for end in session.epochs)
-    return {"rollouts": lost, "of": lost + sum(end.scored for end in session.epochs)}
+    """Rollouts without a reward, of how many that came back."""
+    return {"rollouts": session.lost, "of": session.made}
 
 
 def _learning_lost(session: Session) -> dict[str, int]:

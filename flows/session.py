@@ -35,7 +35,7 @@ from stores.layout import RunPaths, TaskPaths
 from stores.library import Library, fold
 from stores.manifest import ManifestFile
 from stores.models import ExperienceRecord, Operation
-from stores.outcomes import Failed
+from stores.outcomes import Failed, Refused, scored_rewards
 from stores.telemetry import Telemetry
 from stores.telemetry_names import SPAN_OPTIMIZE, SPAN_STORE_WRITE, ExperienceOp
 from stores.telemetry_spans import OpenSpan
@@ -94,6 +94,10 @@ class Session:
     """Everything curation refused, with the reason."""
     stored: int = 0
     """Records stored by this run."""
+    made: int = 0
+    """Rollouts that came back, those of a batch that was given up among them."""
+    lost: int = 0
+    """Those without a reward."""
     learning: Losses = field(default_factory=Losses)
     """Reflections and curations of the epoch under way."""
     epochs: list[EpochEnd] = field(default_factory=list)
@@ -171,6 +175,9 @@ class Session:
         context = dataclasses.replace(self.context, carrier=self.telemetry.carrier())
         with closing(self.fan_out(context, specs)) as arriving:
             for result in arriving:
+                made = [rollout.outcome for rollout in result.rollouts if not isinstance(rollout.outcome, Refused)]
+                self.made += len(made)
+                self.lost += len(made) - len(scored_rewards(made))
                 self.observer.group_done(result, self.runtime.ledger.totals())
                 yield result
 

@@ -146,7 +146,7 @@ def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "10 of 10 rollouts of a batch failed" in summary.message
-    assert summary.message.endswith("rewarder_broke: tests.flows.test_execution:raises: KeyError: 'S'")
+    assert summary.message.endswith("rewarder_broke: tests.flows.test_execution:raises: raised KeyError: 'S'")
     assert summary.details["ledger"]["calls"] == 10
 
 

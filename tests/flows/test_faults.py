@@ -76,6 +76,8 @@ def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_r
         assert (summary.status, summary.exit_code) == ("failed", 1)
         assert "tfgrpo.max_lost_share allows" in summary.message
         assert "\n" not in summary.message
+        assert summary.details["lost"]["rollouts"] == int(summary.message.split()[1]), "of the batch that was given up"
+        assert summary.details["lost"]["of"] > sum(epoch["scored"] for epoch in summary.details["epochs"])
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert manifest(tmp_path)["status"] == "failed"
         assert paths(tmp_path).report.exists()

@@ -8,6 +8,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows import closing, execution
 from flows.console import PeopleConsole
 from flows.learning_flow import tfgrpo_learning
 from flows.local_run import run_locally
@@ -53,6 +54,29 @@ def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
     with get_client(sync_client=True) as client:
         informed = [run.state.name for run in client.read_flow_runs() if run.state.message == summary.message]
     assert informed == ["StoppedEarly", "StoppedEarly"]
+
+
+def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(api, tmp_path, monkeypatch, capfd):
+    def interrupted(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(closing, "guard_run", interrupted)
+    summary, lines = locally(request(tmp_path, run_id=RUN, **SMALL))
+    assert (summary.status, summary.exit_code) == ("stopped", 3)
+    assert not any("not informed" in line for line in lines)
+    with get_client(sync_client=True) as client:
+        assert [run.state.name for run in client.read_flow_runs() if run.state.message == summary.message] == [
+            "StoppedEarly"
+        ]
+    assert "rash" not in "".join(capfd.readouterr())
+
+
+def test_what_a_run_needs_is_read_and_asked_for_once(api, tmp_path, monkeypatch):
+    asked = request(tmp_path, run_id=RUN, **SMALL)
+    prepared = prepare(asked, {})
+    monkeypatch.setattr(execution, "prepare", lambda *_: pytest.fail("it was prepared before"))
+    screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
+    assert run_locally(prepared, screen).status == "finished"
 
 
 def test_a_bad_setting_is_refused_with_every_problem_and_nothing_is_written(api, tmp_path):
