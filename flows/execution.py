@@ -27,6 +27,8 @@ from flows.stops import RunSummary, Status
 from pipelines.plan import Plan
 from stores.clock import Clock
 from stores.errors import BudgetRefused, ConfigError, TfgrpoError
+from stores.ledger_shared import SharedStore
+from tasks.context import RunContext
 from tasks.gate import decide_gate, narrow_scale
 from tasks.host import close_runtime, halt_runtime
 
@@ -37,6 +39,8 @@ Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 class _End:
     status: Status
     message: str
+    error: str | None = None
+    """Class of the error that ended it."""
     signal: BaseException | None = None
     """What Prefect ended the run by."""
 
@@ -54,13 +58,14 @@ def execute(
     try:
         prepared = prepared or prepare(continued(request, env), env)
         request = prepared.request
-        with runner(prepared.plan) as fan_out, ExitStack() as leaving:
+        with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
                 session = open_session(request, prepared, observer, fan_out, clock=clock)
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
                 return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
+            after_workers.callback(_clear_owners, session.context)
             # Whatever of it fails, the lock is released.
             leaving.callback(session.lock.release)
             leaving.callback(_shut, session, "the runtime", partial(close_runtime, session.context))
@@ -80,6 +85,16 @@ def _through(session: Session) -> RunSummary:
         return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
     except KeyboardInterrupt:
         return _unclosed(session, "stopped", "interrupted before its books were closed")
+
+
+def _clear_owners(context: RunContext) -> None:
+    """Remove what worker processes that are gone have left beside the ledgers, as opening one does."""
+    if context.settings.task_runner == "threads":
+        return
+    for path in (context.ledger_path, context.task_ledger_path):
+        with suppress(TfgrpoError, OSError):
+            if path is not None:
+                SharedStore(path).close()
 
 
 def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
@@ -107,22 +122,39 @@ def _said(error: Exception) -> str:
 
 
 def _attempt(session: Session) -> _End:
+    settings = session.settings
+    with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
+        end = _ended(session)
+        if end.error is not None:
+            span.fail(end.error)
+        totals, decision = session.runtime.ledger.totals(), session.decision
+        unknown = bool(totals.unmeasured_attempts)
+        span.run_result(
+            status=end.status,
+            gate=None if decision is None else decision.decision,
+            calls=None if unknown else totals.calls,
+            tokens=None if unknown else totals.tokens,
+            cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
+        )
+        return end
+
+
+def _ended(session: Session) -> _End:
     try:
-        with session.telemetry.workflow_span(session.settings.pipeline):
-            return _End("finished", _whole_run(session))
+        return _End("finished", _whole_run(session))
     except BudgetRefused as error:
-        return _End("stopped", f"the budget is spent: {error}")
-    except KeyboardInterrupt:
+        return _End("stopped", f"the budget is spent: {error}", type(error).__name__)
+    except KeyboardInterrupt as error:
         halt_runtime(session.context)
-        return _End("stopped", "interrupted; every answered call is in the journal")
+        return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
     except TfgrpoError as error:
-        return _End("failed", _said(error))
+        return _End("failed", _said(error), type(error).__name__)
     except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
         session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
-        return _End("failed", f"{type(error).__name__}: {error}")
+        return _End("failed", f"{type(error).__name__}: {error}", type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
-        return _End("stopped", "cancelled; every answered call is in the journal", signal)
+        return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)
 
 
 def _whole_run(session: Session) -> str:

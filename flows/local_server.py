@@ -31,8 +31,8 @@ _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
 _MANNER: Final = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """How Prefect tells its own temporary server that it is one: no UI, and only the services that record runs."""
-_SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"}
-"""What no run needs, unless the environment asks for it: a second of a first start."""
+_SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+"""What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 """The line of a traceback that tells the error; more may follow."""
 

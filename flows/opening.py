@@ -292,6 +292,7 @@ def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
         task_id=settings.task_id,
         genai_metrics=settings.telemetry.genai_metrics,
         content=settings.telemetry.content,
+        several_processes=settings.task_runner != "threads",
         shutdown_s=settings.telemetry.shutdown_s,
     )
 

@@ -37,7 +37,7 @@ from stores.manifest import ManifestFile
 from stores.models import ExperienceRecord, Operation
 from stores.outcomes import Failed, Refused, scored_rewards
 from stores.telemetry import Telemetry
-from stores.telemetry_names import SPAN_OPTIMIZE, SPAN_STORE_WRITE, ExperienceOp
+from stores.telemetry_names import BATCH, EPOCH, RECORDS, SPAN_OPTIMIZE, SPAN_STORE_WRITE, ExperienceOp
 from stores.telemetry_spans import OpenSpan
 from tasks.context import RunContext
 from tasks.curation import CurationInput, curate_batch
@@ -226,7 +226,7 @@ class Session:
             answers={item.id: item.answer for item in items},
             rejected_before=self.remembered,
         )
-        with self.telemetry.span(SPAN_OPTIMIZE):
+        with self.telemetry.span(SPAN_OPTIMIZE, {EPOCH: epoch, BATCH: batch}):
             curation = call_blocking(self.context, partial(curate_batch, given), meanwhile)
         if curation.fatal:
             raise RunAborted(curation.fatal)
@@ -241,7 +241,7 @@ class Session:
             reason = curation.failure.reason if curation.failure else "no usable answer"
             self.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
         records = self._verified(curation.records, epoch, batch)
-        with self.telemetry.span(SPAN_STORE_WRITE):
+        with self.telemetry.span(SPAN_STORE_WRITE, {EPOCH: epoch, BATCH: batch, RECORDS: len(records)}):
             fresh = self.store.record_batch(records, self.paths.manifest) if records else 0
         if fresh or not records:
             self._count_operations(epoch, records, curation.rejected)

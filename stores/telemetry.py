@@ -43,6 +43,8 @@ class TelemetryOptions:
     """Names of the convention's metrics beside ours."""
     content: bool = False
     """Put prompts, answers and evidence on spans."""
+    several_processes: bool = False
+    """Whether other processes report for the same run; only then series tell processes apart."""
     shutdown_s: float = 2.0
     """Most seconds the end of the process waits for deliveries."""
 
@@ -156,9 +158,11 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
         traces, pipe = trace_provider(to_traces, env, resource, delivery)
         pipes.append(pipe)
     if to_metrics is not None:
-        metrics, pipe = meter_provider(to_metrics, env, resource, delivery)
+        metrics, pipe = meter_provider(to_metrics, env, _resource_of_series(resource, options, env), delivery)
         pipes.append(pipe)
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=said)
+    if options.run_id is not None:
+        telemetry.record_run(run_id=options.run_id, task_id=options.task_id)
     atexit.register(telemetry.shutdown)
     return telemetry
 
@@ -173,6 +177,15 @@ def _resource(options: TelemetryOptions, env: Environment) -> Resource:
     if options.task_id is not None:
         attributes[n.TASK_ID] = options.task_id
     return Resource.create(attributes)
+
+
+def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Environment) -> Resource:
+    """The same without what would make new series of every run: its id, and the id of the process."""
+    passing = {n.RUN_ID}
+    if not options.several_processes and f"{n.INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        passing.add(n.INSTANCE_ID)
+    kept = {key: value for key, value in resource.attributes.items() if key not in passing}
+    return Resource(kept, resource.schema_url)
 
 
 def _forget(telemetry: Telemetry) -> None:

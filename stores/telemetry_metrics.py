@@ -215,6 +215,10 @@ class Recorder:
         self._gauge(n.EPOCH_REWARD, reward_mean, {n.EPOCH: int(epoch), n.PHASE: phase})
         self._gauge(n.EPOCH_SOLVED, solve_rate, {n.EPOCH: int(epoch), n.PHASE: phase})
 
+    def record_run(self, *, run_id: str, task_id: str | None) -> None:
+        """A run is reporting. The one metric with its id: on all others that would be a new set of series every night."""
+        self._gauge(n.RUN_INFO, 1, {n.RUN_ID: run_id, **({} if task_id is None else {n.TASK_ID: task_id})})
+
     def record_guardrail(self, *, rule: str) -> None:
         """A guard rail kept a lesson out; ``rule`` is its short name."""
         if self._instruments is not None:

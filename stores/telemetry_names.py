@@ -55,12 +55,20 @@ LITERAL_LATENCY: Final = "latency_ms"
 """The specification's own spellings, kept on epoch and rollout spans."""
 
 RUN_ID: Final = "tfgrpo.run.id"
+INSTANCE_ID: Final = "service.instance.id"
 TASK_ID: Final = "tfgrpo.task.id"
 ITEM_ID: Final = "tfgrpo.item.id"
 GROUP_ID: Final = "tfgrpo.group.id"
 ROLLOUT_ID: Final = "tfgrpo.rollout.id"
 ROLLOUT_INDEX: Final = "tfgrpo.rollout.index"
 ARM: Final = "tfgrpo.arm"
+BATCH: Final = "tfgrpo.batch"
+RECORDS: Final = "tfgrpo.records"
+RUN_STATUS: Final = "tfgrpo.run.status"
+RUN_GATE: Final = "tfgrpo.run.gate"
+RUN_CALLS: Final = "tfgrpo.run.calls"
+RUN_TOKENS: Final = "tfgrpo.run.tokens"
+RUN_COST: Final = "tfgrpo.run.cost_usd"
 SAMPLE_SIZE: Final = "tfgrpo.sample_size"
 SEED: Final = "tfgrpo.seed"
 PACK_ID: Final = "gen_ai.prompt.name"
@@ -169,6 +177,7 @@ INJECTED: Final = _metric(
 EPOCH_DURATION: Final = _metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
 EPOCH_REWARD: Final = _metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
 EPOCH_SOLVED: Final = _metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
+RUN_INFO: Final = _metric("tfgrpo.run.info", "gauge", "1", (RUN_ID, TASK_ID), "1 for the run that is reporting")
 VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Lessons kept out")
 GRADES: Final = _metric(
     "tfgrpo.dataserver.grades", "counter", "{grade}", (GRADER, OUTCOME), "Grades asked of each grader by clients"
@@ -217,7 +226,7 @@ GENAI_TOKENS: Final = _metric(
 OURS: Final = (
     TOOL_CALLS, TOOL_DURATION, TOOL_MONEY, TOOL_TOKENS, LLM_DURATION, LLM_TOKENS, LLM_MONEY, ROLLOUT_DURATION,
     ROLLOUTS, REWARDS, GROUP_SPREAD, GROUPS, EXPERIENCES, ACTIVE, INJECTED, EPOCH_DURATION, EPOCH_REWARD, EPOCH_SOLVED,
-    VIOLATIONS, GRADES, SAMPLES, REQUEST_DURATION,
+    RUN_INFO, VIOLATIONS, GRADES, SAMPLES, REQUEST_DURATION,
 )  # fmt: skip
 GENAI: Final[dict[GenaiMetrics, tuple[Metric, ...]]] = {
     "off": (),

@@ -123,6 +123,26 @@ class SpanHandle:
             }
         )
 
+    def run_result(
+        self,
+        *,
+        status: str,
+        gate: str | None = None,
+        calls: int | None = None,
+        tokens: int | None = None,
+        cost_usd: float | None = None,
+    ) -> None:
+        """How a run ended, and what it took."""
+        self.set(
+            {
+                n.RUN_STATUS: status,
+                n.RUN_GATE: gate,
+                n.RUN_CALLS: calls,
+                n.RUN_TOKENS: tokens,
+                n.RUN_COST: cost_usd,
+            }
+        )
+
     def content(self, side: Literal["input", "output"], text: str) -> None:
         """Prompt or answer, shortened; dropped unless content is switched on."""
         if self._content:
@@ -144,11 +164,10 @@ class SpanMaker:
         """Any other step, e.g. ``tfgrpo.store.write``. An exception leaving it marks it as failed and goes on."""
         return self._start(name, SpanKind.INTERNAL, attributes or {})
 
-    def workflow_span(self, name: str) -> OpenSpan:
+    def workflow_span(self, name: str, *, run_id: str | None = None, task_id: str | None = None) -> OpenSpan:
         """A whole run of the pipeline ``name``."""
-        return self._start(
-            f"invoke_workflow {name}", SpanKind.INTERNAL, {n.OPERATION: "invoke_workflow", n.WORKFLOW: name}
-        )
+        attributes = {n.OPERATION: "invoke_workflow", n.WORKFLOW: name, n.RUN_ID: run_id, n.TASK_ID: task_id}
+        return self._start(f"invoke_workflow {name}", SpanKind.INTERNAL, attributes)
 
     def epoch_span(
         self,

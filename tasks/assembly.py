@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pipelines.model_choice import choose_models
+from pipelines.model_choice import SIMULATED_MODEL, choose_models
 from pipelines.rewarding import close_rewarders, rewarders_of
 from pipelines.settings import Settings
 from prompt_packs.loader import load_prompt_pack
@@ -76,6 +76,7 @@ async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool
             telemetry,
             send_temperature=settings.model.send_temperature,
             send_seed=settings.model.send_seed,
+            provider="simulated" if context.simulated or context.rollout_model == SIMULATED_MODEL else "openai",
         ),
         actor=build_actor(settings.actor),
         rewarders=rewarders,

@@ -17,7 +17,7 @@ from rewarders.base import Abstained, Attempt
 from rewarders.scoring import GroupScores, score_group
 from stores.group_terms import Signal
 from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
-from stores.telemetry_names import SPAN_EXTRACT, SPAN_SUMMARIZE
+from stores.telemetry_names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
 from tasks.asking import Spend
 from tasks.judging import GroupJudge
 from tasks.observing import observe_group, observe_verdict
@@ -86,13 +86,17 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     rollouts, standing = graded.rollouts, graded.standing
     stopped = judge.spend.budget_refused or judge.spend.fatal
     reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, standing, runtime)
-    with runtime.telemetry.span(SPAN_SUMMARIZE):
+    with runtime.telemetry.span(SPAN_SUMMARIZE, _where(spec)):
         records = tuple(
             _record(spec, rollout, graded.outcomes, _given(graded.scores, place), standing, runtime)
             for rollout, place in _placed(rollouts)
         )
     result = _result(spec, rollouts, records, standing, reflection, judge.spend)
     return replace(result, rewarder_fault=graded.scores.timed_out, duration_s=perf_counter() - start)
+
+
+def _where(spec: GroupSpec) -> dict[str, str | int]:
+    return {EPOCH: spec.epoch, PHASE: spec.phase, GROUP_ID: spec.group_id, ITEM_ID: spec.item.id, GROUP_SIZE: spec.size}
 
 
 async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Graded:
@@ -191,7 +195,7 @@ async def _reflection(
     ]
     # Behind the rollouts that wait for a slot: the longest chain of a batch, rollout then reflection, begins first.
     async with runtime.slots:
-        with runtime.telemetry.span(SPAN_EXTRACT):
+        with runtime.telemetry.span(SPAN_EXTRACT, _where(spec)):
             return await reflect_on_group(spec, ranked, standing.spread, runtime)
 
 

@@ -107,6 +107,10 @@ class OtlpReceiver:
                 latest[point.metric, repr(sorted(point.attributes.items()))] = point
         return [point for point in latest.values() if metric in {None, point.metric}]
 
+    def series_resource(self) -> dict[str, Any]:
+        """The resource that the metrics which arrived last belong to."""
+        return _attributes(self._metrics[-1].resource_metrics[-1].resource.attributes)
+
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
         """Give deliveries time to arrive; an ``AssertionError`` when they do not."""
         deadline = time.monotonic() + timeout_s

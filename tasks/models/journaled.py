@@ -54,14 +54,19 @@ class JournaledModel:
         timer: Callable[[], float] = time.perf_counter,
         send_temperature: bool = True,
         send_seed: bool = True,
+        provider: str = "openai",
     ) -> None:
-        """``send_temperature`` and ``send_seed`` say whether the endpoint is told of them, and so whether a span is."""
+        """``send_temperature`` and ``send_seed`` say whether the endpoint is told of them, and so whether a span is.
+
+        ``provider`` is what spans and metrics call the endpoint: the protocol's, or ``simulated``.
+        """
         self._inner = inner
         self._journal = journal
         self._telemetry = telemetry
         self._timer = timer
         self._send_temperature = send_temperature
         self._send_seed = send_seed
+        self._provider = provider
         self._running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = {}
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
@@ -134,6 +139,7 @@ class JournaledModel:
         return self._telemetry.chat_span(
             model=request.model,
             role=key.role,
+            provider=self._provider,
             temperature=request.temperature if self._send_temperature else None,
             max_tokens=request.max_tokens,
             seed=request.seed if self._send_seed else None,
@@ -165,6 +171,7 @@ class JournaledModel:
                 output_tokens=output_tokens,
                 cost_usd=cost_usd,
                 error_type=error_type,
+                provider=self._provider,
             )
 
 

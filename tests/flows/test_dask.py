@@ -29,6 +29,7 @@ def test_groups_on_dask_workers_teach_the_same_lessons_as_in_one_process(tmp_pat
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "distributed" not in done.stderr
+    assert list((tmp_path / "dask").rglob("*.owner")) == [], "a worker left its claim on the ledger behind"
     summary = json.loads(done.stdout)
     assert summary["status"] == "finished"
     alone = run(tmp_path / "alone", **SMALL)

@@ -199,3 +199,12 @@ def test_the_real_server_ends_by_itself_where_prefects_profile_says_so(elsewhere
         server.serve({}, PATIENT_S)
     server.stop()
     assert [path.name for path in tmp_path.iterdir()] == ["profiles.toml"]
+
+
+@pytest.mark.parametrize("asked", [None, "true"])
+def test_the_runs_own_server_sends_no_usage_data_unless_it_is_asked_for(asked, monkeypatch):
+    started = []
+    monkeypatch.setattr(local_server.subprocess, "Popen", lambda command, **more: started.append(more["env"]))
+    given = {} if asked is None else {"PREFECT_SERVER_ANALYTICS_ENABLED": asked}
+    local_server.LocalServer({"DO_NOT_TRACK": "1", **given})._said.close()
+    assert started[0]["PREFECT_SERVER_ANALYTICS_ENABLED"] == (asked or "false")

@@ -236,6 +236,24 @@ def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_
     assert not any({"gen_ai.request.temperature", "gen_ai.request.seed"} & set(told) for told in chats)
 
 
+def check_what_the_root_says(root, summary):
+    ledger = summary.details["ledger"]
+    assert (root["tfgrpo.run.id"], root["tfgrpo.task.id"]) == (RUN, "ledger-tools")
+    assert (root["tfgrpo.run.status"], root["tfgrpo.run.gate"]) == ("finished", summary.details["gate"]["decision"])
+    assert (root["tfgrpo.run.calls"], root["tfgrpo.run.tokens"]) == (ledger["calls"], ledger["tokens"])
+    assert root["tfgrpo.run.cost_usd"] == pytest.approx(ledger["nano_usd"] / 1e9)
+
+
+def check_what_steps_and_providers_are_called(spans, otlp_receiver):
+    steps = [span for span in spans if span.name in ("tfgrpo.summarize", "tfgrpo.extract")]
+    assert all({"tfgrpo.epoch", "tfgrpo.group.id", "tfgrpo.item.id"} <= set(span.attributes) for span in steps)
+    assert all("tfgrpo.batch" in span.attributes for span in spans if span.name == "tfgrpo.optimize")
+    providers = {span.attributes["gen_ai.provider.name"] for span in spans if span.name.startswith("chat")}
+    assert providers == {"simulated"}
+    inferences = otlp_receiver.points("gen_ai.client.inference.duration")
+    assert {point.attributes["gen_ai.provider.name"] for point in inferences} == {"simulated"}
+
+
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
@@ -254,6 +272,8 @@ def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_rec
     workflow = [span for span in spans if span.name.startswith("invoke_workflow")]
     assert len(workflow) == 1
     assert {span.trace_id for span in spans} == {workflow[0].trace_id}
+    check_what_the_root_says(workflow[0].attributes, summary)
+    check_what_steps_and_providers_are_called(spans, otlp_receiver)
     rollouts = [span for span in spans if span.name.startswith("invoke_agent")]
     assert len(rollouts) == len(lines(paths(tmp_path, task="ledger-tools").rollouts))
     epochs = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from opentelemetry import trace
@@ -197,6 +198,31 @@ def test_the_resource_names_run_and_task_and_lets_the_user_name_the_service(
     assert (ours["tfgrpo.run.id"], ours["tfgrpo.task.id"]) == ("run-1", "task-1")
     assert (theirs["service.name"], theirs["deployment.environment.name"]) == ("theirs", "lab")
     assert "tfgrpo.run.id" not in theirs
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_series_carry_no_id_that_changes_every_night(otlp_receiver: OtlpReceiver, several: bool) -> None:
+    telemetry = configure(replace(OPTIONS, several_processes=several), otlp_receiver.environment())
+    telemetry.record_guardrail(rule="stamp")
+    telemetry.shutdown()
+    resource = otlp_receiver.series_resource()
+    assert "tfgrpo.run.id" not in resource
+    assert ("service.instance.id" in resource) is several, "only several processes of a run have to be told apart"
+    assert resource["tfgrpo.task.id"] == "task-1"
+    (info,) = otlp_receiver.points("tfgrpo.run.info")
+    assert info.attributes == {"tfgrpo.run.id": "run-1", "tfgrpo.task.id": "task-1"}
+    assert info.value == 1
+
+
+def test_an_instance_id_that_the_user_gave_stays_on_the_series(
+    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = "service.instance.id=night-box"
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", given)
+    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_RESOURCE_ATTRIBUTES": given})
+    telemetry.record_guardrail(rule="stamp")
+    telemetry.shutdown()
+    assert otlp_receiver.series_resource()["service.instance.id"] == "night-box"
 
 
 def test_a_carrier_joins_a_thread_to_the_trace(otlp_receiver: OtlpReceiver) -> None:

@@ -88,14 +88,23 @@ SCRIPT = """
 
 @pytest.mark.parametrize("ending", ["telemetry.shutdown()", "pass"])
 @pytest.mark.parametrize("fault", ["dead", "hang"])
-def test_a_process_ends_within_four_seconds_of_its_work(otlp_receiver: OtlpReceiver, fault: str, ending: str) -> None:
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_process_ends_within_four_seconds_of_its_work(
+    otlp_receiver: OtlpReceiver, fault: str, ending: str, protocol: str
+) -> None:
+    if protocol == "grpc":
+        pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason="the extra grpc is not installed")
     otlp_receiver.mode = "hang"
     endpoint = otlp_receiver.url if fault == "hang" else "http://127.0.0.1:9"
     script = textwrap.dedent(SCRIPT).format(root=str(ROOT), ending="work_ended = time.time(); " + ending)
     script = script.replace("print(time.time()", "print(work_ended")
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"PATH": "/usr/bin:/bin", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        },
         capture_output=True,
         text=True,
         timeout=60,
