@@ -211,13 +211,18 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         asked = named_after(run, asked)
     artifacts = PrefectArtifacts()
     try:
-        summary = RUN_BODY.get()(asked, artifacts)
+        summary = _run_body()(asked, artifacts)
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
         return state_of(summary)
     finally:
         artifacts.wait()
+
+
+def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:
+    # Dask's workers get the flow pickled with its globals, and no ContextVar can be pickled.
+    return RUN_BODY.get()
 
 
 def _terminations() -> AbstractContextManager[None]:
