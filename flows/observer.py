@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipelines.plan import Plan
@@ -64,12 +64,8 @@ class EpochEnd:
         return f"{share} brought no usable answer; most often {self.learning_lost_mostly}"
 
 
-EPOCH_FIELDS = tuple(
-    field.name
-    for field in fields(EpochEnd)
-    if field.name not in {"lost_mostly", "learning_asked", "learning_lost_mostly"}
-)
-EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons", "learning lost")
+EPOCH_FIELDS = ("epoch", "phase", "mean_reward", "scored", "lost", "informative", "lessons")
+EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 """Headings for ``EPOCH_FIELDS``."""
 
 
@@ -79,6 +75,8 @@ def epoch_rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
     arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
     for epoch in details.get("epochs", []):
         row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
+        if epoch.get("learning_lost"):
+            row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
         if epoch["phase"] == "eval" and len(arms) == 2:
             row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
         yield list(row.values())

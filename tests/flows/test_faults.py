@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import time
 
 import pytest
+from rich.console import Console as RichConsole
 
 from flows import epochs
+from flows.commands.run import show_summary
+from flows.console import Console
 from pipelines.settings_model import FaultSettings
 from rewarders.base import RewardContext
 from stores.errors import RewarderTimeout
@@ -194,6 +198,9 @@ def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tm
     per_epoch = json.loads(paths(tmp_path).per_epoch.read_text())["epochs"]
     assert sum(epoch["learning"]["lost"] for epoch in per_epoch.values()) == len(failed)
     assert any("brought no usable answer" in warning for warning in manifest(tmp_path)["warnings"])
+    buffer = io.StringIO()
+    show_summary(summary, Console(stderr=RichConsole(file=buffer, width=200)))
+    assert f"({epochs_told[0]['learning_lost']} of {epochs_told[0]['learning_asked']} lost)" in buffer.getvalue()
     page = paths(tmp_path).report.read_text()
     assert "learning lost" in page
     assert f"{len(failed)} of" in page
