@@ -33,7 +33,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     journal = session.runtime.journal
     for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
         if warning:
-            session.manifest.warn(warning)
+            session.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()
     if totals.implausible_usage:
         session.manifest.warn(

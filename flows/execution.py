@@ -104,7 +104,7 @@ def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
         with suppress(TfgrpoError, OSError):  # a disk that refuses this too was why
             said = session.runtime.scrub(f"{type(error).__name__}: {error}")
-            session.manifest.warn(f"{what} could not be closed: {said}")
+            session.manifest.warn(f"{what} could not be closed: {said}", lasting=True)
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:

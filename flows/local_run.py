@@ -188,7 +188,7 @@ def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> No
     say(f"warning: {warning}; the record of the run is complete")
     if "run" in summary.details:
         with suppress(TfgrpoError, OSError):
-            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning)
+            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)
 
 
 def _first_line(error: BaseException) -> str:

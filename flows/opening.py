@@ -97,9 +97,10 @@ def open_session(
         manifest = ManifestFile(place.run.manifest)
         manifest.update(**_opening_fields(request, prepared, place, identity, champion, clock))
         damage = runtime.journal.warning if runtime.journal is not None else None
-        warnings = (*prepared.warnings, *retired, *([damage] if damage else []), *telemetry.warnings)
+        happened = (*retired, *([damage] if damage else []))
+        warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
-            manifest.warn(warning)
+            manifest.warn(warning, lasting=warning in happened)
         session = Session(
             plan=plan,
             run_id=place.run_id,
@@ -331,7 +332,12 @@ def _opening_fields(
     request: RunRequest, prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
 ) -> dict[str, Any]:
     plan = prepared.plan
+    before = place.earlier if place.earlier is not None and place.task == place.source else {}
+    # An older manifest does not say which of its warnings last.
+    lasting = before.get("lasting_warnings", before.get("warnings", []))
     return {
+        "warnings": lasting,
+        "lasting_warnings": lasting,
         "schema_version": 1,
         "learning_rules": _rules(place),
         "run_id": place.run_id,
@@ -342,7 +348,7 @@ def _opening_fields(
         "simulated": plan.simulated,
         "model": plan.models.name,
         "started_at": place.earlier["started_at"] if place.earlier else clock().isoformat(),
-        "resumed_at": clock().isoformat() if place.earlier and place.task == place.source else None,
+        "resumed_at": clock().isoformat() if before else None,
         "traceback": None,
         "settings": plan.settings.model_dump(mode="json"),
         "sources": dict(prepared.resolved.sources),

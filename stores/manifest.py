@@ -48,11 +48,14 @@ class ManifestFile:
         replace_json(self.path, content)
         return content
 
-    def warn(self, text: str) -> None:
-        """Add a warning, unless it stands there already: a resumed run meets the same ones again."""
-        warnings = self.read().get("warnings", [])
-        if text not in warnings:
-            self.update(warnings=[*warnings, text])
+    def warn(self, text: str, *, lasting: bool = False) -> None:
+        """Add a warning, unless it is there already. A lasting one records an event, and stays when the run is resumed."""
+        content = self.read()
+        keys = ["warnings", "lasting_warnings"] if lasting else ["warnings"]
+        before = {key: content.get(key, []) for key in keys}
+        added = {key: [*texts, text] for key, texts in before.items() if text not in texts}
+        if added:
+            self.update(**added)
 
 
 def _empty_block() -> dict[str, Any]:

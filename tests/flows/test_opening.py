@@ -45,6 +45,29 @@ def refused(summary, *words):
     return summary
 
 
+def test_a_resumed_run_warns_only_of_what_still_holds(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    before = manifest(out)
+    assert any("it will stop early" in text for text in before["warnings"])
+    stale = "http://localhost:1 answered 404 to GET /models; the base URL has no path: probably http://localhost:1/v1 is meant"
+    lasting = [text for text in before["warnings"] if "stop early" not in text]
+    path = paths(out).manifest
+    happened = "telemetry: 3 batches were not delivered"
+    changed = {"warnings": [*before["warnings"], stale, happened], "lasting_warnings": [happened]}
+    path.write_text(json.dumps({**before, **changed}))
+    summary = run(out, resume=RUN, max_calls=100_000)
+    assert summary.status == "finished", summary.message
+    after = manifest(out)
+    for said in (summary.details["warnings"], after["warnings"]):
+        assert not any("stop early" in text or text == stale for text in said)
+        assert {*lasting, happened} <= set(said)
+    page = (paths(out).root / "report.html").read_text()
+    assert "answered 404" not in page
+    assert "stop early" not in page
+    again = run(out, resume=RUN)
+    assert again.details["warnings"] == summary.details["warnings"]
+
+
 def test_a_name_used_before_is_refused_with_the_way_to_go_on(earlier):
     before = sorted(earlier.rglob("*"))
     refused(run(earlier, run_id=RUN, **SMALL), "--run-id", f"--resume {RUN}")

@@ -45,6 +45,13 @@ def test_fields_are_merged_and_survive_reopening(path: Path) -> None:
     assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
 
 
+def test_a_lasting_warning_is_kept_apart_as_well(path: Path) -> None:
+    manifest = ManifestFile(path)
+    for text, lasting in (("a", False), ("b", True), ("b", True), ("a", True)):
+        manifest.warn(text, lasting=lasting)
+    assert (manifest.read()["warnings"], manifest.read()["lasting_warnings"]) == (["a", "b"], ["b", "a"])
+
+
 def test_a_warning_is_kept_once(path: Path) -> None:
     manifest = ManifestFile(path)
     manifest.warn("pack changed")
