@@ -9,14 +9,9 @@ import sys
 
 import pytest
 
-from tests.flows.kit import run
+from tests.flows.kit import run, store
 
 SMALL = {"sample_size": 6, "batch_size": 3, "run_id": "same", "dry_run": True}
-
-
-def records(out):
-    lines = (out / "tfgrpo-learning" / "experiences.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "created_at"} for line in lines]
 
 
 @pytest.mark.xdist_group("prefect")
@@ -33,6 +28,6 @@ def test_groups_on_dask_workers_teach_the_same_lessons_as_in_one_process(tmp_pat
     summary = json.loads(done.stdout)
     assert summary["status"] == "finished"
     alone = run(tmp_path / "alone", **SMALL)
-    assert records(tmp_path / "dask") == records(tmp_path / "alone") != []
+    assert store(tmp_path / "dask") == store(tmp_path / "alone") != []
     assert summary["ledger"]["calls"] == alone.details["ledger"]["calls"]
     assert summary["ledger"]["nano_usd"] == alone.details["ledger"]["nano_usd"]
