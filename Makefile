@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := flows tasks pipelines rewarders prompt_packs stores
 
-.PHONY: run test lint types imports pytest test-pm4py bench fuzz clean
+.PHONY: run test lint types imports pytest test-pm4py test-peers bench fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -29,6 +29,19 @@ pytest: $(VENV)/.tested
 test-pm4py: $(VENV)/.tested
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[pm4py]'
 	$(BIN)/python -m pytest tests/rewarders/powl/test_event_log.py tests/flows/commands/test_powl.py
+
+# The programs that exports are for act on them, in an environment of their own of several GB: not part of `make test`.
+# Where one cannot be installed the output says so and its tests are skipped. TORCH may name another build of PyTorch.
+PEERS := $(VENV)/peers
+TORCH ?= torch
+test-peers: $(VENV)/bin/python
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	for peer in dspy 'trl $(TORCH)' 'verl trl $(TORCH)'; do \
+		$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $$peer \
+		|| echo "cannot be installed, its tests are skipped: $$peer"; \
+	done
+	$(PEERS)/bin/python -m pytest -rs tests/tasks/exports/test_peers.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks
