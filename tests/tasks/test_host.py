@@ -204,7 +204,8 @@ def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path)
     assert curated.records
     assert all(group.fatal is None for group in replayed)
     clockless = [
-        [record.model_dump(exclude={"created_at", "stamp_signature"}) for record in result.records] for result in (curated, again)
+        [record.model_dump(exclude={"created_at", "stamp_signature"}) for record in result.records]
+        for result in (curated, again)
     ]
     assert clockless[0] == clockless[1]
     assert [group.proposals for group in groups] == [group.proposals for group in replayed]
