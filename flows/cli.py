@@ -46,6 +46,8 @@ _MODULES = {"import": "import_batch"}
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that stop at a termination as at Ctrl-C. Those that serve have ways of their own."""
 _STOPPED = 3
+_HELP = frozenset({"-h", "--help"})
+CHECKING: Final = "checking settings, data and endpoint …"
 _UNSEEN_S: Final = 2.0
 """Seconds of waiting at the end of the process of which nothing is said."""
 _LEAVING_S: Final = 5.0
@@ -95,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _command_of(arguments)
     if command is not None:
         arguments.remove(command)
+    if command == "run" and not _HELP & set(arguments):
+        console.say(CHECKING)  # before its module is imported, which takes a second
     try:
         options = parse(build_parser(command), arguments, intermixed=command is not None)
         with run_signals() if command in _STOPPABLE else nullcontext():

@@ -53,7 +53,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         replay=options.replay,
         settings=dict(asked_settings(options)),
     )
-    console.say("checking settings, data and endpoint …")
     prepared = prepare(request, os.environ)
     check_prefect_home(os.environ, make=True)
     progress = Progress(console.people)

@@ -20,7 +20,7 @@ from rich.console import Console as RichConsole
 import flows.commands.run
 import flows.local_run
 from docs.tables import PAGES, filled
-from flows.cli import COMMANDS, build_parser, main
+from flows.cli import CHECKING, COMMANDS, build_parser, main
 from flows.console import Console
 from flows.execution import execute
 from flows.observer import Observers
@@ -114,6 +114,7 @@ def test_the_transcript_is_what_the_main_job_prints(desk):
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
     assert flows.commands.run.execute(parse(build_parser("run"), ["--dry-run"]), Console(stderr=people)) == 0
     printed = [shape(line) for line in said.getvalue().splitlines()]
+    printed.append(CHECKING)
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]
     assert [line for line in shown[1:] if shape(line) not in printed] == []
     assert shown[0] == "$ make run"
