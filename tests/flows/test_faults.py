@@ -124,10 +124,11 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
     assert summary.exit_code == 0, summary.message
     assert summary.details["gate"]["decision"] == "undecided"
     failed = [line for line in lines(paths(tmp_path).metrics) if line["status"] == "failed"]
-    assert [line["tfgrpo_epoch"] for line in failed] == [1, 2, 3]
+    # Nothing was learned, so no sweep was run that could fail as well.
+    assert [line["tfgrpo_epoch"] for line in failed] == [1, 2]
     assert all("hangs" in line["reason"] for line in failed)
     assert store(tmp_path) == []
-    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["1", "2", "3"]
+    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["1", "2"]
     assert any("epoch 1 failed" in warning for warning in manifest(tmp_path)["warnings"])
 
 
