@@ -65,7 +65,7 @@ def test_all_operators_silent_steps_and_nesting_are_there_on_both_sides():
         found = Counter(node.kind for node in nodes if isinstance(node, Operator))
         assert all(found[operator] >= 5 for operator in OPERATORS)
         assert any(isinstance(node, Silent) for node in nodes)
-        assert max(map(depth_of, models)) >= 4
+        assert max(map(depth_of, models)) >= 3
 
 
 def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypatch):
