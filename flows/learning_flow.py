@@ -22,6 +22,7 @@ from rich.console import Console as RichConsole
 
 from flows.artifacts import PrefectArtifacts
 from flows.console import LogFile, PeopleConsole
+from flows.dask_workers import RunWork, dask_workers
 from flows.deployed import Optional, asked_of, deployed_run, named_after
 from flows.execution import execute
 from flows.interrupts import termination_interrupts
@@ -47,15 +48,15 @@ _AHEAD = 2
 class Parcel:
     """One group and the run it belongs to, as an argument of the mapped task.
 
-    No dataclass on purpose: Prefect searches the fields of dataclasses for futures, 3 ms of CPU a group, and Dask takes
-    Prefect's own ``quote`` apart.
+    No dataclass on purpose: Prefect searches the fields of dataclasses for futures, 3 ms of CPU a group.
     """
 
-    __slots__ = ("context", "spec")
+    __slots__ = ("context", "run", "spec")
 
-    def __init__(self, spec: GroupSpec, context: RunContext) -> None:
+    def __init__(self, spec: GroupSpec, context: RunContext, run: RunWork) -> None:
         self.spec = spec
         self.context = context
+        self.run = run
 
 
 class Sealed:
@@ -88,20 +89,27 @@ def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
     retry_condition_fn=_may_help,
 )
 async def group_task(parcel: Parcel) -> Sealed:
-    """One group: G rollouts, rewards, reflection. Runs on the runtime of whatever process it lands in."""
+    """One group: G rollouts, rewards, reflection."""
     context = parcel.context
     work = partial(run_group, parcel.spec, carrier=context.carrier)
-    return Sealed(await run_on_runtime(context, work, begun))
+    return Sealed(await parcel.run(context, work, begun))
 
 
 @contextmanager
 def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
     # As many groups as places for rollouts: should each have one straggler left, all places are still taken.
-    with task_runner_for(plan.settings.task_runner, plan.settings.tfgrpo.concurrency) as runner:
+    name, at_once = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
+    workers: AbstractContextManager[RunWork] = nullcontext(run_on_runtime)
+    if name == "dask":
+        # Each worker has a place for every rollout; what bounds the rollouts of all of them is the number of groups.
+        at_once = max(1, at_once // plan.group_size)
+        workers = dask_workers(at_once)
+    task_runner = task_runner_for(name, at_once)
+    with workers as run, task_runner as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
-            parcels = (Parcel(spec, context) for spec in specs)
+            parcels = (Parcel(spec, context, run) for spec in specs)
             # Not ``as_completed``, which holds every future, and with it what Prefect knows of the task run, to the end.
             back: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
 
@@ -221,7 +229,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
 
 
 def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:
-    # Dask's workers get the flow pickled with its globals, and no ContextVar can be pickled.
+    # Ray's workers get the flow pickled with its globals, and no ContextVar can be pickled.
     return RUN_BODY.get()
 
 

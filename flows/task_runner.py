@@ -201,22 +201,18 @@ def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) 
         future.set_result(task.result())
 
 
-_EXTRAS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}
-
-
 def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
-    """The runner a setting names, with at most ``at_once`` task runs in progress where that is ours to say.
+    """The runner of the task runs, with at most ``at_once`` in progress where that is ours to say.
 
-    Raises ``SettingsError`` when its extra is not installed.
+    On Dask only the work of a group leaves this process (see ``dask_workers``), its task run does not.
+    Raises ``SettingsError`` when the extra is not installed.
     """
     if name == "threads":
         return EventLoopTaskRunner(at_once)
-    module_name, class_name = _EXTRAS[name]
     try:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(f"prefect_{name}")
     except ImportError as error:
         raise SettingsError.one(
             "--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'` ({error})"
         ) from error
-    runner: TaskRunner[Any] = getattr(module, class_name)()
-    return runner
+    return EventLoopTaskRunner(at_once) if name == "dask" else module.RayTaskRunner()
