@@ -2,9 +2,9 @@
 
 Low: one turn a rollout, nothing informative, no sweep, every group's outputs the same. High: every turn used,
 every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
-every output judged apart. It does not foresee calls
-sent again after faults. With n items, groups of G, t turns, m informative groups and S batches, an epoch is
-n·(G·t) + m + S calls, and those of judges; a batch with more proposals than fit into one reply takes several curations.
+every output judged apart. It does not foresee calls sent again after faults. With n items, groups of G, t turns, m
+informative groups and S batches, an epoch is n·(G·t) + m + S calls, and those of judges; a batch with more proposals than
+fit into one reply takes several curations.
 
 Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
 repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
