@@ -8,7 +8,6 @@ with it, and every line that it points to is parsed again by its reader.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from stores.canonical import sha256_hex
 from stores.errors import CorruptFile, StoreError
-from stores.experience_lines import Skipped, parse
+from stores.experience_lines import Skipped, parse, text_in
 from stores.layout import TaskPaths
 from stores.line_file import Line, line_at, lines_between, whole_until
 from stores.models import ExperienceRecord, support_of
@@ -268,9 +267,4 @@ def _seen(database: sqlite3.Connection) -> _Seen:
 
 
 def _id_of(line: bytes) -> str:
-    """The id that a line bears, also one that holds no record; empty for none."""
-    try:
-        name = json.loads(line)["experience_id"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return name.encode("utf-8", "replace").decode() if isinstance(name, str) else ""
+    return text_in(line, "experience_id").encode("utf-8", "replace").decode()

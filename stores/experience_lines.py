@@ -41,14 +41,20 @@ def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
         return "over_long" if _is_over_long(line) else "unreadable"
 
 
+def text_in(line: bytes, name: str) -> str:
+    """A text field of a line, also of one that holds no record; empty for none."""
+    try:
+        value = json.loads(line)[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return value if isinstance(value, str) else ""
+
+
 def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
     """Whether two records say the same, whenever and by which version they were written."""
     return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)
 
 
 def _is_over_long(line: bytes) -> bool:
-    try:
-        summary = json.loads(line)["summary32"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return isinstance(summary, str) and (count_words(summary) > MAX_WORDS or len(summary) > MAX_CHARS)
+    summary = text_in(line, "summary32")
+    return count_words(summary) > MAX_WORDS or len(summary) > MAX_CHARS

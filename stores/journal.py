@@ -11,20 +11,21 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from stores.canonical import key_digest
 from stores.clock import Clock, utc_now
 from stores.counted import counted
-from stores.errors import CorruptFile, RecordRejected
+from stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
 from stores.group_terms import Arm
 from stores.locked_file import LockedFile
 
+AnswerT = TypeVar("AnswerT")
 EntryKind: TypeAlias = Literal["reply", "failure"]
 _CHUNK = 1 << 20
 _HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
@@ -126,6 +127,32 @@ class Journal:
             raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
         return _entry(line)
 
+    def answer(
+        self, key_text: str, decode: Callable[[Mapping[str, Any]], AnswerT], *, final: bool
+    ) -> AnswerT | TfgrpoError | None:
+        """What ``decode`` makes of the payload of this key, the error of a recorded failure, or None.
+
+        An entry that cannot be decoded is treated as a damaged line; ``final``: the call cannot be made again, and it
+        raises ``CorruptFile``.
+        """
+        entry = self.get(key_text)
+        if entry is None:
+            return None
+        payload = entry["payload"]
+        try:
+            if entry["kind"] == "failure":
+                return error_named(str(payload["error_type"]), str(payload["reason"]))
+            return decode(payload)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if final:
+                raise CorruptFile(f"{self.path}: the entry for call {key_text} is no reply: {error!r}") from error
+        with self._file.locked():
+            offset = self._offsets.pop(key_digest(_encode_key(key_text)))
+            self._damage.append((offset, len(self._line(offset))))
+            self.damaged += 1
+            self._catch_up_and_repair()
+        return None
+
     def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
         """Record the reply to a call. It is in the file when this returns.
 
@@ -137,14 +164,6 @@ class Journal:
     def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
         """Record that a call failed for good, so that a resumed run does not make it again."""
         self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
-
-    def set_aside(self, key_text: str) -> None:
-        """Treat the entry of this key, which its reader can do nothing with, as a damaged line."""
-        with self._file.locked():
-            offset = self._offsets.pop(key_digest(_encode_key(key_text)))
-            self._damage.append((offset, len(self._line(offset))))
-            self.damaged += 1
-            self._catch_up_and_repair()
 
     @property
     def warning(self) -> str | None:

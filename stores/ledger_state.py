@@ -139,18 +139,7 @@ class Totals:
 
     def plus(self, more: Totals) -> Totals:
         """Both together."""
-        return Totals(
-            self.calls + more.calls,
-            self.tokens + more.tokens,
-            self.nano_usd + more.nano_usd,
-            self.at_risk_tokens + more.at_risk_tokens,
-            self.at_risk_nano + more.at_risk_nano,
-            self.unknown_price_calls + more.unknown_price_calls,
-            self.lost_calls + more.lost_calls,
-            self.overruns + more.overruns,
-            self.implausible_usage + more.implausible_usage,
-            self.unmeasured_attempts + more.unmeasured_attempts,
-        )
+        return Totals(*(getattr(self, name) + getattr(more, name) for name in _FIGURES))
 
 
 _FIGURES: Final = tuple(field.name for field in fields(Totals))

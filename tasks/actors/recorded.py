@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from stores.canonical import canonical_json, sha256_hex
-from stores.errors import ActorError, RecordRejected, ReplayMiss, error_named
+from stores.errors import ActorError, RecordRejected, ReplayMiss, TfgrpoError
 from stores.journal import CallKey, Journal
 from tasks.models.base import ChatRequest
 from tasks.models.wire import request_digest
@@ -60,17 +60,17 @@ class Recorder:
         """
         key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
         self.begun(key, lambda: key_text)
-        entry = self._journal.get(key_text) if self._journal is not None else None
-        if entry is not None:
-            result = decode(reply_of(entry))
-        elif self._replay:
-            raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
-        else:
+        found = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
+        if isinstance(found, TfgrpoError):
+            raise found
+        if found is None:
+            if self._replay:
+                raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
             self.made = True
-            result = await work()
-            self._keep(key_text, encode(result))
+            found = await work()
+            self._keep(key_text, encode(found))
         self.ended(key)
-        return result
+        return found
 
     def _keep(self, key_text: str, payload: dict[str, Any]) -> None:
         try:
@@ -79,11 +79,3 @@ class Recorder:
         except RecordRejected as error:
             # The disk is well: an agent or a tool brought what no JSON can hold.
             raise ActorError(f"what it brought cannot be recorded: {error}") from error
-
-
-def reply_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Payload of a journal entry; a recorded failure is raised again as the error it was."""
-    payload: Mapping[str, Any] = entry["payload"]
-    if entry["kind"] == "failure":
-        raise error_named(str(payload.get("error_type")), str(payload.get("reason")))
-    return payload

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stores.errors import CorruptFile, ModelCallError, ReplayMiss, TfgrpoError, error_named
+from stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from stores.journal import CallKey, Journal
 from stores.numbers import is_cost
 from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
@@ -77,24 +78,22 @@ class JournaledModel:
             await asyncio.wait([running])
             if not running.cancelled():
                 return _shared(running.result())
-        entry = self._answered(key_text)
-        if entry is not None:
+        found = self._found(key_text, request)
+        if found is not None:
             with self._span(request, key) as span:
                 self._asked(span, request)
-                return _told(span, _replay(entry, key_text, request))
+                if isinstance(found, TfgrpoError):
+                    _mark(found, key_text)
+                    raise found
+                return _told(span, found)
         if self._inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         return await self._ask(self._inner, request, key, key_text)
 
-    def _answered(self, key_text: str) -> Mapping[str, Any] | None:
-        """The journal's entry. One that is no reply is set aside like a damaged line where the call can be made again."""
+    def _found(self, key_text: str, request: ChatRequest) -> ChatReply | TfgrpoError | None:
         if self._journal is None:
             return None
-        entry = self._journal.get(key_text)
-        if entry is None or self._inner is None or _is_whole(entry):
-            return entry
-        self._journal.set_aside(key_text)
-        return None
+        return self._journal.answer(key_text, partial(_replay, request), final=self._inner is None)
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
         running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
@@ -200,27 +199,9 @@ def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
     return replace(outcome, replayed=True)
 
 
-def _is_whole(entry: Mapping[str, Any]) -> bool:
-    payload = entry["payload"]
-    if entry["kind"] == "failure":
-        return {"error_type", "reason"} <= set(payload)
-    try:
-        reply_of_json(payload)
-        return True
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
-def _replay(entry: Mapping[str, Any], key_text: str, request: ChatRequest) -> ChatReply:
-    payload = entry["payload"]
-    if entry["kind"] == "failure":
-        error = error_named(payload["error_type"], payload["reason"])
-        _mark(error, key_text)
-        raise error
-    try:
-        reply = reply_of_json(payload)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFile(f"the journal's entry for call {key_text} is no reply: {error!r}") from error
+def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:
+    """The reply to ``request``; usage far above what that could use is unknown."""
+    reply = reply_of_json(payload)
     if reply.usage is None or believable(reply.usage, 0):
         return reply
     bound = len(encode_request(request, WireOptions())) + request.max_tokens

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.settings import ActorSettings
 from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, ReplayMiss, SettingsError
+from stores.journal import Journal
 from stores.outcomes import Failed, Refused, Ungraded
 from tasks.actors.callable import CallableActor
 from tasks.actors.chat import ChatActor
@@ -254,6 +255,24 @@ async def test_a_finished_agent_is_not_started_again(tmp_path):
     assert first.tally == second.tally == replayed.tally
     entries = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert [entry["key"].split("/")[6] for entry in entries] == ["rollout", "agent"]
+
+
+async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_again(tmp_path):
+    actor = CallableActor(agents.blocking)
+    first = await attempt(actor, lambda *_: "7", tmp_path)
+    key = json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[-1])["key"]
+
+    def forge():
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            journal.append(key, {"trajectory": {"output": "42"}, "events": [], "tally": []})
+
+    forge()
+    again = await attempt(actor, lambda *_: "7", tmp_path)
+    assert (again.output, again.loss, again.tally) == (first.output, None, first.tally)
+    assert len(agents.CALLS) == 2
+    forge()
+    replayed = await run_rollout(spec(), 0, runtime(lambda *_: "7", tmp_path, actor=actor, replay=True))
+    assert replayed.fatal.startswith("CorruptFile")
 
 
 async def test_a_replay_does_not_start_an_agent_that_was_never_recorded(tmp_path):

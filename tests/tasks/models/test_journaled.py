@@ -168,6 +168,20 @@ async def test_an_entry_that_is_no_reply_is_a_corrupt_file(journal: Journal) -> 
         await JournaledModel(None, journal).complete(REQUEST, KEY)
 
 
+@pytest.mark.parametrize("kind", ["reply", "failure"])
+async def test_an_entry_that_is_no_reply_is_set_aside_where_the_call_can_be_made_again(
+    journal: Journal, kind: str
+) -> None:
+    key_text = KEY.text(request_digest(REQUEST))
+    journal._append(key_text, kind, {"content": "half"})  # type: ignore[arg-type]
+    inner = Scripted(REPLY)
+    assert await JournaledModel(inner, journal).complete(REQUEST, KEY) == REPLY
+    assert (inner.calls, journal.damaged) == (1, 1)
+    assert b"half" in journal.path.with_name(journal.path.name + ".torn").read_bytes()
+    with Journal(journal.path) as again:
+        assert (again.damaged, again.get(key_text)["payload"]) == (0, reply_to_json(REPLY))
+
+
 @pytest.mark.parametrize(
     "usage",
     [
