@@ -73,8 +73,15 @@ def csv_delimiter(stream: BinaryIO, order: Sequence[str], fields: FieldMap) -> s
     """
     line = stream.readline().removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
     stream.seek(0)
-    headers = {each: next(csv.reader([line], delimiter=each), []) for each in order}
+    headers = {each: _names(line, each) for each in order}
     return max(order, key=lambda each: (not _missing(headers[each], fields), len(headers[each])))
+
+
+def _names(line: str, delimiter: str) -> Sequence[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # ``csv_rows`` says what is wrong
+        return []
 
 
 def csv_rows(stream: BinaryIO, path: str, fields: FieldMap, delimiter: str) -> Iterator[Row | Problem]:
@@ -222,6 +229,8 @@ def _csv_fault(error: csv.Error) -> str:
     """The reader's complaint, where it says what to do about it."""
     if str(error).startswith("field larger than"):
         return f"a value of more than {csv.field_size_limit():,} characters; is a quote not closed?"
+    if str(error).startswith("new-line character"):
+        return "lines that end in a carriage return alone"
     return str(error)
 
 

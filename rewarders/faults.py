@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from stores.errors import RewardError
+
+_LONGEST: Final = 300
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -24,6 +26,11 @@ def each_alone(values: Iterable[object], read: Callable[[object], T], lost: Call
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line, without its type where that adds nothing."""
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, RewardError) and text else f"{type(error).__name__}: {text}"
+    """An exception in one line, whatever its ``__str__`` does; without its type where that adds nothing."""
+    kind = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001  a user's exception class; its name has to do
+        return kind
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shown if isinstance(error, RewardError) and text else f"{kind}: {shown}" if text else kind

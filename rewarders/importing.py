@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rewarders.faults import described
 from rewarders.kolibrify_names import PACKAGE, kolibrify_names
 from stores.errors import PipelineError, Problem
 
-_LONGEST: Final = 300
 _OUR_NAMES: Final = "from rewarders.graders import Grader, GradeResult, GraderInput"
 _OWN: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
 _ROOT: Final = Path(__file__).resolve().parent.parent
@@ -45,15 +45,15 @@ def referred_to(text: str) -> object:
         _refuse_mixed_up()
     except (Exception, SystemExit) as error:
         name = error.name or "" if isinstance(error, ImportError) else module_name
-        raise ValueError(f"{told(error)}{_hidden(name.partition('.')[0])}") from error
+        raise ValueError(f"{described(error)}{_hidden(name.partition('.')[0])}") from error
     return found
 
 
 def import_problem(error: BaseException, where: str, accepted: str, said: str = "") -> Problem:
     """Why a module could not be imported, with what to write instead where that is known; ``said`` instead of the error."""
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
-        return Problem(where, f"{told(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
-    return Problem(where, said or told(error), accepted)
+        return Problem(where, f"{described(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
+    return Problem(where, said or described(error), accepted)
 
 
 def _hidden(name: str) -> str:
@@ -84,12 +84,6 @@ def _refuse_mixed_up() -> None:
 def _imported_names(file: Path) -> set[str]:
     nodes = ast.walk(ast.parse(file.read_bytes()))
     return {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-
-
-def told(error: BaseException) -> str:
-    """What a user's code raised, in one line that is not endless."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…'}".rstrip(": ")
 
 
 def _look_in_working_directory() -> None:

@@ -55,17 +55,19 @@ _LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
 _OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
 
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
-    r"\\(?!(?:text|math|mbox|rm\b|q?quad|degree|circ|euro|pounds))[A-Za-z]|[√∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
+    r"\\(?!(?:text|math|mbox|rm\b|q?quad|degree|circ|euro|pounds))[A-Za-z]|[√∛∜⌈⌊∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
     r"|(?<![A-Za-z])(?i:sqrt|log|ln|exp|sin|cos|tan|pi|inf)(?![A-Za-z])"
 )
-_BEFORE: Final = re.compile(r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\()[ \t$]*$")
+_BEFORE: Final = re.compile(
+    r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\(|(?i:minus|negative|root of))[ \t$]*$"
+)
 _BEHIND: Final = re.compile(
     r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z])|[(\\|]) | [|!] | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
-      | (?:hundred|thousand|million|billion|trillion|dozen|bn|mn)s?\b )
-    | [(…] | \.\.  | [a-ceijknp-rt-zBM](?![A-Za-z]) | [ \t]+ [ijknxyz](?![A-Za-z])""",
+      | (?:hundred|thousand|million|billion|trillion|dozen|bn|mn|squared|cubed|factorial)s?\b )
+    | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\.  | [a-ceijknp-rt-zBM](?![A-Za-z]) | [ \t]+ [ijknxyz](?![A-Za-z])""",
     re.VERBOSE,
 )
-"""An operator with an operand, a factorial, a magnitude, decimals without end, a variable."""
+"""An operator with an operand, a factorial, a magnitude, a power or base, decimals without end, a variable."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
+from rewarders.faults import described
 from rewarders.graders.base import GradeResult, GraderInput
 from stores.errors import GraderUnavailable, RewardError
 
@@ -20,7 +21,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _SHOWN: Final = 60
-_LONGEST: Final = 300
 _ABSENT: Final = object()
 
 
@@ -67,11 +67,8 @@ def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> 
 
 def not_graded(error: BaseException) -> NotGraded:
     """What an exception means for an item: its text in one line."""
-    text = " ".join(unless_it_raises("", str, error).split())[:_LONGEST]
-    kind = type(error).__name__
-    of_the_item = isinstance(error, RewardError)
-    broke = not of_the_item or isinstance(error, GraderUnavailable)
-    return NotGraded(text if of_the_item and text else f"{kind}: {text}" if text else kind, kind, broke)
+    broke = not isinstance(error, RewardError) or isinstance(error, GraderUnavailable)
+    return NotGraded(described(error), type(error).__name__, broke)
 
 
 def matched(inputs: Sequence[GraderInput], said: object, *, strict: bool = False) -> tuple[Grade, ...]:

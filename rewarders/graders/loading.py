@@ -17,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
 
+from rewarders.faults import described
 from rewarders.graders.base import Grader, grader
 from rewarders.graders.table import BUILT_IN, build_grader
-from rewarders.importing import import_problem, imported, told
+from rewarders.importing import import_problem, imported
 from rewarders.kolibrify_names import kolibrify_names
 from stores.errors import PipelineError, Problem
 
@@ -183,7 +184,7 @@ def _built(build: Callable[..., Any], options: Mapping[str, Any], place: str) ->
         problems = [Problem(f"{place}.{each.source}", each.given, each.accepted) for each in error.problems]
         raise PipelineError(problems) from error
     except (Exception, SystemExit) as error:
-        raise PipelineError([Problem(place, told(error), f"values that {_name(build)} takes")]) from error
+        raise PipelineError([Problem(place, described(error), f"values that {_name(build)} takes")]) from error
 
 
 def _usable(built: object, where: str) -> Grader:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 from typing import Final
 
+from rewarders.faults import described
 from rewarders.graders.base import Grader, GraderInput
 from rewarders.graders.calling import is_async, is_built_in, item_function, of_its_own
 from rewarders.graders.grades import NotGraded, matched
-from rewarders.importing import told
 from rewarders.threads import RewarderThreads
 from stores.errors import PipelineError, Problem, RewardError
 
@@ -46,7 +46,7 @@ def _fault(grader: Grader) -> str:
     try:
         said = [one(inputs[0])] if one is not None else grader.grade_batch(inputs)
     except BaseException as error:  # noqa: BLE001 - a user's code: what it raises is looked at
-        return told(error) if _rejects(error) else ""
+        return described(error) if _rejects(error) else ""
     if inspect.isawaitable(said):
         if inspect.iscoroutine(said):
             said.close()

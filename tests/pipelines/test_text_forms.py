@@ -58,6 +58,12 @@ def test_a_table_of_one_column_is_separated_as_its_ending_says(tmp_path: Path) -
     assert prompts(written(tmp_path, "prompt\nx;y,z\n", "items.tsv"), fields) == ["x;y,z"]
 
 
+def test_a_table_with_the_line_ends_of_an_old_mac_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "id,prompt\ra,x\r")
+    told = "lines that end in a carriage return alone; accepted: a header of comma-separated names"
+    assert refusal(path) == [f"{path}:1: got {told}"]
+
+
 def test_a_header_that_lacks_a_name_is_shown_in_its_columns(tmp_path: Path) -> None:
     (told,) = refusal(written(tmp_path, "id;question, if any;answer\na;x;1\n"))
     assert "a header without 'prompt': 'id', 'question, if any', 'answer'" in told

@@ -52,6 +52,11 @@ def raising(name: str, error: BaseException) -> Scripted:
     return Scripted(name, act)
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 @pytest.fixture
 def threads() -> Iterator[RewarderThreads]:
     with RewarderThreads() as pool:
@@ -118,6 +123,7 @@ async def test_a_counting_rank_takes_its_share_in_the_total(make_context, thread
         (raising("bad", RewardError("bad: known trouble")), "bad: known trouble"),
         (raising("bad", SystemExit(3)), "SystemExit: 3"),
         (raising("bad", asyncio.CancelledError()), "CancelledError"),
+        (raising("bad", Mute()), "Mute"),
         (fixed("bad", math.nan, math.inf), "no finite number"),
         (fixed("bad", 1.0), "1 verdict for 2 attempts"),
         (Scripted("bad", lambda context: [0.5, 0.5]), "float is no verdict"),
