@@ -192,11 +192,12 @@ def attack_in(text: str) -> Attack | None:
     """The first thing in a lesson that no advice needs, or None."""
     folded = fold(text)
     unleeted = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
+    judged = _HONEST.sub(" ", folded)
     subjects = (
         (_ON_PLAIN, unicodedata.normalize("NFKC", text)),
         *((check, folded) for check in _ON_FOLDED),
-        (_ON_ORDERS, _HONEST.sub(" ", folded)),
-        (_ON_ANSWERS, _HONEST.sub(" ", folded)),
+        (_ON_ORDERS, judged),
+        (_ON_ANSWERS, judged),
         (_ON_ORDERS, _HONEST.sub(" ", unleeted)),
     )
     for check, subject in subjects:

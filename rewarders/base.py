@@ -75,6 +75,7 @@ Verdict: TypeAlias = RewardScore | Abstained
 Range: TypeAlias = tuple[float, float]
 """Lowest and highest score that a rewarder can give."""
 UNIT: Final[Range] = (0.0, 1.0)
+ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
 
 
 def declared_range(rewarder: object, given: Range | None = None) -> Range:
@@ -82,7 +83,7 @@ def declared_range(rewarder: object, given: Range | None = None) -> Range:
     found = getattr(rewarder, "score_range", UNIT) if given is None else given
     numbers = isinstance(found, Sequence) and len(found) == 2 and all(_is_number(end) for end in found)
     if not numbers or not found[0] < found[1]:
-        raise ValueError(f"score_range is {found!r}; accepted: two finite numbers, the lower one first")
+        raise ValueError(f"score_range is {found!r}; accepted: {ACCEPTED_RANGE}")
     return float(found[0]), float(found[1])
 
 

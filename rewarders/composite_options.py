@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
-from rewarders.base import Rewarder, declared_range
+from rewarders.base import ACCEPTED_RANGE, Rewarder, declared_range
 from rewarders.composite import CompositeRewarder, OnAbstain, Part, composite_faults
 from rewarders.options import taken_id
 from stores.errors import PipelineError, Problem
@@ -72,10 +72,8 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
     score_range = entry.get("score_range")
     try:
         score_range = None if score_range is None else declared_range(None, score_range)
-    except ValueError as error:
-        problems.append(
-            Problem(f"{place}.score_range", *str(error).removeprefix("score_range is ").split("; accepted: "))
-        )
+    except ValueError:
+        problems.append(Problem(f"{place}.score_range", repr(score_range), ACCEPTED_RANGE))
     if isinstance(name, str) and name and isinstance(options, Mapping):
         try:
             built = build(name, options, place)

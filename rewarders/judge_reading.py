@@ -131,7 +131,7 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
+    members = {name.lower(): value for name, value in pairs}
     if len(members) < len(pairs):
         raise ValueError("a member is given twice")
     return members

@@ -287,7 +287,9 @@ def test_the_range_of_a_composite_follows_from_its_parts(options, expected):
     assert built(**options).score_range == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("given", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], 1, [False, True]])
+@pytest.mark.parametrize(
+    "given", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], "; accepted: " * 2, 1, [False, True]]
+)
 def test_a_range_that_is_none_is_refused_where_it_is_written(given):
     with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
         built(parts=[{"name": "gt", "score_range": given}])
