@@ -166,7 +166,11 @@ class ExperienceIndex:
             stack.callback(os.close, fd)
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA cache_size = -64000")
-            self._catch_up(database, fd, end, anew=anew)
+            if anew or not self._is_current(database, fd, end):
+                self._catch_up(database, fd, end, anew=anew)
+            database.execute("BEGIN")  # another process may make it anew meanwhile
+            if not self._is_current(database, fd, end):
+                raise CorruptFile(f"{self._path}: its index is made anew by others, or the file changes")
             return work(View(database, self._path, fd))
 
     def _remove(self) -> None:
@@ -176,26 +180,28 @@ class ExperienceIndex:
 
     def _catch_up(self, database: sqlite3.Connection, fd: int, end: int, *, anew: bool) -> None:
         """Take in the lines before byte ``end`` that were appended since the last look, by anyone."""
-        if not anew and _is_made(database):
-            seen = _seen(database)
-            if seen.until >= end and self._fits(database, seen, fd):
-                return
-        done = False
+        done = cleared = False
         while not done:
             with database:
                 database.execute("BEGIN IMMEDIATE")
                 if not _is_made(database):
                     _make(database)
                 seen = _seen(database)
-                if anew or not self._fits(database, seen, fd):
-                    seen = _clear(database)
-                anew = False
+                if (anew and not cleared) or not self._fits(database, seen, fd):
+                    if cleared:  # by a process with other packs, over and over
+                        return
+                    seen, cleared = _clear(database), True
                 done = self._take_in(database, seen, fd, end)
+
+    def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
+        return _is_made(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
 
     def _fits(self, database: sqlite3.Connection, seen: _Seen, fd: int) -> bool:
         """Whether what was indexed is still in the file, and was checked against the packs in force."""
         status = os.fstat(fd)
-        if not seen.until or seen.inode != status.st_ino or status.st_size < seen.until:
+        if not seen.until:
+            return True
+        if seen.inode != status.st_ino or status.st_size < seen.until:
             return False
         if seen.size == status.st_size and seen.mtime != status.st_mtime_ns:  # changed in its place
             return False

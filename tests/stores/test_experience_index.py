@@ -13,6 +13,7 @@ import pytest
 
 from stores import experience_index
 from stores.errors import CorruptFile, StoreError
+from stores.experience_index import ExperienceIndex
 from stores.experience_lines import Skipped
 from stores.experience_store import ExperienceStore, best_of
 from stores.library import Library
@@ -224,3 +225,27 @@ def test_ids_are_found_by_their_beginning_and_in_file_order(tmp_path):
     assert ids(store.find([*many[::-1], "a"])) == ["a", *many]
     assert ids(open_store(tmp_path, approved={}).find(["c", "a"])) == ["a", "c"]
     assert Library.of_ids(store.find(["a", "c"]), ["c", "a"]).entries[0].experience_id == "c"
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_an_index_that_others_make_anew_for_their_packs_meanwhile_hides_no_lesson(store, monkeypatch, times):
+    other = open_store(store.path.parent, approved={"general": STALE})
+    catch_up, left = ExperienceIndex._catch_up, [times]
+
+    def disturbed(index, *args, **options):
+        catch_up(index, *args, **options)
+        if index is store._index and left[0]:
+            left[0] -= 1
+            assert other.fetch_top("general", 9) == []
+
+    monkeypatch.setattr(ExperienceIndex, "_catch_up", disturbed)
+    assert other.fetch_top("general", 9) == []
+    assert ids(store.fetch_top("general", 9)) == [f"exp-{number}" for number in range(5)]
+
+
+def test_readers_with_different_packs_do_not_wait_for_each_other_for_ever(store, monkeypatch):
+    monkeypatch.setattr(experience_index, "_LINES", 1)
+    versions = iter(range(10_000))
+    index = ExperienceIndex(store.path, store.verify_stamp, lambda _: str(next(versions)))
+    with pytest.raises(CorruptFile, match="made anew by others"):
+        index.read(lambda view: list(view.ranked("general", None, 32)))
