@@ -83,16 +83,16 @@ def chain_problems(path: Path) -> list[str]:
     if not path.exists():
         return []
     size = path.stat().st_size
-    lines = list(read_whole_lines(path))
+    lines = [line.data for line in read_whole_lines(path)]
     before: str | None = None
     problems: list[str] = []
-    for number, (line, one) in enumerate(zip(lines, promotions(path), strict=False), start=1):
+    for number, (line, one) in enumerate(zip(lines, _parsed(path, lines), strict=True), start=1):
         if one.schema_version > 1 and one.previous != before:
             problems.append(
                 f"{path.name}: line {number} does not continue the chain: a line before it was removed or changed"
             )
-        before = _digest(line.data)
-    if size > sum(len(line.data) + 1 for line in lines):
+        before = _digest(line)
+    if size > sum(len(line) + 1 for line in lines):
         problems.append(f"{path.name}: the last line is incomplete and does not count")
     return problems
 
