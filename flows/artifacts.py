@@ -23,6 +23,7 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.context import FlowRunContext
 
+from flows.named_server import first_line
 from flows.night_page import night_page
 from flows.observer import EpochEnd, EpochStart
 from flows.stops import RunSummary
@@ -160,7 +161,7 @@ class PrefectArtifacts:
         except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
-            _log.log(level, "an artifact could not be written: %s: %s", type(error).__name__, error)
+            _log.log(level, "an artifact could not be written: %s", first_line(error))
 
 
 def update_markdown_artifact(page: str, artifact: UUID) -> None:

@@ -5,8 +5,6 @@ Each finding is handed out as it is made, so that whoever waits sees how far it 
 
 from __future__ import annotations
 
-import contextlib
-import re
 import subprocess
 import sys
 import time
@@ -26,6 +24,7 @@ from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
 from flows.local_server import API_URL
+from flows.named_server import first_line, why_silent, without_login
 from stores.errors import PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"
@@ -35,10 +34,7 @@ _SERVER: Final = (
 )
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
-_REPLY_S: Final = 5.0
 _POLL_S: Final = 0.5
-_LOGIN: Final = re.compile(r"//[^/@\s]*@")
-"""Name and password in an address, which are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +66,14 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
     yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
-    yield Finding("server", f"{_LOGIN.sub('//', url)}, waited for at most {patience_s:g} s")
+    yield Finding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
     _wait_for(url, patience_s)
     yield Finding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
             pools = [_pool(client, name) for name in sorted({each.pool for each in declared})]
             yield from (Finding("work pool", text) for _, text in pools)
+            yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
             _apply({**environment, HOME: str(home)}, home)
             ours = {(each.name, each.entrypoint) for each in declared}
             for deployment in client.read_deployments():
@@ -84,7 +81,7 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
                     yield Finding("deployment", _described(client, deployment))
             yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
-        raise PrefectUnavailable(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+        raise PrefectUnavailable(first_line(error)) from error
 
 
 def _declared(home: Path) -> list[_Declared]:
@@ -99,14 +96,12 @@ def _declared(home: Path) -> list[_Declared]:
 def _wait_for(url: str, patience_s: float) -> None:
     """Any reply will do: whether it lets us in shows in what is asked next."""
     deadline = time.monotonic() + patience_s
-    with httpx.Client(trust_env=False, timeout=_REPLY_S) as client:
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                client.get(f"{url}/health")
-                return
-            if time.monotonic() > deadline:
-                raise SettingsError.one(API_URL, repr(_LOGIN.sub("//", url)), _SERVER)
-            time.sleep(_POLL_S)
+    while (why := why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
+        if isinstance(why, httpx.HTTPStatusError):
+            return
+        if isinstance(why, httpx.UnsupportedProtocol) or time.monotonic() > deadline:
+            raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
+        time.sleep(_POLL_S)
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
@@ -127,7 +122,8 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise PrefectUnavailable(f"`prefect deploy --all` took longer than {_DEPLOY_S:g} s") from error
     if done.returncode != 0:
-        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{(done.stdout + done.stderr).strip()}")
+        said = without_login(done.stdout + done.stderr).strip()
+        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
 
 
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
-from prefect.client.orchestration import get_client
 from prefect.context import refresh_global_settings_context
 from prefect.settings import Settings, get_current_settings
 
 from flows.execution import execute
 from flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from flows.local_server import API_URL, LocalServer, wanted
+from flows.named_server import first_line, in_background, why_silent, without_login
 from flows.observer import Observer, Observers
 from flows.prepare import Prepared
 from flows.progress import Screen
@@ -36,7 +34,6 @@ from stores.errors import PrefectUnavailable, SettingsError, TfgrpoError
 from stores.layout import RunPaths
 from stores.manifest import ManifestFile
 
-T = TypeVar("T")
 _ANSWER_S: Final = 20.0
 """Seconds that a named server gets to answer at all."""
 _BEGIN_S: Final = 60.0
@@ -47,8 +44,6 @@ _UNSEEN_S: Final = 3.0
 """A wait of which nothing is said."""
 _REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
 """Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
-_LOGIN: Final = re.compile(r"//[^/@\s]*@")
-"""Name and password in an address, which are never shown."""
 
 
 def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None = None) -> RunSummary:
@@ -89,7 +84,7 @@ class _FlowRun:
         self._request = request
         self._begun: Future[_Begun] = Future()
         self._summary: Future[RunSummary] = Future()
-        self._ended = _started(self._serve)
+        self._ended = in_background(self._serve)
         self._ended.add_done_callback(self._never_begun)
 
     def begin(self) -> _Begun:
@@ -112,10 +107,10 @@ class _FlowRun:
 
     def end(self, say: Callable[[str], object]) -> str | None:
         """Wait, within a limit, until Prefect has taken the end of the run; otherwise say why it has not."""
-        with suppress(TimeoutError):
-            return self._why_not_told(_UNSEEN_S)
-        say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
         try:
+            with suppress(TimeoutError):
+                return self._why_not_told(_UNSEEN_S)
+            say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
             return self._why_not_told(_END_S)
         except TimeoutError:
             return f"no reply within {_END_S:g} s"
@@ -124,7 +119,7 @@ class _FlowRun:
 
     def _why_not_told(self, limit_s: float) -> str | None:
         error = self._ended.exception(limit_s)
-        return None if error is None else _first_line(error)
+        return None if error is None else first_line(error)
 
     def _serve(self) -> object:
         RUN_BODY.set(self._body)
@@ -138,31 +133,17 @@ class _FlowRun:
     def _never_begun(self, ended: Future[object]) -> None:
         if not self._begun.done():
             error = ended.exception()
-            why = f"it ended in state {ended.result()!r}" if error is None else _first_line(error)
+            why = f"it ended in state {ended.result()!r}" if error is None else first_line(error)
             self._begun.set_exception(PrefectUnavailable(f"Prefect did not register the run: {why}"))
-
-
-def _started(work: Callable[[], T]) -> Future[T]:
-    """Do work in a daemon thread, which the end of the process does not wait for."""
-    future: Future[T] = Future()
-
-    def do() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - becomes the future's
-            future.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-prefect", daemon=True).start()
-    return future
 
 
 def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
     if settings.api.url is not None:
-        address = _LOGIN.sub("//", settings.api.url)
+        address = without_login(settings.api.url)
         say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
-        why = _why_silent()
+        why = why_silent(_ANSWER_S)
         if why is not None:
-            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({why})")
+            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({first_line(why)})")
     elif not wanted(settings):
         raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
     elif server is not None:
@@ -170,27 +151,8 @@ def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[
         refresh_global_settings_context()
 
 
-def _why_silent() -> str | None:
-    """Why the named server does not answer; None when it does."""
-    try:
-        error = _started(_healthcheck).result(_ANSWER_S)
-    except TimeoutError:
-        return f"no answer within {_ANSWER_S:g} s"
-    return None if error is None else _first_line(error)
-
-
-def _healthcheck() -> Exception | None:
-    with get_client(sync_client=True) as client:
-        return client.api_healthcheck()
-
-
 def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> None:
     say(f"warning: {warning}; the record of the run is complete")
     if "run" in summary.details:
         with suppress(TfgrpoError, OSError):
             ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)
-
-
-def _first_line(error: BaseException) -> str:
-    said = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {_LOGIN.sub('//', said)}"

@@ -1,0 +1,53 @@
+"""Ask the Prefect server that is named whether it answers, and say what it said, within a limit and without a login."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import Final, TypeVar
+
+from prefect.client.orchestration import get_client
+
+T = TypeVar("T")
+_LOGIN: Final = re.compile(r"//[^/\s]*@")
+
+
+def without_login(text: str) -> str:
+    """Text without the name and password of any address in it."""
+    return _LOGIN.sub("//", text)
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line that may be shown."""
+    return without_login(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+
+
+def why_silent(limit_s: float) -> BaseException | None:
+    """Why the named server does not answer, or refuses; None when all is well. Prefect's own limits are minutes."""
+    answer = in_background(_healthcheck)
+    try:
+        return answer.exception(limit_s) or answer.result()
+    except TimeoutError:
+        return TimeoutError(f"no answer within {limit_s:.3g} s")
+
+
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """Do work in a daemon thread, which the end of the process does not wait for."""
+    future: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - becomes the future's
+            future.set_exception(error)
+
+    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-prefect", daemon=True).start()
+    return future
+
+
+def _healthcheck() -> Exception | None:
+    with get_client(sync_client=True) as client:
+        return client.api_healthcheck()

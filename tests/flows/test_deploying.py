@@ -1,0 +1,58 @@
+"""Deploying asks the server that is named as Prefect does, and shows no login."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.deploying import deploy
+from stores.errors import PrefectUnavailable, SettingsError
+from tests.flows.kit import ROOT
+
+
+class _Closed(BaseHTTPRequestHandler):
+    """Answers every request with 401."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """Host and port of a server that lets nobody in."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Closed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def refusal_of(url: str, refusal: type[Exception], patience_s: float = 20.0) -> str:
+    """All that deploying to this address shows, its refusal included."""
+    shown: list[str] = []
+    with temporary_settings({PREFECT_API_URL: url}), pytest.raises(refusal) as refused:
+        shown.extend(finding.text for finding in deploy({"TFGRPO_HOME": str(ROOT)}, patience_s))
+    return "\n".join([*shown, str(refused.value)])
+
+
+def test_a_login_in_the_address_of_the_server_is_not_shown(closed):
+    said = refusal_of(f"http://me:p@ss@{closed}/api", PrefectUnavailable)
+    assert f"'401 Unauthorized' for url 'http://{closed}/api/work_pools/tfgrpo'" in said
+    assert "ss@" not in said
+
+
+def test_a_server_that_prefect_reaches_through_a_proxy_is_reached(closed, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", f"http://{closed}")
+    assert "401" in refusal_of("http://prefect.invalid/api", PrefectUnavailable)
+
+
+def test_an_address_that_is_none_is_refused_at_once_with_the_reason():
+    assert "unsupported protocol 'localhost://'" in refusal_of("localhost:4200/api", SettingsError, 3600.0)
