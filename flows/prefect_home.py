@@ -5,13 +5,17 @@ Where the environment names a server nothing is asked: the database is there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from flows.local_server import API_URL
 from flows.places import why_not_writable
-from stores.errors import SettingsError
+from stores.errors import Problem, SettingsError
 
 _HOME: Final = "PREFECT_HOME"
 _DEFAULT: Final = "~/.prefect"
@@ -30,3 +34,20 @@ def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) ->
             why = error.strerror
     if why is not None:
         raise SettingsError.one(_HOME, f"{str(home)!r} ({why})", "a directory that can be made and written")
+
+
+@contextmanager
+def prefect_settings() -> Iterator[None]:
+    """Open while Prefect is imported, which reads its settings then: raise ``SettingsError`` for those it refuses."""
+    try:
+        yield
+    except ValidationError as error:
+        raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
+
+
+def _prefects(problem: ErrorDetails) -> Problem:
+    """Prefect does not say where it found a setting, nor which it was where several do not fit together."""
+    name = ".".join(map(str, problem["loc"]))
+    if not name:
+        return Problem("the settings of Prefect", problem["msg"], "what Prefect takes")
+    return Problem(f"a setting of Prefect's, {name}", repr(problem["input"]), problem["msg"])

@@ -15,6 +15,9 @@ from stores.manifest import ManifestFile
 LATEST: Final = "latest"
 """Stands for the newest run of a task, unless one has this name."""
 
+_NAMED: Final = 10
+"""Runs that a message names."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
@@ -65,9 +68,11 @@ def known_tasks(out: Path) -> list[str]:
 
 
 def known_runs(task: TaskPaths) -> str:
-    """The runs of a task as a message names them, newest first; without any, the tasks that have some."""
+    """The newest runs of a task as a message names them; without any, the tasks that have some."""
     others = ", ".join(known_tasks(task.root.parent))
-    return ", ".join(entry.run_id for entry in runs_of(task)) or f"there is none{others and f'; of {others} there are'}"
+    runs = [entry.run_id for entry in runs_of(task)]
+    more = f" and {len(runs) - _NAMED} more; `tfgrpo runs` lists them" if len(runs) > _NAMED else ""
+    return ", ".join(runs[:_NAMED]) + more or f"there is none{others and f'; of {others} there are'}"
 
 
 def _entry(run: RunPaths, task_id: str) -> RunEntry:

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from flows.console import Console
+from flows.prefect_home import prefect_settings
 
 _PATIENCE_S = 60.0
 """How long a server may take to answer; one that starts for the first time needs a dozen seconds."""
@@ -21,7 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(_options: argparse.Namespace, console: Console) -> int:
     """Print each finding as it is made."""
-    from flows.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
+    with prefect_settings():
+        from flows.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
 
     findings = []
     for finding in deploy(os.environ, _PATIENCE_S):

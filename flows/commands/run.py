@@ -8,20 +8,16 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from flows.calibration import told
 from flows.commands.options import add_settings, asked_settings
 from flows.console import Console
 from flows.local_server import start_server
 from flows.observer import EPOCH_COLUMNS, epoch_rows
-from flows.prefect_home import check_prefect_home
+from flows.prefect_home import check_prefect_home, prefect_settings
 from flows.prepare import Prepared, prepare
 from flows.progress import Progress, Screen
 from flows.request import RunRequest
 from flows.stops import RunSummary, resume_command
-from stores.errors import Problem, SettingsError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
@@ -73,21 +69,14 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
     # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
     gc.disable()
     try:
-        from flows.local_run import run_locally  # noqa: PLC0415
+        with prefect_settings():
+            from flows.local_run import run_locally  # noqa: PLC0415
 
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
-    except ValidationError as error:
-        raise SettingsError([_prefects(problem) for problem in error.errors()]) from error
     finally:
         gc.enable()
     return run_locally(prepared, screen, server)
-
-
-def _prefects(problem: ErrorDetails) -> Problem:
-    """Prefect reads its settings when it is imported, and does not say where it found one."""
-    name = ".".join(map(str, problem["loc"]))
-    return Problem(f"a setting of Prefect's, {name}", repr(problem["input"]), problem["msg"])
 
 
 def show_summary(summary: RunSummary, console: Console) -> None:

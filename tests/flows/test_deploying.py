@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +25,7 @@ class _Closed(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing."""
 
 
@@ -56,3 +59,11 @@ def test_a_server_that_prefect_reaches_through_a_proxy_is_reached(closed, monkey
 
 def test_an_address_that_is_none_is_refused_at_once_with_the_reason():
     assert "unsupported protocol 'localhost://'" in refusal_of("localhost:4200/api", SettingsError, 3600.0)
+
+
+def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
+    env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
+    command = [sys.executable, "-m", "flows.cli", "deploy"]
+    refused = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 2
+    assert "the settings of Prefect: got Value error, Invalid IPv6 URL" in refused.stderr

@@ -79,7 +79,8 @@ def test_a_server_that_never_answers_is_refused_within_a_limit_that_the_screen_n
     code, summary, said = ended(begin(tmp_path, proxy, model))
     assert (code, summary["status"]) == (2, "refused")
     assert f"connecting to Prefect at {proxy.url}, at most 20 s" in said
-    assert f"PREFECT_API_URL: got {proxy.url}; accepted: the API of a Prefect server that answers (TimeoutError: no answer" in said
+    assert f"PREFECT_API_URL: got {proxy.url}; accepted: " in said
+    assert "no answer within 20 s" in said
     assert said.index("forecast: ") < said.index("starting Prefect …") < said.index("connecting to Prefect")
     assert model.bodies == []
     assert list(tmp_path.iterdir()) == []

@@ -111,6 +111,15 @@ def test_latest_is_resumed_and_replayed_as_the_run_that_it_is(own_run, how):
     assert kit.run(own_run.out, **{how: "latest"}).run_id == "small"
 
 
+def test_a_message_names_the_newest_runs_only(ask, own_run):
+    for day in range(1, 13):
+        copied(own_run, f"night-{day}", started_at=f"2999-01-{day:02}T00:00:00+00:00")
+    said = " ".join(ask("report", "nosuch", code=2).err.split())
+    assert "night-12, night-11, " in said
+    assert "night-3 and 3 more; `tfgrpo runs` lists them" in said
+    assert "night-2," not in said
+
+
 def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
     copied(own_run, "latest", started_at="1999-01-01T00:00:00+00:00")
     assert "/latest/report.html" in ask("report", "latest").out
