@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeAlias
 
@@ -53,11 +53,12 @@ class Change:
         return tuple(dict.fromkeys(group for source in self.sources for group in source.group_ids))
 
     @property
-    def reversed_targets(self) -> tuple[ExperienceRecord, ...]:
-        """Targets of the other direction. Their evidence speaks against the change and is not carried on."""
-        if self.operation == "delete":
-            return ()
-        return tuple(record for record in self.targets if record.polarity != self.polarity)
+    def basis(self) -> Change:
+        """What carries the change: of one that turns a lesson round, only the targets and sources of its own direction."""
+        if self.operation == "delete" or all(record.polarity == self.polarity for record in self.targets):
+            return self
+        targets = tuple(record for record in self.targets if record.polarity == self.polarity)
+        return replace(self, targets=targets, sources=tuple(s for s in self.sources if s.polarity == self.polarity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,9 @@ def reversal_fault(change: Change) -> str:
 
     The new direction needs more support than the lesson has that it replaces.
     """
-    held = max((support_of(record) for record in change.reversed_targets), default=-1)
-    support = len({group for each in change.sources if each.polarity == change.polarity for group in each.group_ids})
+    basis = change.basis
+    support = len(basis.group_ids)
+    held = max((support_of(record) for record in change.targets if record not in basis.targets), default=-1)
     if support > held:
         return ""
     return f"changes the direction of a lesson on a support of {support}, and that lesson has {held}"

@@ -37,9 +37,8 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
     context = runtime.context
     manifest = runtime.pack.manifest
     # Under the first rules of learning a change of direction inherited what it replaced.
-    apart = change.reversed_targets if context.rules > 1 else ()
-    inherited = [record for record in change.targets if record not in apart]
-    evidence = _evidence(change, inherited)
+    basis = change.basis if context.rules > 1 else change
+    evidence = _evidence(basis)
     supersedes = tuple(sorted(record.experience_id for record in change.targets))
     record = ExperienceRecord(
         experience_id=_identity(context, change, text, origin, supersedes, evidence),
@@ -50,13 +49,13 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
         tags=manifest.tags,
         epoch=origin.epoch,
         batch=origin.batch,
-        group_id=change.group_ids[0] if change.group_ids else change.targets[0].group_id,
+        group_id=basis.group_ids[0] if basis.group_ids else change.targets[0].group_id,
         operation=change.operation,
         supersedes=supersedes,
         summary32=text,
         polarity=change.polarity,
-        reward=_reward(change, inherited),
-        tool_stats=_tool_stats(change, inherited, origin.rollouts),
+        reward=_reward(basis),
+        tool_stats=_tool_stats(basis, origin.rollouts),
         evidence=evidence,
         stamp_signature="",
         created_at=runtime.clock(),
@@ -85,29 +84,27 @@ def _proposals(change: Change) -> tuple[Proposal, ...]:
     return tuple(proposal for source in change.sources for proposal in source.sources)
 
 
-def _evidence(change: Change, inherited: Sequence[ExperienceRecord]) -> tuple[str, ...]:
+def _evidence(change: Change) -> tuple[str, ...]:
     """Rollouts of this batch, then those of the targets: a lesson that is rewritten keeps its support."""
     fresh = [name for proposal in _proposals(change) for name in proposal.evidence]
-    kept = [name for record in inherited for name in record.evidence]
+    kept = [name for record in change.targets for name in record.evidence]
     return tuple(dict.fromkeys(fresh + kept))
 
 
-def _reward(change: Change, inherited: Sequence[ExperienceRecord]) -> Reward:
+def _reward(change: Change) -> Reward:
     """Of the best attempt that the change rests on."""
     known = [(proposal.best_reward, proposal.best_rank) for proposal in _proposals(change)]
-    known += [(record.reward.gt_score, record.reward.relative_rank) for record in inherited]
+    known += [(record.reward.gt_score, record.reward.relative_rank) for record in change.targets]
     score, rank = max(known)
     return Reward(gt_score=score, relative_rank=rank)
 
 
-def _tool_stats(
-    change: Change, inherited: Sequence[ExperienceRecord], rollouts: Mapping[str, RolloutRecord]
-) -> tuple[ToolStat, ...]:
+def _tool_stats(change: Change, rollouts: Mapping[str, RolloutRecord]) -> tuple[ToolStat, ...]:
     """Summed over the evidence. Targets that share rollouts with what is already counted add nothing."""
     names = list(dict.fromkeys(name for proposal in _proposals(change) for name in proposal.evidence))
     stats = list(sum_by_tool(event for name in names if name in rollouts for event in rollouts[name].tools))
     counted = set(names)
-    for record in inherited:
+    for record in change.targets:
         if counted.isdisjoint(record.evidence):
             stats.extend(record.tool_stats)
             counted.update(record.evidence)

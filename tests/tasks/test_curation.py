@@ -458,6 +458,14 @@ async def test_a_change_of_direction_needs_more_support_than_its_target_and_inhe
     assert made.tool_stats == ()
 
 
+async def test_a_change_of_direction_rests_on_no_proposal_of_the_old_direction(tmp_path):
+    target = lesson("e1", TEXTS[1], evidence=("o1/0",))
+    against, both = groups(*[TEXTS[0]] * 2, polarity="avoid"), groups(*[TEXTS[0]] * 2, *[TEXTS[2]] * 3)
+    answer = operations(op("modify", targets=["L1"], sources=["P1", "P2"], text="Converting units.", polarity="avoid"))
+    [made] = (await curate(lambda *_: answer, tmp_path, [*against, *both[2:]], [target])).records
+    assert (made.polarity, support_of(made)) == ("avoid", 2)
+
+
 async def test_a_merge_turns_no_better_supported_lesson_round(tmp_path):
     library = [lesson("e1", TEXTS[1], evidence=("o1/0", "o2/0")), lesson("e2", TEXTS[2], polarity="avoid")]
     answer = operations(op("merge", targets=["L1", "L2"], sources=["P1"], text="Converting units.", polarity="avoid"))
