@@ -125,12 +125,15 @@ class Machine:
 
     def retried(self, run: str) -> dict[str, Any]:
         """The flow run after another try, however that ended."""
-        before = self.get(f"/flow_runs/{run}")["run_count"]
+        before = self.get(f"/flow_runs/{run}")
         self.call("prefect", "flow-run", "retry", run).check_returncode()
 
         def look() -> dict[str, Any] | None:
             now = self.get(f"/flow_runs/{run}") or {}
-            return now if now.get("run_count", before) > before and now["state_type"] in ENDS else None
+            if now.get("state_type") not in ENDS or now["state_id"] == before["state_id"]:
+                return None
+            # A crash that is reported late ends a retry that never began.
+            return now if now["run_count"] > before["run_count"] or now["state_type"] == "CRASHED" else None
 
         return dict(until(look, "the retry to end", 120))
 
