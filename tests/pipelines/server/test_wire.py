@@ -275,10 +275,19 @@ async def test_a_file_that_changes_under_the_server_costs_only_its_items(tmp_pat
     assert any("record" in line for line in served.said)
 
 
-@pytest.mark.parametrize("content", [b"", b"x\n" * 2000, b"5\n" * 2000, b'{"prompt": 5}\n' * 500])
-async def test_a_file_that_is_rewritten_under_the_server_is_told_as_a_passing_trouble(tmp_path, content):
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda lines: b"",
+        lambda lines: b"x" * len(lines),
+        lambda lines: lines.replace(b'"prompt"', b'"morpth"'),
+        lambda lines: b"".join(b"5".ljust(len(line)) for line in lines.splitlines(keepends=True)),
+    ],
+)
+async def test_a_file_that_is_rewritten_under_the_server_is_told_as_a_passing_trouble(tmp_path, rewrite):
     async with in_process(mix(tmp_path)) as (client, _):
-        (tmp_path / "sums.jsonl").write_bytes(content)
+        path = tmp_path / "sums.jsonl"
+        path.write_bytes(rewrite(path.read_bytes()))
         response = await client.post("/sample", json={"iteration": 0, "batch_size": 3})
     told = "the data cannot be read: its files have changed since the start"
     assert (response.status_code, response.json()) == (503, {"detail": told})

@@ -23,6 +23,14 @@ def runner():
         yield runner
 
 
+def test_a_grade_that_is_put_after_the_limit_is_not_kept():
+    kept = Kept(1, limit_s=-1.0)
+    kept.begin()
+    kept.put(0, Graded(1.0))
+    kept.put_all([Graded(1.0)])
+    assert kept.grades == [None]
+
+
 class Promised(Batch):
     """Its plain method returns something to be awaited."""
 
