@@ -62,7 +62,7 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     url = get_current_settings().api.url
     named = environment.get(HOME)
     home = Path(named or Path.cwd()).resolve()
-    declared = _declared(home)
+    declared = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
     yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
@@ -84,13 +84,13 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
         raise PrefectUnavailable(first_line(error)) from error
 
 
-def _declared(home: Path) -> list[_Declared]:
+def _declared(home: Path, source: str) -> list[_Declared]:
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
         return [_Declared(each["name"], each["entrypoint"], each["work_pool"]["name"]) for each in declared]
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
         accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
-        raise SettingsError.one(HOME, f"{str(home)!r} ({type(error).__name__})", accepted) from error
+        raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
 
 
 def _wait_for(url: str, patience_s: float) -> None:

@@ -61,6 +61,12 @@ def test_an_address_that_is_none_is_refused_at_once_with_the_reason():
     assert "unsupported protocol 'localhost://'" in refusal_of("localhost:4200/api", SettingsError, 3600.0)
 
 
+def test_a_folder_without_deployments_is_refused_by_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"the current directory, as TFGRPO_HOME is not set: got .*a checkout"):
+        next(deploy({}, 1.0))
+
+
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "flows.cli", "deploy"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -86,6 +88,15 @@ def test_a_server_that_fails_the_run_is_told_in_one_line(flow, unnamed):
         match=r"did not register the run: RuntimeError: Server error '503' for url 'http://localhost/api'$",
     ):
         run_nothing()
+
+
+def test_ctrl_c_while_prefect_takes_the_end_of_a_run_leaves_that_end_as_it_is(flow):
+    hangs = threading.Event()
+    flow(hangs.wait)
+    flow_run = local_run._FlowRun(RunRequest())
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert flow_run.end(lambda line: None) == "interrupted"
+    hangs.set()
 
 
 def test_a_run_that_prefect_does_not_let_begin_says_so(flow, unnamed):
