@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from flows.own_names import OWN, shadowed
 from rewarders import importing
 
 ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("module", "package", "folder")
 ELSEWHERE = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; from flows.cli import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -69,13 +71,18 @@ def test_a_module_of_the_user_called_flows_is_named_by_python_itself(at_home):
     assert "'flows.tfgrpo'" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["module", "package", "folder"])
-@pytest.mark.parametrize("name", OWN)
-def test_the_command_works_beside_them_and_names_one_that_an_agent_means(at_home, name, kind):
-    module = beside(at_home, name, kind)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_works_beside_all_of_them(at_home, kind):
+    for name in OWN:
+        beside(at_home, name, kind)
     (at_home / "fine.py").write_text("def agent(prompt):\n    return 'x'\n")
-    (at_home / "mixed_up.py").write_text(f"import {module}\n\ndef agent(prompt):\n    return {module}.agent(prompt)\n")
     assert python("-c", ELSEWHERE, "doctor", "--actor", "fine:agent", cwd=at_home).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), list(zip(OWN, itertools.cycle(KINDS), strict=False)))
+def test_the_command_names_one_that_an_agent_means(at_home, name, kind):
+    module = beside(at_home, name, kind)
+    (at_home / "mixed_up.py").write_text(f"import {module}\n\ndef agent(prompt):\n    return {module}.agent(prompt)\n")
     place = at_home / (f"{name}.py" if kind == "module" else name)
     for reference in (f"{module}:agent", "mixed_up:agent"):
         done = python("-c", ELSEWHERE, "doctor", "--actor", reference, "--json", cwd=at_home)
