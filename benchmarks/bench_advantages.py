@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.table import Row, table
-from rewarders import batch_advantages, group_advantage
-from rewarders.estimators import ESTIMATORS
-from rewarders.estimators_plain import normal_score
+from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
+from tfgrpo.rewarders.advantages.formulas import normal_score
+from tfgrpo.rewarders.advantages.group import group_advantage
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000
 ONE_GROUP_US, SHARE_OF_LOOP = 2.0, 0.2

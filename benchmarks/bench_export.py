@@ -20,13 +20,13 @@ from typing import Any
 
 from benchmarks.processes import ROOT
 from benchmarks.table import Row, table
-from stores.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
 GROUP_SIZE, BATCH = 8, 64
 SMALL, LARGE = 100_000, 1_000_000
 FLAT = 1.25
 """Growth of peak memory at ten times the attempts that still counts as bounded."""
-_CLI = "import sys; from flows.cli import main; sys.exit(main())"
+_CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 _MIB = 2**20
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _STAMP = "ab" * 32

@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from benchmarks.table import Row, table
-from stores.journal import CallKey, Journal
-from stores.ledger import Ledger
-from stores.ledger_state import Budget
-from stores.prices import Price, PriceBook
-from tasks.models.base import ChatModel, ChatRequest, Message
-from tasks.models.chat import ChatClient
-from tasks.models.endpoint import ApiKey, Endpoint
-from tasks.models.journaled import JournaledModel
-from tasks.models.limiter import AdaptiveLimiter
-from tasks.models.retry import RetryPolicy
-from tasks.models.transport import open_transport
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.tasks.models.base import ChatModel, ChatRequest, Message
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
+from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
 
 REPLY = json.dumps(
     {

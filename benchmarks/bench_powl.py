@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.table import Row, table
-from rewarders.powl import (
+from tfgrpo.rewarders.powl import (
     Activity,
     Model,
     Operator,

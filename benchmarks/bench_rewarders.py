@@ -7,16 +7,12 @@ import statistics
 import time
 
 from benchmarks.table import Row, table
-from rewarders import (
-    Attempt,
-    GroundTruthRewarder,
-    RelativeRewarder,
-    RewardContext,
-    RewarderThreads,
-    WeightedRewarder,
-    build_rewarder,
-    score_group,
-)
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
 
 FIVE = ("math_exact", "number_match", "json_schema", "latex_only", "reasoning_format")
 ITEMS, GROUP_SIZE, REPEATS, LIMIT_S = 100, 5, 7, 2.0

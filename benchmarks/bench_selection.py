@@ -14,27 +14,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.table import Row, table
-from pipelines.items import Item
-from pipelines.settings import Settings
-from prompt_packs import load_prompt_pack
-from rewarders import RewarderThreads, WeightedRewarder, build_rewarder
-from rewarders.base import Attempt, RewardContext
-from rewarders.powl import Model, parse_text
-from rewarders.powl_rewarders import MODEL_KEY
-from rewarders.scoring import score_group
-from stores.journal import CallKey
-from stores.ledger import Ledger
-from stores.ledger_state import Budget
-from tasks.actors.chat import ChatActor
-from tasks.context import RunContext
-from tasks.models.base import ChatReply, ChatRequest, Message, Usage
-from tasks.models.journaled import JournaledModel
-from tasks.rollout import run_rollout
-from tasks.runtime import Runtime
-from tasks.selection import AnswerFormat, Candidate, PowlFormat, SelectionSpec, Sound, TextFormat, choose, select_best
-from tasks.selection.candidate import group_of
-from tasks.selection.round import grades_of
-from tasks.shapes import PackText
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.powl import Model, parse_text
+from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.actors.chat import ChatActor
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.rollout import run_rollout
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.selection.candidate import group_of
+from tfgrpo.tasks.selection.choosing import choose
+from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, TextFormat
+from tfgrpo.tasks.selection.round import grades_of, select_best
+from tfgrpo.tasks.selection.shapes import Candidate, SelectionSpec, Sound
+from tfgrpo.tasks.shapes import PackText
 
 K, REPEATS, LIMIT_MS = 16, 60, 2.0
 _STEPS = ("receive order", "check credit", "pick goods", "pack goods", "print label", "ship", "send invoice", "close")

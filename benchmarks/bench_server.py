@@ -30,7 +30,7 @@ from benchmarks.table import Row, table
 REQUESTS, ITEMS, ROUNDS, WARM = 500, 64, 8, 4
 RECORDS = 100
 _MIB = 2**20
-_CLI = "import sys; from flows.cli import main; sys.exit(main())"
+_CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 _STEP = "First 12 boxes of 1,080 apples each are counted, then 3/4 of them are set aside for later. "
 
 

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.table import Row, table
-from stores.atomic import append_lines
-from stores.experience_lines import encode
-from stores.experience_store import ExperienceStore
-from stores.models import ExperienceRecord, Reward
-from stores.signing import PackStamp, stamp_record
+from tfgrpo.stores.experiences.lines import encode
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import append_lines
 
 STORED, BATCH, REPEATS = 100_000, 100, 25
 SAME = 1.25

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 
 from benchmarks.table import Row, table
-from tasks.shapes import Frame
-from tasks.summarize import summarize_trajectory
+from tfgrpo.tasks.learning.summarize import summarize_trajectory
+from tfgrpo.tasks.shapes import Frame
 
 MEGABYTES, REPEATS, BAR_MS = 10, 9, 50.0
 _SHAPES: Mapping[str, str] = {

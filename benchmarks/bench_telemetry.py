@@ -15,7 +15,7 @@ from typing import Literal, TypedDict
 
 from benchmarks.processes import otlp_receiver
 from benchmarks.table import Row, table
-from stores.telemetry import Telemetry, TelemetryOptions, configure
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
 ROLLOUTS, REPEATS, BAR_MS = 1000, 7, 1.0
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import psutil
 
-from flows.quiet import quiet_prefect
-from tasks.models.simulated import generate_items
-from tasks.models.simulated.worlds import WorldName
+from tfgrpo.flows.orchestration.quiet import quiet_prefect
+from tfgrpo.tasks.models.simulated import generate_items
+from tfgrpo.tasks.models.simulated.worlds.worlds import WorldName
 
 ROOT = Path(__file__).resolve().parent.parent
-_CLI = "import sys; from flows.cli import main; sys.exit(main())"
+_CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 _PATIENCE_S = 120.0
 _MIB = 2**20
 # Linux counts the largest resident set in kilobytes, macOS in bytes.

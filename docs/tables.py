@@ -17,10 +17,10 @@ from typing import Final, get_args
 
 from pydantic_core import to_jsonable_python
 
-from pipelines.leaves import LeafOption, leaf_options
-from stores.group_terms import Phase, Signal
-from stores.outcomes import OutcomeName
-from stores.telemetry_names import (
+from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options
+from tfgrpo.stores.group_terms import Phase, Signal
+from tfgrpo.stores.outcomes import OutcomeName
+from tfgrpo.stores.telemetry.names import (
     GENAI,
     OP,
     OURS,

@@ -1,5 +1,3 @@
-"""What happens in which order, and the command line. Prefect is imported by ``flows.learning_flow`` only when it is needed."""
+"""What happens in which order: the learning and selection flows, and the command line."""
 
-from __future__ import annotations
-
-__all__: list[str] = []
+__all__ = ["cli", "learning_flow", "selection_flow"]

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Final, NoReturn
 
-from flows import own_names  # noqa: F401 - first: the imports below may otherwise find a user's modules
-from flows.console import Console
-from flows.interrupts import run_signals
-from flows.parsing import Parser, parse
-from flows.quiet import quiet_prefect
-from flows.release import release
-from stores.errors import ConfigError, TfgrpoError
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser, parse
+from tfgrpo.flows.console.release import release
+from tfgrpo.flows.orchestration.interrupts import run_signals
+from tfgrpo.flows.orchestration.quiet import quiet_prefect
+from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
 COMMANDS = {
     "run": "learn: cohorts, groups, lessons, held-out sweep, gate",
@@ -41,8 +40,13 @@ COMMANDS = {
     "serve-data": "serve samples of a staged data mix over HTTP, and grade completions of them",
     "serve-simulated": "serve the SIMULATED model over HTTP",
 }
-_MODULES = {"import": "import_batch"}
-"""Where a command's module cannot be called like the command."""
+_MODULES = {
+    "experiences": "library.experiences",
+    "export": "library.export",
+    "import": "library.import_batch",
+    "packs": "library.packs",
+}
+"""Modules of commands, where they are not called like the command."""
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that stop at a termination as at Ctrl-C. Those that serve have ways of their own."""
 _STOPPED = 3
@@ -59,7 +63,7 @@ def build_parser(command: str | None = None) -> Parser:
     """The parser of one command, whose module is imported for it; without a command, the overview of them all."""
     if command is not None:
         parser = _parser(f"tfgrpo {command}", COMMANDS[command])
-        module = importlib.import_module(f"flows.commands.{_MODULES.get(command, command.replace('-', '_'))}")
+        module = importlib.import_module(f"tfgrpo.flows.commands.{_MODULES.get(command, command.replace('-', '_'))}")
         module.add(parser)
         parser.set_defaults(execute=module.execute)
         return parser

@@ -20,26 +20,26 @@ from prefect.logging import get_run_logger
 from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
 
-from flows.artifacts import PrefectArtifacts
-from flows.console import LogFile, PeopleConsole
-from flows.dask_workers import RunWork, dask_workers
-from flows.deployed import Optional, asked_of, deployed_run, named_after
-from flows.execution import execute
-from flows.interrupts import termination_interrupts
-from flows.observer import Observer, Observers
-from flows.progress import Progress
-from flows.request import RunRequest, Scalar
-from flows.session import RunGroups
-from flows.states import state_of
-from flows.stops import RunSummary
-from flows.task_runner import EventLoopTaskRunner, begun, task_runner_for
-from pipelines.plan import Plan
-from stores.clock import utc_now
-from stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
-from tasks.context import RunContext
-from tasks.group import run_group
-from tasks.host import run_on_runtime
-from tasks.shapes import GroupResult, GroupSpec
+from tfgrpo.flows.console.console import LogFile, PeopleConsole
+from tfgrpo.flows.console.observer import Observer, Observers
+from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
+from tfgrpo.flows.orchestration.dask_workers import RunWork, dask_workers
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, named_after
+from tfgrpo.flows.orchestration.interrupts import termination_interrupts
+from tfgrpo.flows.orchestration.request import RunRequest, Scalar
+from tfgrpo.flows.orchestration.states import state_of
+from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.run.session import RunGroups
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.host import run_on_runtime
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 _AHEAD = 2
 """Groups handed to the task runner before any is back, per place for a rollout: enough that no place waits for one."""

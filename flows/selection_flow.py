@@ -9,13 +9,13 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic.json_schema import SkipJsonSchema
 
-from flows.deployed import Optional, asked_of
-from flows.request import Scalar
-from flows.selection import select
-from flows.selection_request import SelectRequest
-from flows.states import failure, state_of
-from flows.stops import RunSummary
-from stores.errors import ConfigError, TfgrpoError
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of
+from tfgrpo.flows.orchestration.request import Scalar
+from tfgrpo.flows.orchestration.states import failure, state_of
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection.select import select
+from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
 
 @flow(name="tfgrpo-select", persist_result=False, log_prints=False, validate_parameters=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flows.cli import entry_point
+from tfgrpo.flows.cli import entry_point
 
 if __name__ == "__main__":
     entry_point(["run", *sys.argv[1:]])

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rewarders.powl import (
+from tfgrpo.rewarders.powl import (
     Model,
     PowlError,
     footprint,
@@ -20,7 +20,7 @@ from rewarders.powl import (
     to_text,
     validate,
 )
-from rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, depth_of, size_of
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, depth_of, size_of
 
 LIMIT_S: Final = 5.0
 _CALL: Final = re.compile(rf"(?:{'|'.join(OPERATORS)}|ACTIVITY|SILENT)\s*[(\[]")

@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["rewarders.powl", "fuzz"]):
+with atheris.instrument_imports(include=["tfgrpo.rewarders.powl", "fuzz"]):
     from fuzz.checks import check
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-VECTORS: Final = Path(__file__).resolve().parent.parent / "tests" / "rewarders" / "powl" / "vectors"
+VECTORS: Final = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 WORDS: Final = (
     *(
         "SEQUENCE(",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pipelines.problems import raise_together
-from stores.errors import ConfigError
+from tfgrpo.pipelines.problems import raise_together
+from tfgrpo.stores.errors import ConfigError
 
 _T = TypeVar("_T")
 

@@ -14,9 +14,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipelines.leaves import Shape, accepted_phrase, field_shape, is_section, leaves_by_key, shape_of
-from pipelines.settings_base import meant_address
-from stores.errors import ConfigError, Problem
+from tfgrpo.pipelines.settings.base import meant_address
+from tfgrpo.pipelines.settings.fields import Shape, accepted_phrase, field_shape, is_section, leaves_by_key, shape_of
+from tfgrpo.stores.errors import ConfigError, Problem
 
 _MAX_SHOWN = 80
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")

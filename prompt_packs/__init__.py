@@ -1,13 +1,13 @@
 """Prompt packs: what an actor and the learning roles are told, proven by stamps, and which lessons may join it."""
 
-from prompt_packs.inject import MergedPrompt, merge_experiences, render_pack
-from prompt_packs.instructions import InstructionSet, load_instruction_set
-from prompt_packs.loader import SHIPPED_ROOT, known_packs, load_pack, load_prompt_pack
-from prompt_packs.models import LoadedPack, PromptPackManifest
-from prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
-from prompt_packs.stamping import stamp_pack
-from prompt_packs.stamps import StampVerifier, approved_stamps, compute_stamp, in_force, pack_stamp, verify_pack
-from prompt_packs.templating import TEMPLATE_FIELDS, render_template
+from tfgrpo.prompt_packs.inject import MergedPrompt, merge_experiences, render_pack
+from tfgrpo.prompt_packs.instructions import InstructionSet, load_instruction_set
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_pack, load_prompt_pack
+from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import StampVerifier, approved_stamps, compute_stamp, in_force, pack_stamp, verify_pack
+from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template
 
 __all__ = [
     "SHIPPED_ROOT",
@@ -20,6 +20,7 @@ __all__ = [
     "ScreenedLesson",
     "StampVerifier",
     "approved_stamps",
+    "attacks",
     "compute_stamp",
     "in_force",
     "known_packs",

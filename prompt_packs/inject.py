@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from prompt_packs.models import LoadedPack
-from prompt_packs.safety import Rejection, screen_lesson
-from prompt_packs.stamps import in_force, pack_stamp
-from stores.models import ExperienceRecord, Polarity
-from stores.signing import PackStamp, signature_holds
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
+from tfgrpo.prompt_packs.stamps import in_force, pack_stamp
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
+from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
 
 STALE_STAMP = "stamp of another pack version"
 OTHER_PACK = "record of another pack"

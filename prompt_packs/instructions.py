@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from prompt_packs.loader import SHIPPED_ROOT, domains
-from prompt_packs.models import LoadedPack
-from prompt_packs.stamps import inspect_pack
-from stores.errors import PackError, Problem
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamps import inspect_pack
+from tfgrpo.stores.errors import PackError, Problem
 
 _log = logging.getLogger("tfgrpo.packs")
 

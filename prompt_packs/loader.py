@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from prompt_packs.models import LoadedPack
-from prompt_packs.sources import MANIFEST, read_manifest
-from prompt_packs.stamps import inspect_pack, pack_stamp
-from stores.errors import PackError
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest
+from tfgrpo.prompt_packs.stamps import inspect_pack, pack_stamp
+from tfgrpo.stores.errors import PackError
 
 __all__ = ["SHIPPED_ROOT", "domains", "known_packs", "load_pack", "load_prompt_pack", "pack_stamp"]
 

@@ -1,6 +1,6 @@
 """What is a prompt pack? Its strict manifest, and the pack as it stands in memory after it was verified.
 
-It holds shapes only: reading is ``prompt_packs.sources``, proving is ``prompt_packs.stamps``.
+It holds shapes only: reading is ``tfgrpo.prompt_packs.sources``, proving is ``tfgrpo.prompt_packs.stamps``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from stores.identifiers import check_identifier
-from stores.words import MAX_CHARS, MAX_WORDS
+from tfgrpo.stores.identifiers import check_identifier
+from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS
 
 SCHEMA_VERSION = 1
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair"]
@@ -60,7 +60,7 @@ class PromptPackManifest(_Strict):
     id: Identifier
     domain: Identifier
     stamp: str = ""
-    """Hex SHA-256, see ``prompt_packs.stamps.compute_stamp``. Empty until the pack is stamped."""
+    """Hex SHA-256, see ``tfgrpo.prompt_packs.stamps.compute_stamp``. Empty until the pack is stamped."""
     stamped_at: str = ""
     """When the stamp was given, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
     system: SourceName

@@ -1,6 +1,6 @@
 """Which bytes make up a pack? Reads the manifest and its sources from disk, and nothing outside the pack's directory.
 
-It neither trusts nor proves what it reads: headers and stamps are ``prompt_packs.stamps``.
+It neither trusts nor proves what it reads: headers and stamps are ``tfgrpo.prompt_packs.stamps``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prompt_packs.models import PromptPackManifest
-from stores.canonical import canonical_text
-from stores.errors import PackError, Problem
+from tfgrpo.prompt_packs.models import PromptPackManifest
+from tfgrpo.stores.canonical import canonical_text
+from tfgrpo.stores.errors import PackError, Problem
 
 MANIFEST = "manifest.json"
 MAX_SOURCE_BYTES = 256 * 1024

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from prompt_packs.models import PromptPackManifest
-from prompt_packs.sources import MANIFEST, read_manifest, read_sources
-from prompt_packs.stamps import StampVerifier, compute_stamp, content_problems, header_line, parse_source
-from stores.clock import Clock
-from stores.errors import PackError, Problem
+from tfgrpo.prompt_packs.models import PromptPackManifest
+from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest, read_sources
+from tfgrpo.prompt_packs.stamps import StampVerifier, compute_stamp, content_problems, header_line, parse_source
+from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.errors import PackError, Problem
 
 
 def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from prompt_packs.models import LoadedPack, PromptPackManifest
-from prompt_packs.sources import MANIFEST, read_manifest, read_sources
-from prompt_packs.templating import TEMPLATE_FIELDS, template_problems
-from stores.canonical import canonical_json, sha256_hex
-from stores.errors import PackError, Problem
-from stores.signing import PackStamp
+from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
+from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest, read_sources
+from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, template_problems
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import PackError, Problem
+from tfgrpo.stores.experiences.signing import PackStamp
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
 _STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)

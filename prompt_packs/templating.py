@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from prompt_packs.models import TemplateRole
-from stores.errors import PackError, Problem
+from tfgrpo.prompt_packs.models import TemplateRole
+from tfgrpo.stores.errors import PackError, Problem
 
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 _STRAY = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")

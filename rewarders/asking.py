@@ -16,15 +16,15 @@ from functools import partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
-from rewarders.faults import described, each_alone
-from rewarders.threads import RewarderThreads
-from stores.canonical import canonical_json
-from stores.counted import counted
-from stores.errors import RewardError, RewarderTimeout
-from stores.frozen_json import FrozenDict, frozen
-from stores.numbers import is_finite
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
+from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import RewardError, RewarderTimeout
+from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.outcomes import RewardScore
 
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from rewarders.judge_seam import JudgeModel
-from stores.models import ExperienceRecord
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.judge.seam import JudgeModel
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.outcomes import RewardScore
 
 
 @dataclass(frozen=True, slots=True)

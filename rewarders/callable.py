@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from rewarders.base import Abstained, RewardContext, Verdict
-from rewarders.faults import described, each_alone
-from stores.errors import RewardError
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.outcomes import RewardScore
 
 Calling: TypeAlias = Literal["output and answer", "context"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from stores.errors import RewardError
+from tfgrpo.stores.errors import RewardError
 
 _LONGEST: Final = 300
 

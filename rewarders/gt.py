@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from rewarders.answered_number import answered_number
-from rewarders.answers import stated_answer
-from rewarders.base import RewardContext, Verdict, abstain_on_all
-from rewarders.number_text import Number, numbers_agree, plain_value
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
+from tfgrpo.rewarders.text.answered_number import answered_number
+from tfgrpo.rewarders.text.answers import stated_answer
+from tfgrpo.rewarders.text.number_text import Number, numbers_agree, plain_value
+from tfgrpo.stores.outcomes import RewardScore
 
 Match: TypeAlias = Literal["exact", "normalized", "numeric"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import PipelineError, Problem
 
 
 def taken_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:

@@ -12,17 +12,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
-from rewarders.base import Rewarder
-from rewarders.callable import SIGNATURES, adapt
-from rewarders.composite_options import build_composite
-from rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
-from rewarders.gt import GroundTruthRewarder
-from rewarders.importing import imported
-from rewarders.judge import build_judge
-from rewarders.judge_pairs import build_relative
-from rewarders.powl_equal import PowlEqualRewarder
-from rewarders.powl_rewarders import POWL_REWARDERS
-from stores.errors import PipelineError, Problem
+from tfgrpo.rewarders.base import Rewarder
+from tfgrpo.rewarders.callable import SIGNATURES, adapt
+from tfgrpo.rewarders.composite.options import build_composite
+from tfgrpo.rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
+from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.importing import imported
+from tfgrpo.rewarders.judge.judge import build_judge
+from tfgrpo.rewarders.judge.pairs import build_relative
+from tfgrpo.rewarders.powl.scoring.equal import PowlEqualRewarder
+from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
+from tfgrpo.stores.errors import PipelineError, Problem
 
 OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""

@@ -1,7 +1,7 @@
 """How does each attempt rank within its group? The ``relative`` rewarder.
 
 It ranks the totals that other rewarders gave; it never looks at an output, and refuses to rank fewer than two attempts.
-Ranking by comparison of the outputs themselves is ``rewarders.judge_pairs``.
+Ranking by comparison of the outputs themselves is ``tfgrpo.rewarders.judge.pairs``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from rewarders.advantage import group_advantage, relative_ranks
-from rewarders.base import Abstained, Attempt, RewardContext, Verdict
-from stores.errors import RewardError
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.outcomes import RewardScore
 
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
 

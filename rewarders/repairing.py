@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from stores.counted import counted
-from stores.errors import RepairExhausted
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import RepairExhausted
 
 T = TypeVar("T")
 

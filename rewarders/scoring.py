@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from rewarders.asking import Asker, Fault, Said
-from rewarders.base import Abstained, Range, RewardContext, Rewarder, Verdict, declared_range
-from rewarders.weighing import DECIMALS, weighted_mean
-from stores.errors import PipelineError, Problem
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.asking import Asker, Fault, Said
+from tfgrpo.rewarders.base import Abstained, Range, RewardContext, Rewarder, Verdict, declared_range
+from tfgrpo.rewarders.composite.weighing import DECIMALS, weighted_mean
+from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.outcomes import RewardScore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from stores.plain import plain
+from tfgrpo.stores.plain import plain
 
 Json: TypeAlias = Any
 """A JSON value: text, number, truth value, None, or sequences and mappings of them."""

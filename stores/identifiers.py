@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stores.canonical import sha256_hex
+from tfgrpo.stores.canonical import sha256_hex
 
 LONGEST = 100
 """Characters of an identifier."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from stores.frozen_json import FrozenDict
+from tfgrpo.stores.frozen_json import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-from rewarders.base import UNIT, Range
-from rewarders.statistics import paired_differences
-from stores.outcomes import Scored, is_full, is_nothing, scored_rewards
-from tasks.shapes import GroupResult
+from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.statistics.summary import paired_differences
+from tfgrpo.stores.outcomes import Scored, is_full, is_nothing, scored_rewards
+from tfgrpo.tasks.shapes import GroupResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Is the candidate library better than the champion? Promote, reject, or undecided, with the reasons in words.
 
-The interval stays valid however often the evidence is looked at (``rewarders.sequential``). The gate abstains rather
+The interval stays valid however often the evidence is looked at (``rewarders.statistics.sequential``). The gate abstains rather
 than guess: when too much evidence is lost, when rewards lie outside the range that their rewarders declare, or when both
 arms are the same library.
 
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from pipelines.settings_learning import GateSettings
-from rewarders.base import UNIT, Range
-from rewarders.sequential import paired_confidence_sequence
-from rewarders.statistics import Interval
-from tasks.evaluation import Attempts, PairedEvidence, noise_floor
+from tfgrpo.pipelines.settings.learning import GateSettings
+from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
+from tfgrpo.rewarders.statistics.summary import Interval
+from tfgrpo.tasks.evaluation import Attempts, PairedEvidence, noise_floor
 
 _NARROW = 0.1
 _ROUNDING = 1e-9

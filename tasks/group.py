@@ -12,22 +12,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from rewarders.advantage import group_advantage, relative_ranks
-from rewarders.base import Abstained, Attempt
-from rewarders.scoring import GroupScores, score_group
-from stores.group_terms import Signal
-from stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
-from stores.telemetry_names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
-from tasks.asking import Spend
-from tasks.judging import GroupJudge
-from tasks.observing import observe_group, observe_verdict
-from tasks.reflection import RankedAttempt, Reflection, reflect_on_group
-from tasks.rollout import FinishedRollout, run_rollout
-from tasks.runtime import Runtime
-from tasks.scrubbing import scrubbed_scores
-from tasks.shapes import GroupResult, GroupSpec, RolloutRecord
-from tasks.summarize import summarize_trajectory
-from tasks.transcripts import shorten_middle
+from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
+from tfgrpo.rewarders.base import Abstained, Attempt
+from tfgrpo.rewarders.scoring import GroupScores, score_group
+from tfgrpo.stores.group_terms import Signal
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
+from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
+from tfgrpo.tasks.learning.ask import Spend
+from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
+from tfgrpo.tasks.learning.summarize import summarize_trajectory
+from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
+from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.runtime.observing import observe_group, observe_verdict
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""

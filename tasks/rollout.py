@@ -11,18 +11,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
-from stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
-from stores.telemetry import SpanHandle
-from tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
-from tasks.actors.recorded import Recorder
-from tasks.containment import give_up_on, told
-from tasks.models.base import CUT_OFF
-from tasks.observing import observe_rollout_end
-from tasks.runtime import Runtime
-from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
-from tasks.tool_metrics import add_costs
-from tasks.tools.schema import Tool, ToolResult, run_tool
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
+from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
+from tfgrpo.stores.telemetry.setup import SpanHandle
+from tfgrpo.tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
+from tfgrpo.tasks.actors.recorded import Recorder
+from tfgrpo.tasks.models.base import CUT_OFF
+from tfgrpo.tasks.runtime.containment import give_up_on, told
+from tfgrpo.tasks.runtime.observing import observe_rollout_end
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.tool_metrics import add_costs
+from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.items import Item
-from stores.group_terms import Arm, Phase, Signal
-from stores.journal import draw_id
-from stores.models import ExperienceRecord, Polarity
-from stores.outcomes import Outcome, RewardScore
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
+from tfgrpo.stores.group_terms import Arm, Phase, Signal
+from tfgrpo.stores.outcomes import Outcome, RewardScore
+from tfgrpo.stores.runs.journal import draw_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
@@ -37,7 +37,7 @@ os.environ |= {
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
 }
 
-from tests.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
+from tests.support.records.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
 
 # Examples are not timed: on a busy machine any of them may take a second.
 hypothesis.settings.register_profile("tfgrpo", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -49,3 +49,15 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
     """A real OTLP/HTTP endpoint in this process; ``mode`` makes it hang or answer 503."""
     with OtlpReceiver() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory and an environment without settings."""
+    for name in list(os.environ):
+        if name.startswith(("TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    return home

@@ -17,12 +17,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from pipelines.curriculum import Difficulty
-from pipelines.layers import leaf_options
-from pipelines.settings import Settings
-from tasks.gate import decide_gate
-from tests.bench import NEVER, REAL, Bench
-from tests.observations import (
+from tests.support.pipelines.mixes import write_mix
+from tests.support.runs.settings_observations import (
     AGENTS,
     Observe,
     evidence,
@@ -43,7 +39,11 @@ from tests.observations import (
     shown,
     stage_after,
 )
-from tests.pipelines.mixes import write_mix
+from tests.support.runs.settings_probe import NEVER, REAL, Bench
+from tfgrpo.pipelines.plan.curriculum import Difficulty
+from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.tasks.gate import decide_gate
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 
 from fuzz import checks
 from fuzz.seeds import WORDS, seeds
-from rewarders.powl import Activity, PowlError
-from tests.docs.pages import ROOT
+from tests.support.runs.pages import ROOT
+from tfgrpo.rewarders.powl import Activity, PowlError
 
 
 def run(*arguments):

@@ -12,20 +12,22 @@ from typing import Any
 
 import pytest
 
-from flows.champion import most_valuable, short_enough
-from flows.execution import execute
-from flows.observer import Observers
-from flows.request import RunRequest
-from prompt_packs import load_prompt_pack, merge_experiences, pack_stamp
-from stores.clock import utc_now
-from stores.experience_store import ExperienceStore
-from stores.layout import TaskPaths
-from stores.library import Library
-from stores.words import count_words
-from tasks.shapes import Frame, Trajectory
-from tests.bench import TINY, Bench, Tiny, rows_of
+from tests.support.runs.settings_probe import TINY, Bench, Tiny, rows_of
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.champion import most_valuable, short_enough
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.prompt_packs.inject import merge_experiences
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.words import count_words
+from tfgrpo.tasks.shapes import Frame, Trajectory
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
 KEY = "sk-test-0123456789abcdef"
 KNOWN = {
@@ -59,15 +61,15 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 @pytest.mark.parametrize(
     ("module", "name", "tests"),
     [
-        ("stores.experience_store", "ExperienceStore", "stores/test_experience_store.py"),
-        ("prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
-        ("tasks.summarize", "summarize_trajectory", "tasks/test_summarize.py"),
-        ("tasks.optimize", "optimize_experience", "tasks/test_optimize.py"),
-        ("rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
-        ("flows.task_runner", "task_runner_for", "flows/test_task_runner.py"),
-        ("pipelines.guardrails", "validate_tfgrpo_config", "pipelines/test_guardrails.py"),
-        ("stores.telemetry", "configure", "stores/test_telemetry.py"),
-        ("flows.learning_flow", "tfgrpo_learning", "flows/test_learning_flow.py"),
+        ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
+        ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
+        ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
+        ("tfgrpo.tasks.learning.thresholds", "optimize_experience", "tasks/learning/test_thresholds.py"),
+        ("tfgrpo.rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
+        ("tfgrpo.flows.orchestration.task_runner", "task_runner_for", "flows/orchestration/test_task_runner.py"),
+        ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
+        ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),
+        ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_learning_flow.py"),
     ],
 )
 def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module: str, name: str, tests: str) -> None:
@@ -201,7 +203,10 @@ def leaking_rewarder(output: str, answer: str) -> float:
     [
         {"actor.kind": "tests.test_promises:leaky"},
         {"actor.kind": "tests.test_promises:talkative"},
-        {"actor.kind": "tools", "actor.tools": '["tests.bench:double", "tests.test_promises:leaking_tool"]'},
+        {
+            "actor.kind": "tools",
+            "actor.tools": '["tests.support.runs.settings_probe:double", "tests.test_promises:leaking_tool"]',
+        },
         {"rewarders": '[{"name": "tests.test_promises:leaking_rewarder"}]'},
     ],
     ids=["agent", "answer", "tool", "rewarder"],
@@ -269,7 +274,7 @@ def test_no_module_keeps_state_that_changes() -> None:
 
     The two exceptions belong to the process and say so: its exporters and its open runtimes.
     """
-    allowed = {("telemetry.py", "_CONFIGURED"), ("host.py", "_HOSTS")}
+    allowed = {("setup.py", "_CONFIGURED"), ("host.py", "_HOSTS")}
     for path, tree in sources():
         names = {
             target.id
@@ -317,7 +322,7 @@ def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
 ) -> None:
     """The pack was approved anew between plan and curation: what is learned for it then is of another version."""
     other = replace(pack_stamp(load_prompt_pack("arithmetic")), stamped_at="2001-01-01T00:00:00+00:00")
-    monkeypatch.setattr("tasks.recording.pack_stamp", lambda _: other)
+    monkeypatch.setattr("tfgrpo.tasks.learning.record.pack_stamp", lambda _: other)
     run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
     assert run.status == "finished"
     assert any("not stamped for the pack in force" in warning for warning in run.manifest["warnings"])

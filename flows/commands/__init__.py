@@ -1,1 +1,1 @@
-"""One module per command; each has ``add`` (its arguments) and ``execute`` (its work, returning the exit code)."""
+"""The sub-commands of ``tfgrpo``, one module each, imported when they are called."""

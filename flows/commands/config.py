@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from flows.commands.options import add_settings, asked_settings
-from flows.console import Console
-from pipelines.layers import describe, resolve_settings
-from pipelines.pipeline_file import find_pipeline
+from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.pipelines.settings.layers import describe, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
 
 def add(parser: argparse.ArgumentParser) -> None:

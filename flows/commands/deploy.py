@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from flows.console import Console
-from flows.prefect_home import prefect_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings
 
 _PATIENCE_S = 60.0
 """How long a server may take to answer; one that starts for the first time needs a dozen seconds."""
@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(_options: argparse.Namespace, console: Console) -> int:
     """Print each finding as it is made."""
     with prefect_settings():
-        from flows.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
+        from tfgrpo.flows.orchestration.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
 
     findings = []
     for finding in deploy(os.environ, _PATIENCE_S):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 
-from flows.champion import champion_library, champion_problems, retirement
-from flows.commands.options import add_settings, asked_settings
-from flows.console import Console
-from flows.prefect_home import check_prefect_home
-from flows.prepare import prepare
-from flows.request import RunRequest
-from flows.tally import held_out
-from pipelines.plan import Plan
-from prompt_packs import approved_stamps
-from stores.experience_store import ExperienceStore
+from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.tally import held_out
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home
+from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.stores.experiences.store import ExperienceStore
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 import os
 
-from flows.commands.options import add_settings, asked_settings
-from flows.console import Console
-from flows.prepare import prepare
-from flows.request import RunRequest
+from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.prepare import prepare
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -6,12 +6,12 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator
 
-from flows.run_index import LATEST, find_run, known_runs, known_tasks
-from pipelines.layers import LeafOption, leaf_options
-from pipelines.pipeline_file import shipped_pipelines
-from stores.errors import Problem, SettingsError
-from stores.identifiers import ACCEPTED
-from stores.layout import RunPaths, TaskPaths
+from tfgrpo.flows.run.index import LATEST, find_run, known_runs, known_tasks
+from tfgrpo.pipelines.settings.layers import LeafOption, leaf_options
+from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.identifiers import ACCEPTED
 
 _PREFIX = "setting:"
 _NUMBERS = {int: "N", float: "X"}

@@ -14,10 +14,10 @@ from itertools import compress, product
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from flows.console import Console
-from flows.parsing import refuse_idle
-from flows.powl_input import Reading, read_model, read_reference
-from rewarders.powl import (
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.flows.console.powl_input import Reading, read_model, read_reference
+from tfgrpo.rewarders.powl import (
     Aggregate,
     Footprint,
     Mode,
@@ -34,7 +34,7 @@ from rewarders.powl import (
     to_value,
     validate,
 )
-from stores.errors import PowlError, SettingsError
+from tfgrpo.stores.errors import PowlError, SettingsError
 
 _REFUSED = 2
 _SIGNS: Mapping[tuple[str, ...], str] = {

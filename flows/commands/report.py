@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from flows.commands.options import add_run, run_of
-from flows.console import Console
-from flows.report import write_report
-from stores.layout import TaskPaths
+from tfgrpo.flows.commands.options import add_run, run_of
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.stores.files.layout import TaskPaths
 
 
 def add(parser: argparse.ArgumentParser) -> None:

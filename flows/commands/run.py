@@ -8,16 +8,16 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from flows.calibration import told
-from flows.commands.options import add_settings, asked_settings
-from flows.console import Console
-from flows.local_server import start_server
-from flows.observer import EPOCH_COLUMNS, epoch_rows
-from flows.prefect_home import check_prefect_home, prefect_settings
-from flows.prepare import Prepared, prepare
-from flows.progress import Progress, Screen
-from flows.request import RunRequest
-from flows.stops import RunSummary, resume_command
+from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows
+from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.server.local_server import start_server
+from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home, prefect_settings
+from tfgrpo.flows.report.calibration import told
+from tfgrpo.flows.run.exit_status import RunSummary, resume_command
+from tfgrpo.flows.run.prepare import Prepared, prepare
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
@@ -70,7 +70,7 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
     gc.disable()
     try:
         with prefect_settings():
-            from flows.local_run import run_locally  # noqa: PLC0415
+            from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415
 
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from flows.commands.options import add_place, names_task, place_of, unchecked_place_of
-from flows.console import Console
-from flows.run_index import RunEntry, known_tasks, runs_of
-from stores.layout import TaskPaths
+from tfgrpo.flows.commands.options import add_place, names_task, place_of, unchecked_place_of
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
+from tfgrpo.stores.files.layout import TaskPaths
 
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
 

@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 
-from flows.commands.options import add_setting_flags, asked_settings
-from flows.console import Console
-from flows.selection import Selected, select
-from flows.selection_request import FIELDS, SelectRequest
-from pipelines.leaves import leaves_by_key
-from stores.counted import counted
-from stores.errors import SettingsError
-from tasks.selection import NotChosen, Sound, first_line
+from tfgrpo.flows.commands.options import add_setting_flags, asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.selection.request import FIELDS, SelectRequest
+from tfgrpo.flows.selection.select import Selected, select
+from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.tasks.selection.shapes import NotChosen, Sound, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 _FLAGS = {f"--{name.replace('_', '-')}": key for name, key in FIELDS.items()}

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flows.console import Console
-from flows.release import release
-from pipelines.loopback import is_loopback
-from stores.errors import ConfigError, Problem, SettingsError
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.release import release
+from tfgrpo.pipelines.loopback import is_loopback
+from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 
 if TYPE_CHECKING:
-    from pipelines.mix_config import MixConfig
-    from pipelines.server.limits import Limits
+    from tfgrpo.pipelines.mix.config import MixConfig
+    from tfgrpo.pipelines.server.limits import Limits
 
 _MAX_PORT: Final = 65535
 _MEBIBYTE: Final = 2**20
@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything, then serve until interrupted."""
     # The framework takes most of a second to import, which no other command should pay.
-    from pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
+    from tfgrpo.pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
 
     config, token = _checked(options, os.environ)
     with killed_by_second_signal():
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 def limits_of(options: argparse.Namespace) -> Limits:
     """What the server accepts, as asked for on the command line."""
-    from pipelines.server.limits import Limits  # noqa: PLC0415 - as above
+    from tfgrpo.pipelines.server.limits import Limits  # noqa: PLC0415 - as above
 
     return Limits(
         max_batch=options.max_batch,
@@ -85,13 +85,13 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
-    from pipelines.mix_graders import grader_sets  # noqa: PLC0415
-    from pipelines.server.access import LocalHosts  # noqa: PLC0415
-    from pipelines.server.app import data_app  # noqa: PLC0415
-    from pipelines.server.listening import serve  # noqa: PLC0415
-    from pipelines.server.service import DataService  # noqa: PLC0415
-    from rewarders.graders.running import GraderRunner  # noqa: PLC0415
-    from stores.telemetry import TelemetryOptions, configure  # noqa: PLC0415
+    from tfgrpo.pipelines.mix.graders import grader_sets  # noqa: PLC0415
+    from tfgrpo.pipelines.server.access import LocalHosts  # noqa: PLC0415
+    from tfgrpo.pipelines.server.app import data_app  # noqa: PLC0415
+    from tfgrpo.pipelines.server.listening import serve  # noqa: PLC0415
+    from tfgrpo.pipelines.server.service import DataService  # noqa: PLC0415
+    from tfgrpo.rewarders.graders.running import GraderRunner  # noqa: PLC0415
+    from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure  # noqa: PLC0415
 
     telemetry = configure(TelemetryOptions(service_version=release()), os.environ)
     runner = GraderRunner(timeout_s=options.grader_timeout)
@@ -121,7 +121,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
     """The mix and the token. Raises one ``ConfigError`` with the problems of the options and of the file."""
-    from pipelines.mix_config import load_mix_config  # noqa: PLC0415
+    from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
 
     problems = list(_problems(options))
     token = None

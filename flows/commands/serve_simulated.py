@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator
 from typing import get_args
 
-from flows.console import Console
-from pipelines.settings_model import FaultSettings, SimulatedSettings
-from stores.errors import Problem, SettingsError
-from tasks.models.simulated import SimulatedOptions, run_server
+from tfgrpo.flows.console.console import Console
+from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server
 
 FAULT_KINDS = tuple(FaultSettings.model_fields)
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)

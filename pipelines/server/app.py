@@ -1,6 +1,6 @@
 """How is the data server spoken to over HTTP? The routes, and what refuses a request before it reaches the service.
 
-An ASGI app: where it listens is ``pipelines.server.serving``, what it says ``pipelines.server.service``.
+An ASGI app: where it listens is ``tfgrpo.pipelines.server.serving``, what it says ``tfgrpo.pipelines.server.service``.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from pipelines.server import request_log as log
-from pipelines.server.access import BearerToken
-from pipelines.server.bodies import bounded_route
-from pipelines.server.description import describe
-from pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeTurns, Limits
-from pipelines.server.metering import GradeTally, RequestMeter
-from pipelines.server.replies import answer, bad_body, refused
-from pipelines.server.service import DataService
-from pipelines.server.shapes import (
+from tfgrpo.pipelines.server import request_log as log
+from tfgrpo.pipelines.server.access import BearerToken
+from tfgrpo.pipelines.server.bodies import bounded_route
+from tfgrpo.pipelines.server.description import describe
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeTurns, Limits
+from tfgrpo.pipelines.server.metering import GradeTally, RequestMeter
+from tfgrpo.pipelines.server.replies import answer, bad_body, refused
+from tfgrpo.pipelines.server.service import DataService
+from tfgrpo.pipelines.server.shapes import (
     BadBody,
     GradeItem,
     GradeReply,
@@ -35,10 +35,10 @@ from pipelines.server.shapes import (
     SampleReply,
     SampleRequest,
 )
-from rewarders.graders.combine import ItemGrade
-from stores.counted import counted
-from stores.errors import DatasetError
-from stores.telemetry import Telemetry
+from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import DatasetError
+from tfgrpo.stores.telemetry.setup import Telemetry
 
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples: two numbers."""

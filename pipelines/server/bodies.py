@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from pipelines.server.limits import GradeTurns, Place
+from tfgrpo.pipelines.server.limits import GradeTurns, Place
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

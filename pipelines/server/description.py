@@ -12,9 +12,9 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from pipelines.mix_config import MixConfig
-from pipelines.server.limits import Limits
-from pipelines.server.shapes import SPACE
+from tfgrpo.pipelines.mix.config import MixConfig
+from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.shapes import SPACE
 
 _SCHEME: Final = "bearer"
 _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from stores.errors import SettingsError
+from tfgrpo.stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
 _KEEP_ALIVE_S: Final = 30

@@ -12,10 +12,10 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.server.request_log import NAME, reasons
-from rewarders.graders.combine import ItemGrade
-from stores.counted import counted
-from stores.telemetry import Telemetry
+from tfgrpo.pipelines.server.request_log import NAME, reasons
+from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.telemetry.setup import Telemetry
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 _QUIET_S: Final = 10.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from pipelines.server.shapes import GradeItem
-from rewarders.graders.combine import ItemGrade
+from tfgrpo.pipelines.server.shapes import GradeItem
+from tfgrpo.rewarders.graders.combine import ItemGrade
 
 Say: TypeAlias = Callable[[str], None]
 """Takes whole lines and does not raise."""

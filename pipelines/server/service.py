@@ -1,6 +1,6 @@
 """What does the data server do, HTTP aside? Says what there is, draws samples, has completions graded.
 
-Grading is that of ``rewarders.graders``, the same that learning runs use. Files are read and completions taken apart
+Grading is that of ``tfgrpo.rewarders.graders``, the same that learning runs use. Files are read and completions taken apart
 in threads of its own, graders run where their runner puts them: the event loop only waits.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from pipelines.mix_config import MixConfig
-from pipelines.mix_sampling import MixSample, MixSampler, place_of
-from pipelines.server.shapes import GradeItem
-from rewarders.graders.base import GraderInput
-from rewarders.graders.combine import GraderSet, ItemGrade, grade_items
-from rewarders.graders.running import GraderRunner
-from stores.errors import DatasetError
+from tfgrpo.pipelines.mix.config import MixConfig
+from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, place_of
+from tfgrpo.pipelines.server.shapes import GradeItem
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items
+from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.stores.errors import DatasetError
 
 _READERS: Final = 4
 _T = TypeVar("_T")

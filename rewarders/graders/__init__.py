@@ -1,13 +1,13 @@
 """What is one completion worth? Graders, and what loads, runs and combines them."""
 
-from rewarders.graders.base import Grader, GradeResult, GraderInput, ItemGrader, grader
-from rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
-from rewarders.graders.grades import Grade, Graded, NotGraded
-from rewarders.graders.loading import load_python_grader
-from rewarders.graders.remote import RemoteGrader
-from rewarders.graders.rewarder import GraderRewarder
-from rewarders.graders.running import GraderRunner
-from rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, ItemGrader, grader
+from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
+from tfgrpo.rewarders.graders.grades import Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.loading.files import load_python_grader
+from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.rewarder import GraderRewarder
+from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 
 __all__ = [
     "BUILT_IN",
@@ -25,7 +25,9 @@ __all__ = [
     "NotGraded",
     "RemoteGrader",
     "build_grader",
+    "builtin",
     "grade_items",
     "grader",
     "load_python_grader",
+    "naming",
 ]

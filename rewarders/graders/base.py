@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, overload, runtime_checkable
 
-from rewarders.completions import parse_completion
+from tfgrpo.rewarders.text.completions import parse_completion
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What does one grader say of one batch, whatever it does wrong? Calls it and keeps each item's grade as it comes.
 
-Knows no threads: those are ``rewarders.graders.running``'s. Grades are put into what the caller made, so that what was
+Knows no threads: those are ``tfgrpo.rewarders.graders.running``'s. Grades are put into what the caller made, so that what was
 graded before a grader was given up on is not lost.
 """
 
@@ -16,9 +16,9 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Final
 
-from rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
-from rewarders.graders.grades import SILENT, Grade, finite_number, matched, not_graded, unless_it_raises
-from stores.errors import GraderUnavailable, RewarderTimeout
+from tfgrpo.rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
+from tfgrpo.rewarders.graders.grades import SILENT, Grade, finite_number, matched, not_graded, unless_it_raises
+from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 _AT_ONCE: Final = 8
 """Items of a failed batch that an asynchronous grader is asked for again at the same time."""

@@ -1,7 +1,7 @@
 """What do all graders of a dataset together say of an item? A weighted sum, multiplied by the rewards of gates.
 
 A part that is missing makes the item ungraded: no sum of what happens to be there, and no gate that stands open because
-its grader broke. How graders are run is decided in ``rewarders.graders.running``.
+its grader broke. How graders are run is decided in ``tfgrpo.rewarders.graders.running``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rewarders.graders.base import Grader, GraderInput
-from rewarders.graders.calling import Kept, grade_blocking
-from rewarders.graders.grades import SILENT, Grade, Graded, NotGraded
-from rewarders.graders.reasoning_format import ReasoningFormat
-from rewarders.graders.running import GraderRunner
-from stores.errors import RewarderTimeout
+from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.builtin.reasoning_format import ReasoningFormat
+from tfgrpo.rewarders.graders.calling import Kept, grade_blocking
+from tfgrpo.rewarders.graders.grades import SILENT, Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.stores.errors import RewarderTimeout
 
 FORMAT: Final = "reasoning_format"
 """Name of the grader that is added to every set."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
-from rewarders.faults import described
-from rewarders.graders.base import GradeResult, GraderInput
-from stores.errors import GraderUnavailable, RewardError
+from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.stores.errors import GraderUnavailable, RewardError
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from rewarders.graders.base import Grader, GraderInput
-from rewarders.graders.calling import Kept, grade_awaiting, grade_blocking, is_async, of_its_own
-from rewarders.graders.grades import SILENT, Grade, NotGraded
-from rewarders.graders.loops import LoopThread
-from rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.calling import Kept, grade_awaiting, grade_blocking, is_async, of_its_own
+from tfgrpo.rewarders.graders.grades import SILENT, Grade, NotGraded
+from tfgrpo.rewarders.graders.loops import LoopThread
+from tfgrpo.rewarders.threads import RewarderThreads
 
 _GRACE_S: Final = 1.0
 """What a loop gets on top of a time limit to answer, before it counts as blocked."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rewarders.graders.base import Grader
-from rewarders.graders.combine import GraderSet, NamedGrader
-from rewarders.graders.loading import as_grader
-from rewarders.graders.remote import RemoteGrader
-from rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, check_reading
-from rewarders.graders.table import BUILT_IN, build_grader
-from stores.errors import PipelineError, Problem
+from tfgrpo.rewarders.graders.base import Grader
+from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
+from tfgrpo.rewarders.graders.loading.files import as_grader
+from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, check_reading
+from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.stores.errors import PipelineError, Problem
 
 REMOTE: Final = "remote"
 """Name of the rewarder that asks a grading service."""

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
-from stores.errors import PipelineError, Problem
-from stores.numbers import is_finite
+from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.numbers import is_finite
 
 
 def refuse(*checks: Iterable[Problem]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.base import GraderInput
 
 
 def field(item: GraderInput, name: str) -> Any:

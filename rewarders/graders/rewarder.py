@@ -1,6 +1,6 @@
 """How do graders score the attempts of a group? As rewarders: the item becomes a record, a missing grade an abstention.
 
-What a grade is made of is decided in ``rewarders.graders.combine``; which names make one, in ``rewarders.graders.naming``.
+What a grade is made of is decided in ``tfgrpo.rewarders.graders.combine``; which names make one, in ``naming``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from rewarders.base import Abstained, Attempt, RewardContext, Verdict
-from rewarders.completions import CLOSE, OPEN, Completion, parse_completion
-from rewarders.graders.base import GraderInput
-from rewarders.graders.combine import GraderSet, ItemGrade, grade_items, grade_items_here
-from rewarders.graders.options import refuse
-from rewarders.graders.running import TIMEOUT_S, GraderRunner
-from stores.errors import Problem
-from stores.frozen_json import FrozenDict
-from stores.outcomes import RewardScore
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items, grade_items_here
+from tfgrpo.rewarders.graders.options import refuse
+from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
+from tfgrpo.rewarders.text.completions import CLOSE, OPEN, Completion, parse_completion
+from tfgrpo.stores.errors import Problem
+from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.outcomes import RewardScore
 
 Parse: TypeAlias = Literal["auto", "think", "whole"]
 

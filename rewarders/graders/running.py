@@ -1,7 +1,7 @@
 """How do graders run without holding up each other or their caller? Each in a lane of its own, within its time.
 
 What one grader does, however badly, costs the items that it does it to their grade, and nobody anything else. How grades are
-put together is decided in ``rewarders.graders.combine``.
+put together is decided in ``tfgrpo.rewarders.graders.combine``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from rewarders.graders.base import Grader, GraderInput
-from rewarders.graders.grades import Grade, Graded, NotGraded
-from rewarders.graders.lanes import Lane
+from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.grades import Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.lanes import Lane
 
 __all__ = ["TIMEOUT_S", "Grade", "Graded", "GraderRunner", "NotGraded"]
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from rewarders.graders.base import Grader
-from rewarders.graders.completion_length import CompletionLengthCap
-from rewarders.graders.json_schema import JsonSchema
-from rewarders.graders.json_valid import JsonValid
-from rewarders.graders.labels import CategoryMatch, LabelMatch
-from rewarders.graders.latex_only import LatexOnly
-from rewarders.graders.math_exact import MathExact, NumberOnly
-from rewarders.graders.math_verify import MathVerify
-from rewarders.graders.number_match import NumberMatch
-from rewarders.graders.reasoning_format import ReasoningFormat
-from rewarders.graders.xml_schema import XmlSchema
-from stores.errors import PipelineError, Problem
+from tfgrpo.rewarders.graders.base import Grader
+from tfgrpo.rewarders.graders.builtin.completion_length import CompletionLengthCap
+from tfgrpo.rewarders.graders.builtin.json_schema import JsonSchema
+from tfgrpo.rewarders.graders.builtin.json_valid import JsonValid
+from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
+from tfgrpo.rewarders.graders.builtin.latex_only import LatexOnly
+from tfgrpo.rewarders.graders.builtin.math_exact import MathExact, NumberOnly
+from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
+from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch
+from tfgrpo.rewarders.graders.builtin.reasoning_format import ReasoningFormat
+from tfgrpo.rewarders.graders.builtin.xml_schema import XmlSchema
+from tfgrpo.stores.errors import PipelineError, Problem
 
 BUILT_IN: Final[Mapping[str, Callable[..., Grader]]] = MappingProxyType(
     {

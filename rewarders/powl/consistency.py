@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rewarders.powl.footprint import as_footprint
-from rewarders.powl.model import Model
-from rewarders.powl.partial_order import predecessors
-from rewarders.powl.relations import Footprint, Mode
-from rewarders.powl.similarity import Aggregate, footprint_similarity
+from tfgrpo.rewarders.powl.footprints.footprint import as_footprint
+from tfgrpo.rewarders.powl.footprints.relations import Footprint, Mode
+from tfgrpo.rewarders.powl.model import Model
+from tfgrpo.rewarders.powl.partial_order import predecessors
+from tfgrpo.rewarders.powl.similarity import Aggregate, footprint_similarity
 
 
 def self_consistency(given: Model | Footprint) -> float:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent, fold
-from rewarders.powl.relations import Footprint, footprint_of_pairs
-from stores.errors import DatasetError, PowlError
+from tfgrpo.rewarders.powl.footprints.relations import Footprint, footprint_of_pairs
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent, fold
+from tfgrpo.stores.errors import DatasetError, PowlError
 
 LOG_SUFFIXES: Final = (".xes", ".xes.gz", ".csv")
 _CASE, _ACTIVITY, _TIME = "case:concept:name", "concept:name", "time:timestamp"

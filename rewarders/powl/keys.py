@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rewarders.powl.model import Activity, Model, Operator, Silent, fold, labels_of
-from rewarders.powl.partial_order import covering_pairs, predecessors, successors
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, fold, labels_of
+from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
 
 ARROW: Final = " → "
 _NOTHING: Final = ("SILENT",)

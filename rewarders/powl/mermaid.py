@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-from rewarders.powl.model import Activity, Model, Operator, fold
-from rewarders.powl.partial_order import predecessors, successors
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold
+from tfgrpo.rewarders.powl.partial_order import predecessors, successors
 
 Direction = Literal["LR", "TB"]
 

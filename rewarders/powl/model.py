@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-from rewarders.powl.partial_order import covering_pairs, successors
-from stores.errors import PowlError
+from tfgrpo.rewarders.powl.partial_order import covering_pairs, successors
+from tfgrpo.stores.errors import PowlError
 
 OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from stores.errors import PowlError
+from tfgrpo.stores.errors import PowlError
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rewarders.powl.model import ROOT_ID, Activity, Model, Operator, check_model, fold
+from tfgrpo.rewarders.powl.model import ROOT_ID, Activity, Model, Operator, check_model, fold
 
 
 def to_text(model: Model, *, brief: bool = False) -> str:

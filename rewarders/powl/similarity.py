@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from rewarders.powl.footprint import as_footprint
-from rewarders.powl.model import Model
-from rewarders.powl.partial_order import bits
-from rewarders.powl.relations import RELATIONS, Footprint, Mode, count_of
+from tfgrpo.rewarders.powl.footprints.footprint import as_footprint
+from tfgrpo.rewarders.powl.footprints.relations import RELATIONS, Footprint, Mode, count_of
+from tfgrpo.rewarders.powl.model import Model
+from tfgrpo.rewarders.powl.partial_order import bits
 
 Aggregate: TypeAlias = Literal["pooled", "macro"]
 

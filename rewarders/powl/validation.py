@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from rewarders.powl.model import (
+from tfgrpo.rewarders.powl.model import (
     MAX_DEPTH,
     MAX_NODES,
     ROOT_ID,

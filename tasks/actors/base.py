@@ -11,20 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from pipelines.items import Item
-from stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
-from stores.journal import CallKey
-from stores.numbers import count_of, is_cost
-from stores.plain import storable
-from stores.seeds import derive_seed
-from stores.telemetry import Telemetry
-from stores.telemetry_names import TOOL_COST
-from tasks.actors.recorded import Recorder, model_key
-from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
-from tasks.scrubbing import Scrub
-from tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
-from tasks.tool_metrics import add_costs, add_counts, estimated_tokens
-from tasks.tools.schema import Tool, ToolResult
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
+from tfgrpo.stores.numbers import count_of, is_cost
+from tfgrpo.stores.plain import storable
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.stores.telemetry.names import TOOL_COST
+from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.tasks.actors.recorded import Recorder, model_key
+from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
+from tfgrpo.tasks.runtime.scrubbing import Scrub
+from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts, estimated_tokens
+from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tfgrpo.tasks.tools.schema import Tool, ToolResult
 
 FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
 """Failures after which no further call of the run can succeed."""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from stores.canonical import sha256_hex
-from stores.errors import ActorError, TfgrpoError
-from tasks.actors.base import ENDING, AttemptContext, Tally
-from tasks.containment import contained, told
-from tasks.models.base import Message, Role
-from tasks.scrubbing import scrubbed_trajectory
-from tasks.shapes import Frame, ToolMetricEvent, Trajectory
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import ActorError, TfgrpoError
+from tfgrpo.tasks.actors.base import ENDING, AttemptContext, Tally
+from tfgrpo.tasks.models.base import Message, Role
+from tfgrpo.tasks.runtime.containment import contained, told
+from tfgrpo.tasks.runtime.scrubbing import scrubbed_trajectory
+from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")

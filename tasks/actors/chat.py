@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tasks.actors.base import AttemptContext
-from tasks.shapes import Trajectory
+from tfgrpo.tasks.actors.base import AttemptContext
+from tfgrpo.tasks.shapes import Trajectory
 
 
 class ChatActor:

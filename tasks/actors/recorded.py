@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from stores.canonical import canonical_json, sha256_hex
-from stores.errors import ActorError, RecordRejected, ReplayMiss, TfgrpoError
-from stores.journal import CallKey, Journal
-from tasks.models.base import ChatRequest
-from tasks.models.wire import request_digest
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import ActorError, RecordRejected, ReplayMiss, TfgrpoError
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.tasks.models.base import ChatRequest
+from tfgrpo.tasks.models.wire import request_digest
 
 ResultT = TypeVar("ResultT")
 

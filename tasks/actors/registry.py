@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipelines.settings import ActorSettings
-from stores.errors import Problem, SettingsError
-from tasks.actors.base import Actor
-from tasks.actors.callable import CallableActor
-from tasks.actors.chat import ChatActor
-from tasks.actors.tools import ToolActor
-from tasks.references import import_callable, looks_like_reference
-from tasks.tools.registry import check_tools, load_tools
+from tfgrpo.pipelines.settings.tree import ActorSettings
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.tasks.actors.base import Actor
+from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.chat import ChatActor
+from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.runtime.references import import_callable, looks_like_reference
+from tfgrpo.tasks.tools.registry import check_tools, load_tools
 
 _SOURCE = "actor.kind"
 _ACCEPTED = "chat, tools, or module:attr of a function, or of an instance that can be called"

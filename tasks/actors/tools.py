@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from stores.errors import ActorError
-from tasks.actors.base import AttemptContext
-from tasks.models.base import CUT_OFF, Message, ToolCall
-from tasks.shapes import Trajectory
-from tasks.tools.schema import Tool
-from tasks.transcripts import shorten_middle
+from tfgrpo.stores.errors import ActorError
+from tfgrpo.tasks.actors.base import AttemptContext
+from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
+from tfgrpo.tasks.shapes import Trajectory
+from tfgrpo.tasks.tools.schema import Tool
 
 _SHOWN_CHARS = 80
 """Of a name that the model made up."""

@@ -3,3 +3,5 @@
 Groups are read one group at a time, so that their number does not matter. Nothing here starts a run
 or changes one.
 """
+
+__all__ = ["choosing", "exporting", "importing", "lessons", "lessons_import", "lessons_reading", "run_reading"]

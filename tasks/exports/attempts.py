@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
-from stores.canonical import canonical_json, sha256_hex
-from stores.errors import CorruptFile
-from stores.experience_batch_shapes import LogProbs
-from stores.frozen_json import Json
-from tasks.actors.tools import no_such_tool
-from tasks.group import RECORDED_CHARS
-from tasks.models.replies import usage_of
-from tasks.transcripts import shorten_middle
+from tfgrpo.stores.batch.shapes import LogProbs
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.frozen_json import Json
+from tfgrpo.tasks.actors.tools import no_such_tool
+from tfgrpo.tasks.group import RECORDED_CHARS
+from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.models.replies import usage_of
 
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")

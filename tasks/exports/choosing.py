@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from stores.errors import SettingsError
-from stores.experience_batch_shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
-from stores.frozen_json import Json, thawed
-from stores.group_terms import Phase, Signal
-from tasks.group import classify
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.frozen_json import Json, thawed
+from tfgrpo.stores.group_terms import Phase, Signal
+from tfgrpo.tasks.group import classify
 
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)

@@ -12,12 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from stores.atomic import replace_json
-from stores.errors import StoreError
-from stores.experience_batch_checks import check_groups
-from stores.experience_batch_lines import lines_of_group
-from stores.experience_batch_shapes import RolloutGroup
-from tasks.exports.choosing import (
+from tfgrpo.stores.batch.checks import check_groups
+from tfgrpo.stores.batch.lines import lines_of_group
+from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.files.atomic import replace_json
+from tfgrpo.tasks.exports.choosing import (
     NO_BARE_PROMPT,
     OTHER_PHASE,
     Chosen,
@@ -29,9 +29,9 @@ from tasks.exports.choosing import (
     signal_of,
     unusable,
 )
-from tasks.exports.prompt_sets import openrlhf_rows, verl_rows
-from tasks.exports.trl import dpo_rows, grpo_rows, kto_rows, sft_rows
-from tasks.exports.writing import encode_row, write_lines, write_verl_parquet
+from tfgrpo.tasks.exports.prompt_sets import openrlhf_rows, verl_rows
+from tfgrpo.tasks.exports.trl import dpo_rows, grpo_rows, kto_rows, sft_rows
+from tfgrpo.tasks.exports.writing import encode_row, write_lines, write_verl_parquet
 
 SCHEMA_VERSION: Final = 1
 _VERSIONS_KEPT: Final = 20

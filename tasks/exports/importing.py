@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from stores.atomic import read_lines
-from stores.errors import CorruptFile, DatasetError, Problem, ShapeError
-from stores.experience_batch import ExperienceBatch
-from stores.experience_batch_lines import groups_of_lines, lines_of_group
-from stores.experience_batch_shapes import RolloutGroup
-from tasks.exports.writing import write_lines
+from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.lines import groups_of_lines, lines_of_group
+from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, ShapeError
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.tasks.exports.writing import write_lines
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
 FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)

@@ -1,7 +1,7 @@
 """How does a library look to another agent? The lessons in the forms that other programs read.
 
 Every form says where the lessons come from and that they are notes, not orders, and every form can be read back by
-``tasks.exports.lessons_reading``. Whether a lesson may leave is decided by who calls.
+``tfgrpo.tasks.exports.lessons_reading``. Whether a lesson may leave is decided by who calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from stores.models import Polarity
+from tfgrpo.stores.experiences.record import Polarity
 
 LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md", "dspy", "ace-playbook"]
 LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)

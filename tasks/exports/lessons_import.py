@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prompt_packs import LoadedPack, Rejection, pack_stamp, screen_lesson
-from stores.canonical import canonical_json, sha256_hex
-from stores.clock import Clock
-from stores.models import ExperienceRecord, Reward
-from stores.signing import stamp_record
-from tasks.exports.lessons import Lesson
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.tasks.exports.lessons import Lesson
 
 _ID_DIGITS = 24
 _RUN_DIGITS = 12

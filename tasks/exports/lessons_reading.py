@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from stores.errors import DatasetError, Problem
-from stores.models import Polarity
-from tasks.exports.lessons import BEGIN, END, SIMULATED, Lesson, LessonForm, LessonSet
+from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.tasks.exports.lessons import BEGIN, END, SIMULATED, Lesson, LessonForm, LessonSet
 
 _LINE: Final = re.compile(r"[-*]\s+(do|avoid):\s+(\S.*)", re.IGNORECASE)
 _BULLET: Final = re.compile(r"(?:-\s+)?\[([^\]]+)-(\d+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s+(\S.*)")

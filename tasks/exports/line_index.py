@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stores.errors import StoreError
-from stores.line_file import line_at, read_whole_lines
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.files.line_file import line_at, read_whole_lines
 
 
 class LineIndex:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.exports.choosing import Chosen, ExportOptions, Left
-from tasks.exports.rows import provenance, recorded, reference_answer
+from tfgrpo.tasks.exports.choosing import Chosen, ExportOptions, Left
+from tfgrpo.tasks.exports.rows import provenance, recorded, reference_answer
 
 _ANY = "general"
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from stores.errors import CorruptFile
-from stores.experience_batch_shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
-from stores.frozen_json import FrozenDict
-from stores.journal import attempt_name
-from tasks.exports.attempts import Answered, answer_of
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.runs.journal import attempt_name
+from tfgrpo.tasks.exports.attempts import Answered, answer_of
 
 Row = Mapping[str, Any]
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from stores.experience_batch_shapes import LogProbs, Rollout
-from stores.frozen_json import thawed
-from tasks.exports.choosing import Chosen, ExportOptions, Left, phase_of
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout
+from tfgrpo.stores.frozen_json import thawed
+from tfgrpo.tasks.exports.choosing import Chosen, ExportOptions, Left, phase_of
 
 _UNTEMPERED: Final = 1.0
 

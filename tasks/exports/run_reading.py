@@ -14,15 +14,15 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Final
 
-from stores.atomic import read_lines
-from stores.errors import CorruptFile, SettingsError
-from stores.experience_batch_shapes import RolloutGroup
-from stores.journal import attempt_name
-from stores.layout import RunPaths
-from stores.manifest import ManifestFile
-from tasks.exports.attempts import attempt_of_key
-from tasks.exports.line_index import LineIndex
-from tasks.exports.rollout_rows import RunFacts, group_of_rows
+from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.runs.journal import attempt_name
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.tasks.exports.attempts import attempt_of_key
+from tfgrpo.tasks.exports.line_index import LineIndex
+from tfgrpo.tasks.exports.rollout_rows import RunFacts, group_of_rows
 
 Row = Mapping[str, Any]
 

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.exports.choosing import Chosen, ExportOptions, Left
-from tasks.exports.rows import completion_messages, provenance, recorded, reference_answer, reward_of, tools_column
+from tfgrpo.tasks.exports.choosing import Chosen, ExportOptions, Left
+from tfgrpo.tasks.exports.rows import (
+    completion_messages,
+    provenance,
+    recorded,
+    reference_answer,
+    reward_of,
+    tools_column,
+)
 
 _SAME = 1e-12
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from stores.errors import SettingsError, StoreError
+from tfgrpo.stores.errors import SettingsError, StoreError
 
 _BUFFER: Final = 1 << 20
 _ROWS: Final = 1_000

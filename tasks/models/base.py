@@ -1,6 +1,6 @@
 """What is the seam to language models? One request, one reply, one protocol; everything else implements it.
 
-Implementations: ``tasks.models.chat`` (OpenAI-compatible HTTP), ``tasks.models.journaled`` (journal in front of any other).
+Implementations: ``tfgrpo.tasks.models.chat`` (OpenAI-compatible HTTP), ``journaled`` (journal in front of any other).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from stores.journal import CallKey
+from tfgrpo.stores.runs.journal import CallKey
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]

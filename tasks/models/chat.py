@@ -16,20 +16,20 @@ from typing import Any, Literal, TypeAlias
 
 import httpx
 
-from stores.clock import Clock, utc_now
-from stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
-from stores.journal import CallKey
-from stores.ledger import Ledger, Reservation
-from stores.prices import Price, PriceBook
-from tasks.models.base import ChatReply, ChatRequest, Usage
-from tasks.models.endpoint import Endpoint, shown
-from tasks.models.hints import hint_of
-from tasks.models.limiter import AdaptiveLimiter, Slot
-from tasks.models.refusals import Refusal, hidden_status, read_refusal
-from tasks.models.replies import Answer, believable, decode_answer, decode_usage, is_spent, parse_body
-from tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
-from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, over, untrusted
-from tasks.models.wire import encode_request
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from tfgrpo.stores.ledger.ledger import Ledger, Reservation
+from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Usage
+from tfgrpo.tasks.models.endpoint import Endpoint, shown
+from tfgrpo.tasks.models.hints import hint_of
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter, Slot
+from tfgrpo.tasks.models.refusals import Refusal, hidden_status, read_refusal
+from tfgrpo.tasks.models.replies import Answer, believable, decode_answer, decode_usage, is_spent, parse_body
+from tfgrpo.tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, over, untrusted
+from tfgrpo.tasks.models.wire import encode_request
 
 _PUSH_BACK = frozenset({429, 503, 529})
 _NANO = 1e9

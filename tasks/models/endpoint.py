@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipelines.settings_model import ModelSettings
-from stores.errors import EndpointError
-from tasks.models.base import ToolCall
-from tasks.models.replies import Answer
-from tasks.models.wire import WireOptions
+from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.stores.errors import EndpointError
+from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.models.replies import Answer
+from tfgrpo.tasks.models.wire import WireOptions
 
 _MASK = "***"
 _SHORTEST_SECRET = 6

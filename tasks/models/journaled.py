@@ -14,15 +14,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stores.errors import ModelCallError, ReplayMiss, TfgrpoError
-from stores.journal import CallKey, Journal
-from stores.numbers import is_cost
-from tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
-from tasks.models.replies import believable, usage_of
-from tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
+from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
+from tfgrpo.stores.numbers import is_cost
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
+from tfgrpo.tasks.models.replies import believable, usage_of
+from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
 
 if TYPE_CHECKING:
-    from stores.telemetry import SpanHandle, Telemetry
+    from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 
 _KEY_ATTRIBUTE = "_tfgrpo_call_key"
 

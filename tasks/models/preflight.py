@@ -11,11 +11,11 @@ import json
 
 import httpx
 
-from stores.counted import counted
-from stores.errors import EndpointError, ModelReplyMalformed
-from tasks.models.endpoint import Endpoint, shown
-from tasks.models.refusals import read_refusal
-from tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, refuse_socks, untrusted
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.tasks.models.endpoint import Endpoint, shown
+from tfgrpo.tasks.models.refusals import read_refusal
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, refuse_socks, untrusted
 
 PREFLIGHT_S = 15.0
 

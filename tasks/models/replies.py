@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stores.canonical import canonical_json, sha256_hex
-from stores.errors import ModelReplyMalformed
-from stores.numbers import MOST, count_of
-from tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.stores.numbers import MOST, count_of
+from tfgrpo.tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
 
 _FAR, _FAR_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0

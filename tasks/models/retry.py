@@ -1,6 +1,6 @@
 """When is a failed attempt made again, and after how long? Backoff with full jitter that listens to the server.
 
-Decides only: the waiting and the sending are ``tasks.models.chat``'s. Knows nothing of repairs of answers that arrived
+Decides only: the waiting and the sending are ``tfgrpo.tasks.models.chat``'s. Knows nothing of repairs of answers that arrived
 but say the wrong thing.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from stores.errors import (
+from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
     ModelCallError,
@@ -23,7 +23,7 @@ from stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
-from tasks.models.refusals import Refusal
+from tfgrpo.tasks.models.refusals import Refusal
 
 _EARLIEST_S = 1e9
 """A number of seconds from here on is a moment, in 2001 or later; below it, it is a span."""

@@ -13,10 +13,10 @@ from typing import Any, NoReturn, TypeVar
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from rewarders.fences import fenced_blocks
-from rewarders.repairing import corrected
-from stores.canonical import canonical_json
-from tasks.models.base import AnswerSchema, ChatReply, Message
+from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.rewarders.text.fences import fenced_blocks
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
 
 T = TypeVar("T")
 

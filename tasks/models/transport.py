@@ -15,7 +15,7 @@ import aiohttp
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
-from stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 
 CONNECT_S = 15.0
 """Seconds to establish a connection."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from stores.canonical import canonical_json, sha256_hex
-from tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
 
 StructuredMode: TypeAlias = Literal["json_schema", "json_object", "none"]
 LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]

@@ -1,6 +1,6 @@
 """How does one candidate come about? An attempt of the actor, read, and asked for again with the reason while it is flawed.
 
-Each attempt is a rollout like any other: its time limit, slot, seed, ledger and spans are those of ``tasks.rollout``. It
+Each attempt is a rollout like any other: its time limit, slot, seed, ledger and spans are those of ``tfgrpo.tasks.rollout``. It
 grades nothing, and raises nothing but cancellation.
 """
 
@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rewarders.repairing import corrected
-from stores.canonical import canonical_json
-from stores.errors import BudgetRefused, RepairExhausted, error_kind
-from stores.experience_batch_shapes import status_of
-from stores.outcomes import Failed, Refused, Ungraded
-from tasks.rollout import FinishedRollout, run_rollout
-from tasks.runtime import Runtime
-from tasks.selection.formats import Unusable, Usable
-from tasks.selection.shapes import (
+from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.stores.batch.shapes import status_of
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
+from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
+from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts
+from tfgrpo.tasks.selection.formats import Unusable, Usable
+from tfgrpo.tasks.selection.shapes import (
     Candidate,
     CandidateOutcome,
     Flawed,
@@ -27,9 +29,7 @@ from tasks.selection.shapes import (
     SelectionSpec,
     Sound,
 )
-from tasks.shapes import GroupSpec
-from tasks.tool_metrics import add_costs, add_counts
-from tasks.transcripts import shorten_middle
+from tfgrpo.tasks.shapes import GroupSpec
 
 _QUOTED_CHARS: Final = 20_000
 _REVISION: Final = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stores.counted import counted
-from tasks.selection.shapes import (
+from tfgrpo.stores.counted import counted
+from tfgrpo.tasks.selection.shapes import (
     Candidate,
     Choice,
     Chosen,

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from rewarders.powl import Model, label_fingerprint, structural_key, to_text, validate
-from rewarders.powl.keys import ARROW
-from rewarders.powl_answers import model_in
-from stores.canonical import canonical_json, sha256_hex
-from stores.errors import PowlError
-from stores.plain import storable
-from tasks.models.base import AnswerSchema
-from tasks.models.structured import parse_answer
+from tfgrpo.rewarders.powl import Model, label_fingerprint, structural_key, to_text, validate
+from tfgrpo.rewarders.powl.keys import ARROW
+from tfgrpo.rewarders.powl.scoring.answers import model_in
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.plain import storable
+from tfgrpo.tasks.models.base import AnswerSchema
+from tfgrpo.tasks.models.structured import parse_answer
 
 _DEEPEST: Final = 64
 """Levels of a JSON value that are part of its structure. A model may nest a thousand, to no end but to be slow."""

@@ -12,21 +12,21 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from rewarders.advantage import group_advantage
-from rewarders.base import Abstained, Attempt
-from rewarders.powl import Activity, Operator, Silent
-from rewarders.powl_rewarders import MODEL_KEY
-from rewarders.scoring import GroupScores, score_group
-from stores.ledger_state import Totals
-from stores.outcomes import RewardScore
-from tasks.judging import GroupJudge
-from tasks.observing import observe_scores
-from tasks.runtime import Runtime
-from tasks.scrubbing import scrubbed_scores
-from tasks.selection.candidate import group_of, run_candidate
-from tasks.selection.choosing import choose, usable_candidates
-from tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec, Sound
-from tasks.tool_metrics import add_costs
+from tfgrpo.rewarders.advantages.group import group_advantage
+from tfgrpo.rewarders.base import Abstained, Attempt
+from tfgrpo.rewarders.powl import Activity, Operator, Silent
+from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
+from tfgrpo.rewarders.scoring import GroupScores, score_group
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.runtime.observing import observe_scores
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
+from tfgrpo.tasks.runtime.tool_metrics import add_costs
+from tfgrpo.tasks.selection.candidate import group_of, run_candidate
+from tfgrpo.tasks.selection.choosing import choose, usable_candidates
+from tfgrpo.tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec, Sound
 
 
 async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:

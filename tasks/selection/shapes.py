@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from pipelines.items import Item
-from pipelines.selection_settings import TEMPERATURE_CYCLE
-from stores.canonical import sha256_hex
-from stores.errors import SelectionFailed
-from stores.outcomes import RewardScore
-from tasks.selection.formats import AnswerFormat, TextFormat
-from tasks.shapes import PackText
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.selection import TEMPERATURE_CYCLE
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import SelectionFailed
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.tasks.selection.formats import AnswerFormat, TextFormat
+from tfgrpo.tasks.shapes import PackText
 
 LossName: TypeAlias = Literal["transport_error", "timeout", "actor_error", "refused"]
 FlawName: TypeAlias = Literal["parse_error", "validation_error"]

@@ -1,6 +1,6 @@
 """What may an actor call besides the model? Typed Python functions, made into tools by their signature."""
 
-from tasks.tools.registry import check_tools, load_tools
-from tasks.tools.schema import Tool, ToolResult, priced, run_tool, tool_from_function
+from tfgrpo.tasks.tools.registry import check_tools, load_tools
+from tfgrpo.tasks.tools.schema import Tool, ToolResult, priced, run_tool, tool_from_function
 
-__all__ = ["Tool", "ToolResult", "check_tools", "load_tools", "priced", "run_tool", "tool_from_function"]
+__all__ = ["Tool", "ToolResult", "bookkeeping", "check_tools", "load_tools", "priced", "run_tool", "tool_from_function"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from stores.errors import Problem, SettingsError
-from tasks.references import import_callable
-from tasks.tools.schema import Tool, tool_from_function
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.tasks.runtime.references import import_callable
+from tfgrpo.tasks.tools.schema import Tool, tool_from_function
 
 _SOURCE = "actor.tools"
 _ACCEPTED = "module:attr of a Python function whose parameters are all annotated"

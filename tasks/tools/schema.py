@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
-from stores.errors import ActorError
-from stores.plain import storable
-from stores.words import clean_text
-from tasks.containment import contained, told
-from tasks.models.base import ToolSpec
-from tasks.transcripts import shorten_middle
+from tfgrpo.stores.errors import ActorError
+from tfgrpo.stores.plain import storable
+from tfgrpo.stores.words import clean_text
+from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.models.base import ToolSpec
+from tfgrpo.tasks.runtime.containment import contained, told
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"

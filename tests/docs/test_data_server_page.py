@@ -6,10 +6,10 @@ import argparse
 import json
 import re
 
-from flows.commands import serve_data
-from pipelines.server import Limits
-from tests.docs.pages import ROOT, blocks, commands, page, table
-from tests.pipelines.server.kit import in_process
+from tests.support.pipelines.data_server import in_process
+from tests.support.runs.pages import ROOT, blocks, commands, page, table
+from tfgrpo.flows.commands import serve_data
+from tfgrpo.pipelines.server.limits import Limits
 
 TEXT = page("docs/data-server.md")
 MIX = ROOT / "examples" / "data_mix.yaml"

@@ -6,10 +6,12 @@ from typing import get_args
 
 import pytest
 
-from rewarders import batch_advantages, batch_statistics, group_advantage
-from rewarders.estimators import ALIASES, ESTIMATORS
-from stores.experience_batch_ragged import RaggedPolicy
-from tests.docs.pages import blocks, page, table
+from tests.support.runs.pages import blocks, page, table
+from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS
+from tfgrpo.rewarders.advantages.formulas import batch_statistics
+from tfgrpo.rewarders.advantages.group import group_advantage
+from tfgrpo.stores.batch.ragged import RaggedPolicy
 
 PAGE = "docs/experience-batches.md"
 

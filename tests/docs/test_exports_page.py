@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
-from stores.layout import TaskPaths
-from tasks.exports.choosing import TARGETS
-from tasks.exports.lessons import LESSON_FORMS
-from tests.docs.pages import blocks, commands, page, table
-from tests.flows import kit
+from tests.support.runs import running as kit
+from tests.support.runs.pages import blocks, commands, page, table
+from tfgrpo.flows import cli
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.exports.choosing import TARGETS
+from tfgrpo.tasks.exports.lessons import LESSON_FORMS
 
 PAGE = "docs/exports.md"
 

@@ -11,13 +11,13 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from pipelines.layers import resolve_settings
-from pipelines.mix_config import load_mix_config
-from rewarders import build_rewarder
-from rewarders.completions import parse_completion
-from rewarders.graders import BUILT_IN, Grader, GraderInput, build_grader
-from rewarders.graders.rewarder import Parse
-from tests.docs.pages import blocks, page, table
+from tests.support.runs.pages import blocks, page, table
+from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.rewarders.graders import BUILT_IN, Grader, GraderInput, build_grader
+from tfgrpo.rewarders.graders.rewarder import Parse
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.text.completions import parse_completion
 
 PAGE = "docs/graders.md"
 TEXT = page(PAGE)

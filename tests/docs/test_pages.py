@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from flows.cli import main
-from flows.execution import execute
-from flows.observer import Observers
-from flows.request import RunRequest
-from pipelines.leaves import leaves_by_key
-from rewarders.advantage import EPSILON, group_advantage, relative_ranks
-from stores import telemetry_names as names
-from stores.clock import utc_now
-from stores.pattern_stats import PatternStats
-from tasks.likeness import THRESHOLD
-from tasks.models.retry import RetryPolicy
-from tasks.models.simulated import mind
-from tests.docs.pages import ROOT, page, pages
-from tests.flows.kit import Server, in_process, on_server, run
+from tests.support.runs.pages import ROOT, page, pages
+from tests.support.runs.running import Server, in_process, on_server, run
+from tfgrpo.flows.cli import main
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.rewarders.advantages.group import EPSILON, group_advantage, relative_ranks
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.patterns.stats import PatternStats
+from tfgrpo.stores.telemetry import names
+from tfgrpo.tasks.learning.similarity import THRESHOLD
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.simulated.roles import success as mind
 
 EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
 pytestmark = pytest.mark.xdist_group("readme")

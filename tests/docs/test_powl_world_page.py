@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import statistics
 
-from pipelines.datasets import load_dataset, shipped_dataset, shipped_held_out
-from rewarders.powl import Activity, footprint_similarity, parse_text
-from tasks.models.simulated.powl_mistakes import MISTAKES
-from tests.docs.pages import page, table
+from tests.support.runs.pages import page, table
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
+from tfgrpo.rewarders.powl import Activity, footprint_similarity, parse_text
+from tfgrpo.tasks.models.simulated.worlds.powl_mistakes import MISTAKES
 
 TEXT = page("docs/process-models.md")
 NUMBERS = {"six": 6, "seven": 7, "fourteen": 14}

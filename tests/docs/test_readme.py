@@ -17,26 +17,26 @@ import pytest
 import yaml
 from rich.console import Console as RichConsole
 
-import flows.commands.run
-import flows.local_run
 from docs.tables import PAGES, filled
-from flows.cli import CHECKING, COMMANDS, build_parser, main
-from flows.console import Console
-from flows.execution import execute
-from flows.observer import Observers
-from flows.parsing import parse
-from flows.prepare import Prepared
-from flows.progress import Screen
-from flows.request import RunRequest
-from flows.stops import EXIT_CODES, RunSummary
-from pipelines.datasets import load_dataset
-from pipelines.layers import resolve_settings
-from stores.clock import utc_now
-from stores.layout import RunPaths, TaskPaths
-from tasks.models.simulated import SimulatedOptions
-from tasks.tools.schema import tool_from_function
-from tests.docs.pages import ROOT, blocks, commands, links, page, pages, table
-from tests.flows.kit import Server, in_process
+from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
+from tests.support.runs.running import Server, in_process
+from tfgrpo.flows.cli import CHECKING, COMMANDS, build_parser, main
+from tfgrpo.flows.commands import run as run_command
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.console.parsing import parse
+from tfgrpo.flows.console.progress import Screen
+from tfgrpo.flows.orchestration import local_run
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.exit_status import EXIT_CODES, RunSummary
+from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.tools.schema import tool_from_function
 
 pytestmark = pytest.mark.xdist_group("readme")
 PREFECT = "prefect "
@@ -65,8 +65,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "examples" / "errands.jsonl", tmp_path / "items.jsonl")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flows.local_run, "run_locally", as_command)
-    monkeypatch.setattr(flows.commands.run, "start_server", lambda _environment: None)
+    monkeypatch.setattr(local_run, "run_locally", as_command)
+    monkeypatch.setattr(run_command, "start_server", lambda _environment: None)
     return tmp_path
 
 
@@ -112,7 +112,7 @@ def test_the_two_commands_are_targets_that_set_up_what_they_need():
 def test_the_transcript_is_what_the_main_job_prints(desk):
     said = io.StringIO()
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
-    assert flows.commands.run.execute(parse(build_parser("run"), ["--dry-run"]), Console(stderr=people)) == 0
+    assert run_command.execute(parse(build_parser("run"), ["--dry-run"]), Console(stderr=people)) == 0
     printed = [shape(line) for line in said.getvalue().splitlines()]
     printed.append(CHECKING)
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]
@@ -221,7 +221,7 @@ def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
 
 
 def test_the_nightly_commands_are_those_of_the_deployment_page():
-    """Which ``tests/flows/test_deployments.py`` follows to its end, on a real server."""
+    """Which ``tests/flows/orchestration/test_deployments.py`` follows to its end, on a real server."""
     proven = [line.replace(".venv/bin/", "") for line in all_commands("docs/deploy.md")]
     shown = lines_with(PREFECT, "PREFECT_API_URL", "tfgrpo deploy")
     assert [line for line in proven if line in shown] == shown

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.docs.pages import ROOT, page
+from tests.support.runs.pages import ROOT, page
 
 PAGE = "docs/requirements.md"
 _ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)

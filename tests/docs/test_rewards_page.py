@@ -8,16 +8,18 @@ from typing import Any, get_args
 
 import yaml
 
-from pipelines.layers import resolve_settings
-from pipelines.rewarding import rewarders_of
-from rewarders import JudgeOptions, RankCalibration, RewarderThreads, WeightedRewarder, score_group
-from rewarders.callable import adapt
-from rewarders.composite import OnAbstain
-from rewarders.registry import known_rewarders
-from rewarders.scoring import check_rewarders
-from tasks.models.simulated.strictness import strict_fault
-from tests.docs.pages import blocks, page, table
-from tests.rewarders.judges import FakeJudge, judged
+from tests.support.rewards.judges import FakeJudge, judged
+from tests.support.runs.pages import blocks, page, table
+from tfgrpo.pipelines.plan.rewarders import rewarders_of
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.rewarders.callable import adapt
+from tfgrpo.rewarders.composite.composite import OnAbstain
+from tfgrpo.rewarders.judge.calibration import RankCalibration
+from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.registry import known_rewarders
+from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.tasks.models.simulated.service.strictness import strict_fault
 
 PAGE = "docs/rewards.md"
 TEXT = page(PAGE)

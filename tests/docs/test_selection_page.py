@@ -12,17 +12,17 @@ from typing import get_args
 
 import pytest
 
-from flows import cli
-from flows.commands import select as command
-from flows.stops import EXIT_CODES
-from pipelines.leaves import leaves_by_key
-from pipelines.selection_settings import FormatName, MemoryMode, SelectionSettings, Stage
-from rewarders.powl_rewarders import POWL_REWARDERS
-from rewarders.registry import known_rewarders
-from stores.errors import ModelCallError, ModelReplyMalformed
-from tasks.models.replies import decode_answer
-from tasks.selection import shapes
-from tests.docs.pages import ROOT, blocks, commands, page, table
+from tests.support.runs.pages import ROOT, blocks, commands, page, table
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands import select as command
+from tfgrpo.flows.run.exit_status import EXIT_CODES
+from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
+from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
+from tfgrpo.rewarders.registry import known_rewarders
+from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
+from tfgrpo.tasks.models.replies import decode_answer
+from tfgrpo.tasks.selection import shapes
 
 PAGE = "docs/selection.md"
 TEXT = page(PAGE)

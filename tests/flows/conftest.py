@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flows.stops import RunSummary
-from stores.layout import RunPaths, TaskPaths
-from tests.flows import kit
+from tests.support.runs import running as kit
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
 
 class Told:
@@ -67,15 +66,3 @@ def own_run(small_run: SmallRun, tmp_path: Path) -> SmallRun:
     out = tmp_path / "out"
     shutil.copytree(small_run.out, out)
     return SmallRun(out, small_run.summary, small_run.told)
-
-
-@pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory and an environment without settings."""
-    for name in list(os.environ):
-        if name.startswith(("TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
-            monkeypatch.delenv(name)
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.chdir(home)
-    return home

@@ -12,18 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
-from flows.parsing import parse
-from flows.release import release
-from flows.stops import RunSummary
-from pipelines.layers import leaf_options
-from stores.errors import RunAborted, SettingsError
+from tfgrpo.flows import cli
+from tfgrpo.flows.console.parsing import parse
+from tfgrpo.flows.console.release import release
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.stores.errors import RunAborted, SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_SCRIPT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; from flows.cli import main; sys.exit(main(sys.argv[1:]))"
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from tfgrpo.flows.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-CODE = "import sys; from flows.cli import main; code = main(sys.argv[1:]); print('prefect' in sys.modules, file=sys.stderr)"
+CODE = (
+    "import sys; from tfgrpo.flows.cli import main; "
+    "code = main(sys.argv[1:]); print('prefect' in sys.modules, file=sys.stderr)"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +190,7 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
     assert cli.main(["config", "--json"]) == code
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == status
@@ -198,7 +202,7 @@ def test_an_error_that_nobody_foresaw_is_told_in_a_line_and_logged_whole(capsys,
     def fail(*_):
         raise ZeroDivisionError("of\nall things")
 
-    monkeypatch.setattr("flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
     with caplog.at_level(logging.DEBUG, "tfgrpo.cli"):
         assert cli.main(["config"]) == 1
     assert capsys.readouterr().err == "tfgrpo: an error that nobody foresaw: ZeroDivisionError: of all things\n"
@@ -213,7 +217,7 @@ def test_a_home_that_prefect_could_not_write_is_refused_before_prefect_is_import
     (tmp_path / "taken").touch()
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / home))
-    monkeypatch.setattr("flows.commands.run._run", lambda *_: pytest.fail("Prefect was started"))
+    monkeypatch.setattr("tfgrpo.flows.commands.run._run", lambda *_: pytest.fail("Prefect was started"))
     (problem,) = refused(capsys, command, "--dry-run")
     assert problem["source"] == "PREFECT_HOME"
     assert str(tmp_path / home) in problem["given"]
@@ -226,7 +230,7 @@ def test_a_home_of_prefect_is_made_for_a_run_and_not_by_doctor(monkeypatch, tmp_
     home = tmp_path / "new" / "home"
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(home))
-    monkeypatch.setattr("flows.commands.run._run", lambda *_: RunSummary("finished", "n", "", {}))
+    monkeypatch.setattr("tfgrpo.flows.commands.run._run", lambda *_: RunSummary("finished", "n", "", {}))
     assert cli.main(["doctor"]) == 0
     assert not home.parent.exists()
     assert cli.main(["run", "--dry-run"]) == 0
@@ -234,7 +238,7 @@ def test_a_home_of_prefect_is_made_for_a_run_and_not_by_doctor(monkeypatch, tmp_
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly():
-    command = f"{sys.executable} -m flows.cli config | head -1"
+    command = f"{sys.executable} -m tfgrpo.flows.cli config | head -1"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("setting")
     assert done.stderr == ""
@@ -244,7 +248,7 @@ def test_a_broken_pipe_is_no_failure_of_the_disk(monkeypatch, tmp_path):
     def fail(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr("flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
     with (tmp_path / "stdout").open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         assert cli.main(["config"]) == 1
@@ -286,7 +290,8 @@ def test_options_may_stand_before_the_command(capsys):
 def test_help_lists_every_command_and_imports_no_prefect():
     done = isolated(
         "-c",
-        "import sys\nfrom flows.cli import main\ntry:\n    main(['--help'])\nfinally:\n    assert 'prefect' not in sys.modules",
+        "import sys\nfrom tfgrpo.flows.cli import main\ntry:\n    main(['--help'])\n"
+        "finally:\n    assert 'prefect' not in sys.modules",
     )
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in cli.COMMANDS)
@@ -329,7 +334,9 @@ def test_the_script_finds_modules_of_the_working_directory(at_home):
 def test_a_module_of_the_user_does_not_hide_ours(at_home):
     for ours in ("stores", "pipelines"):
         (at_home / f"{ours}.py").write_text(f"raise SystemExit('the wrong {ours}')\n")
-    (at_home / "mine_too.py").write_text("import pipelines.plan\n\nasync def agent(prompt):\n    return 'x'\n")
+    (at_home / "mine_too.py").write_text(
+        "import tfgrpo.pipelines.plan.plan\n\nasync def agent(prompt):\n    return 'x'\n"
+    )
     done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_too:agent", cwd=at_home)
     assert done.returncode == 0, done.stderr
 
@@ -344,7 +351,7 @@ def test_a_module_that_leaves_the_process_is_a_problem_with_the_setting_that_nam
 
 
 def test_the_module_runs_as_a_script():
-    done = isolated("-m", "flows.cli", "config", "--json")
+    done = isolated("-m", "tfgrpo.flows.cli", "config", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["tfgrpo.epochs"]["value"]
 

@@ -8,13 +8,14 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import closing, execution
-from flows.console import PeopleConsole
-from flows.learning_flow import tfgrpo_learning
-from flows.local_run import run_locally
-from flows.prepare import prepare
-from flows.progress import Progress, Screen
-from tests.flows.kit import RUN, SMALL, prefect_server, request, run, store
+from tests.support.runs.running import RUN, SMALL, prefect_server, request, run, store
+from tfgrpo.flows.console.console import PeopleConsole
+from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.learning_flow import tfgrpo_learning
+from tfgrpo.flows.orchestration.local_run import run_locally
+from tfgrpo.flows.run import close as closing
+from tfgrpo.flows.run import execution
+from tfgrpo.flows.run.prepare import prepare
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.selection_flow import tfgrpo_select
-from flows.selection_request import SelectRequest
-from stores.errors import FlowFailed
-from tests.flows.chat_server import ChatServer
-from tests.flows.kit import prefect_server
+from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.running import prefect_server
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection_flow import tfgrpo_select
+from tfgrpo.stores.errors import FlowFailed
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.items import Item
-from prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from prompt_packs import SHIPPED_ROOT, LoadedPack, load_pack, pack_stamp
-from stores.models import ExperienceRecord, Reward
-from stores.signing import stamp_record
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, load_pack
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.signing import stamp_record
 
 MakeRecord = Callable[..., ExperienceRecord]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prompt_packs import Rejection, ScreenedLesson, screen_lesson
-from prompt_packs.answers import gives_away
+from tfgrpo.prompt_packs.answers import gives_away
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prompt_packs import LoadedPack, load_pack, merge_experiences, render_pack, stamp_pack
-from prompt_packs.inject import NO_SLOT, NO_TEXT, OTHER_PACK, REPEATED, STALE_STAMP, UNSTAMPED
-from stores.errors import PackError
-from stores.models import ExperienceRecord
+from tfgrpo.prompt_packs.inject import (
+    NO_SLOT,
+    NO_TEXT,
+    OTHER_PACK,
+    REPEATED,
+    STALE_STAMP,
+    UNSTAMPED,
+    merge_experiences,
+    render_pack,
+)
+from tfgrpo.prompt_packs.loader import load_pack
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.stores.errors import PackError
+from tfgrpo.stores.experiences.record import ExperienceRecord
 
 MakeRecord = Callable[..., ExperienceRecord]
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)

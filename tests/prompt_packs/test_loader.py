@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from prompt_packs import SHIPPED_ROOT, known_packs, load_instruction_set, load_prompt_pack, verify_pack
-from prompt_packs.loader import domains
-from stores.errors import PackError
+from tfgrpo.prompt_packs.instructions import load_instruction_set
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_prompt_pack
+from tfgrpo.prompt_packs.stamps import verify_pack
+from tfgrpo.stores.errors import PackError
 
 
 def test_every_pack_that_ships_verifies() -> None:

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from prompt_packs import load_prompt_pack
-from rewarders.powl import labels_of, parse_text
-from rewarders.powl.model import OPERATORS, Operator, walk
-from rewarders.powl_answers import model_in
-from stores.errors import PowlError
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.rewarders.powl import labels_of, parse_text
+from tfgrpo.rewarders.powl.model import OPERATORS, Operator, walk
+from tfgrpo.rewarders.powl.scoring.answers import model_in
+from tfgrpo.stores.errors import PowlError
 
 SYSTEM = load_prompt_pack("powl").system_text
 EXAMPLE = next(line for line in SYSTEM.splitlines() if line.startswith("SEQUENCE("))

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from prompt_packs import load_pack, stamp_pack, verify_pack
-from stores.errors import PackError
+from tfgrpo.prompt_packs.loader import load_pack
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import verify_pack
+from tfgrpo.stores.errors import PackError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 

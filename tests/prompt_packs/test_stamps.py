@@ -11,10 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prompt_packs import LoadedPack, PromptPackManifest, StampVerifier, approved_stamps, in_force, load_pack, pack_stamp
-from prompt_packs.stamps import compute_stamp, header_line, parse_source, source_digest
-from stores.canonical import canonical_text
-from stores.errors import PackError
+from tfgrpo.prompt_packs.loader import load_pack
+from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
+from tfgrpo.prompt_packs.stamps import (
+    StampVerifier,
+    approved_stamps,
+    compute_stamp,
+    header_line,
+    in_force,
+    pack_stamp,
+    parse_source,
+    source_digest,
+)
+from tfgrpo.stores.canonical import canonical_text
+from tfgrpo.stores.errors import PackError
 
 TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md"}
 MANIFEST = PromptPackManifest.model_validate_json(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from prompt_packs import load_pack, load_prompt_pack, verify_pack
-from prompt_packs.sources import MAX_SOURCE_BYTES
-from prompt_packs.stamps import header_line, parse_source
-from stores.errors import PackError
+from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
+from tfgrpo.prompt_packs.sources import MAX_SOURCE_BYTES
+from tfgrpo.prompt_packs.stamps import header_line, parse_source, verify_pack
+from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]
 SOURCES = ("system.md", "house-rules.md", "reflect.md", "curate.md", "shorten.md", "repair.md")

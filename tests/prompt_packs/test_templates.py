@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_packs import LoadedPack, load_prompt_pack, render_template
-from prompt_packs.models import ROLES, TemplateRole
-from prompt_packs.templating import TEMPLATE_FIELDS, placeholders, template_problems
-from stores.errors import PackError
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.models import ROLES, LoadedPack, TemplateRole
+from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, placeholders, render_template, template_problems
+from tfgrpo.stores.errors import PackError
 
 PACKS = ("arithmetic", "general", "ledger", "powl")
 ASKING: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from rewarders import Attempt, RewardContext
+from tfgrpo.rewarders.base import Attempt, RewardContext
 
 MakeContext = Callable[..., RewardContext]
 

@@ -7,21 +7,17 @@ import threading
 
 import pytest
 
-from rewarders import (
-    Abstained,
-    AsyncCallableRewarder,
-    RewarderThreads,
-    RewardScore,
-    WeightedRewarder,
-    build_rewarder,
-    score_group,
-)
-from rewarders.asking import MODEL_TIMEOUT_S, TIMEOUT_S
-from rewarders.callable import adapt
-from stores.errors import RewardError
-from tests.rewarders.rewarder_examples import freeze
+from tests.support.rewards.rewarder_examples import freeze
+from tfgrpo.rewarders.asking import MODEL_TIMEOUT_S, TIMEOUT_S
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.callable import AsyncCallableRewarder, adapt
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.outcomes import RewardScore
 
-LATER_PICKY = "tests.rewarders.rewarder_examples:later_picky"
+LATER_PICKY = "tests.support.rewards.rewarder_examples:later_picky"
 
 
 class Async:
@@ -196,11 +192,11 @@ async def test_details_are_kept_and_cannot_be_changed_afterwards(make_context):
 
 async def test_a_plain_asynchronous_function_becomes_a_rewarder(make_context):
     context = make_context(["x", "yy"], answer="x")
-    assert isinstance(build_rewarder("tests.rewarders.rewarder_examples:later"), AsyncCallableRewarder)
+    assert isinstance(build_rewarder("tests.support.rewards.rewarder_examples:later"), AsyncCallableRewarder)
     for name in ("later", "AsyncCall"):
-        result = await scored(build_rewarder(f"tests.rewarders.rewarder_examples:{name}"), context)
+        result = await scored(build_rewarder(f"tests.support.rewards.rewarder_examples:{name}"), context)
         assert result.totals == {"r0": 1.0, "r1": 1.0}
-    result = await scored(build_rewarder("tests.rewarders.rewarder_examples:later_lengths"), context)
+    result = await scored(build_rewarder("tests.support.rewards.rewarder_examples:later_lengths"), context)
     assert result.totals == {"r0": 1.0, "r1": 2.0}
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders import Abstained, Attempt, GroundTruthRewarder, RewardContext
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
+from tfgrpo.rewarders.gt import GroundTruthRewarder
 
 NUMERIC_RIGHT = [
     ("Answer: 1,080", "1080"),

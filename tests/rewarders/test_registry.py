@@ -8,24 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from rewarders import (
-    Abstained,
-    GroundTruthRewarder,
-    RelativeRewarder,
-    Rewarder,
-    RewarderThreads,
-    WeightedRewarder,
-    build_rewarder,
-    known_rewarders,
-    score_group,
-)
-from rewarders.callable import adapt
-from stores.errors import PipelineError
+from tfgrpo.rewarders.base import Abstained, Rewarder
+from tfgrpo.rewarders.callable import adapt
+from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.registry import build_rewarder, known_rewarders
+from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import PipelineError
 
 
 @pytest.fixture(autouse=True)
 def _examples_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support" / "rewards"))
     yield
     sys.modules.pop("rewarder_examples", None)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rewarders import Abstained, RelativeRewarder
-from stores.errors import RewardError
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.stores.errors import RewardError
 
 
 def scores(context, variant="rank"):

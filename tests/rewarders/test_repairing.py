@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rewarders.repairing import corrected
-from stores.errors import ModelTimeout, RepairExhausted
+from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
 
 
 class Asked:

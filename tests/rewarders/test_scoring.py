@@ -14,18 +14,14 @@ from typing import Any
 
 import pytest
 
-from rewarders import (
-    Abstained,
-    GroundTruthRewarder,
-    RelativeRewarder,
-    RewarderThreads,
-    RewardScore,
-    WeightedRewarder,
-    check_rewarders,
-    score_group,
-)
-from rewarders.callable import adapt
-from stores.errors import PipelineError, RewardError, RewarderTimeout
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.callable import adapt
+from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import PipelineError, RewardError, RewarderTimeout
+from tfgrpo.stores.outcomes import RewardScore
 
 
 @dataclass
@@ -297,7 +293,9 @@ async def test_cancelling_a_group_gives_its_threads_back(make_context, release):
 def test_a_hanging_rewarder_does_not_keep_the_process_alive():
     program = """
 import asyncio, threading
-from rewarders import Attempt, RewardContext, RewarderThreads, WeightedRewarder, score_group
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 class Slow:
     rewarder_id = "slow"
     def score(self, context):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.canonical import canonical_json, canonical_text, sha256_hex
+from tfgrpo.stores.canonical import canonical_json, canonical_text, sha256_hex
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

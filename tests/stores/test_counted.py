@@ -1,10 +1,10 @@
-"""Promises of ``stores.counted``."""
+"""Promises of ``tfgrpo.stores.counted``."""
 
 from __future__ import annotations
 
 import pytest
 
-from stores.counted import counted
+from tfgrpo.stores.counted import counted
 
 
 @pytest.mark.parametrize(

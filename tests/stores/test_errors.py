@@ -8,8 +8,9 @@ import re
 
 import pytest
 
-from stores import errors
-from stores.errors import (
+from tfgrpo.stores import errors
+from tfgrpo.stores.batch.shapes import status_of, status_of_outcome
+from tfgrpo.stores.errors import (
     ConfigError,
     Problem,
     RepairExhausted,
@@ -19,7 +20,6 @@ from stores.errors import (
     TfgrpoError,
     error_named,
 )
-from stores.experience_batch_shapes import status_of, status_of_outcome
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
 

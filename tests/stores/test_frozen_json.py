@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.frozen_json import FrozenDict, frozen, thawed
+from tfgrpo.stores.frozen_json import FrozenDict, frozen, thawed
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

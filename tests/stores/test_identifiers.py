@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.identifiers import check_identifier, sanitize_identifier
+from tfgrpo.stores.identifiers import check_identifier, sanitize_identifier
 
 
 @pytest.mark.parametrize("good", ["a", "task-1", "A.b_c-9", "0", "x" * 100, "console", "com10", "nullable"])

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, scored_rewards
+from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, scored_rewards
 
 _NO_REWARD = [
     Ungraded("RewardError", "no answer"),

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 import hypothesis.strategies as st
 from hypothesis import given
 
-from stores.plain import plain
+from tfgrpo.stores.plain import plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.words import clean_text, count_words, first_words
+from tfgrpo.stores.words import clean_text, count_words, first_words
 
 
 @pytest.mark.parametrize(

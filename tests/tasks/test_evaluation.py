@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.settings_learning import GateSettings
-from stores.outcomes import Failed, Scored
-from tasks.evaluation import Attempts, noise_floor, pair_results
-from tasks.gate import decide_gate, fisher_test, narrow_scale, sign_test
-from tests.tasks.kit import group, record
+from tests.support.agents.steps import group, record
+from tfgrpo.pipelines.settings.learning import GateSettings
+from tfgrpo.stores.outcomes import Failed, Scored
+from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
+from tfgrpo.tasks.gate import decide_gate, fisher_test, narrow_scale, sign_test
 
 
 def outcome(reward):

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.base import Abstained
-from rewarders.registry import build_rewarder
-from rewarders.scoring import WeightedRewarder
-from stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
-from stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
-from tasks import group as group_module
-from tasks.actors.tools import ToolActor
-from tasks.group import classify, compare, run_group
-from tasks.models.base import ToolCall
-from tasks.shapes import Trajectory
-from tasks.summarize import summarize_trajectory
-from tasks.tools.schema import tool_from_function
-from tests.tasks import agents
-from tests.tasks.kit import ScriptedModel, item, reply, runtime, spec
+from tests.support.agents import agents
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
+from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
+from tfgrpo.tasks import group as group_module
+from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.group import classify, compare, run_group
+from tfgrpo.tasks.learning.summarize import summarize_trajectory
+from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.shapes import Trajectory
+from tfgrpo.tasks.tools.schema import tool_from_function
 
 LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
 

@@ -1,9 +1,9 @@
 """The simulated model: small worlds served over the OpenAI chat protocol, so that all can be tried without a key."""
 
-from tasks.models.simulated.app import simulated_app
-from tasks.models.simulated.options import SimulatedOptions
-from tasks.models.simulated.server import run_server, running_server, serve
-from tasks.models.simulated.worlds import SHIPPED, data_file, generate_items
+from tfgrpo.tasks.models.simulated.service.app import simulated_app
+from tfgrpo.tasks.models.simulated.service.options import SimulatedOptions
+from tfgrpo.tasks.models.simulated.service.server import run_server, running_server, serve
+from tfgrpo.tasks.models.simulated.worlds.worlds import SHIPPED, data_file, generate_items
 
 __all__ = [
     "SHIPPED",

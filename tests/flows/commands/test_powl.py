@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from flows import cli
-from rewarders.powl import footprint, footprint_to_value, parse_json, parse_text, structural_key, to_json
+from tfgrpo.flows import cli
+from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_json, parse_text, structural_key, to_json
 
 MODEL = "SEQUENCE(a, PARALLEL(b, c), d)"
 
@@ -256,7 +256,7 @@ def test_a_person_at_a_terminal_is_told_what_is_waited_for(ask):
 
 
 def test_the_command_works_in_a_pipe_and_imports_no_prefect():
-    code = "import sys\nfrom flows.cli import main\ncode = main()\nsys.exit('prefect' in sys.modules or code)"
+    code = "import sys\nfrom tfgrpo.flows.cli import main\ncode = main()\nsys.exit('prefect' in sys.modules or code)"
     line = [sys.executable, "-c", code, "powl", "parse", "--lines"]
     done = subprocess.run(line, input=f"{MODEL}\n" * 3, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "SEQUENCE(ACTIVITY(a), PARALLEL(ACTIVITY(b), ACTIVITY(c)), ACTIVITY(d))\n" * 3

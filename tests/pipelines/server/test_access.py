@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from pipelines.server.access import LocalHosts
-from tests.pipelines.server.kit import Served, graded, in_process, item, mix
+from tests.support.pipelines.data_server import Served, graded, in_process, item, mix
+from tfgrpo.pipelines.server.access import LocalHosts
 
 TOKEN = "a-good-token"
 

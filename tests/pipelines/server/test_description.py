@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pipelines.server import Limits
-from tests.pipelines.server.kit import in_process, mix, on_a_port
+from tests.support.pipelines.data_server import in_process, mix, on_a_port
+from tfgrpo.pipelines.server.limits import Limits
 
 TOKEN = "a-good-token"
 

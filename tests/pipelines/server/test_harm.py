@@ -7,9 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from pipelines.server import Limits, running
-from pipelines.server.listening import Manner
-from tests.pipelines.server.kit import RIGHT, Served, graded, in_process, item, on_a_port, rogue
+from tests.support.pipelines.data_server import RIGHT, Served, graded, in_process, item, on_a_port, rogue
+from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.listening import Manner, running
 
 
 @pytest.mark.parametrize(

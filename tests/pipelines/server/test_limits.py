@@ -10,9 +10,8 @@ import httpx
 import pytest
 from starlette.exceptions import HTTPException
 
-from pipelines.server import Limits
-from pipelines.server.limits import GradeTurns
-from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, on_a_port, rogue
+from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
+from tfgrpo.pipelines.server.limits import GradeTurns, Limits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.pipelines.server.kit import RIGHT, mix
+from tests.support.pipelines.data_server import RIGHT, mix
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = "import sys; from flows.cli import main; sys.exit(main())"
+COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
 REQUESTS, ITEMS = 500, 64
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.server.metering import GradeTally
-from pipelines.server.request_log import reasons
-from rewarders.graders.combine import ItemGrade
-from stores.telemetry import Telemetry, TelemetryOptions, configure
-from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, rogue
+from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
+from tfgrpo.pipelines.server.metering import GradeTally
+from tfgrpo.pipelines.server.request_log import reasons
+from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
 
 async def test_every_request_has_its_lines(tmp_path):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.server.description import up_to
-from pipelines.server.replies import encoded
-from pipelines.server.shapes import WHOLE_NUMBER
+from tfgrpo.pipelines.server.description import up_to
+from tfgrpo.pipelines.server.replies import encoded
+from tfgrpo.pipelines.server.shapes import WHOLE_NUMBER
 
 NUMBER = TypeAdapter(int)
 JSON = st.recursive(

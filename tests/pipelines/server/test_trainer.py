@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.pipelines.server.kit import RIGHT, mix, on_a_port, rogue
-from tests.pipelines.server.trainer import TrainerClient
+from tests.support.pipelines.data_server import RIGHT, mix, on_a_port, rogue
+from tests.support.pipelines.trainer import TrainerClient
 
 
 async def test_a_trainer_reads_the_length_samples_and_rewards(tmp_path):

@@ -8,8 +8,7 @@ from collections import Counter
 import httpx
 import pytest
 
-import pipelines.server
-from tests.pipelines.server.kit import RIGHT, graded, in_process, item, mix, rogue
+from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
 
 
 @pytest.fixture
@@ -323,7 +322,7 @@ async def test_a_disk_that_fails_is_told_as_a_passing_trouble(path, monkeypatch)
         raise OSError(5, "Input/output error")
 
     async with in_process(path) as (client, _):
-        monkeypatch.setattr("pipelines.mix_records.Records.__getitem__", fail)
+        monkeypatch.setattr("tfgrpo.pipelines.mix.records.Records.__getitem__", fail)
         response = await client.post("/sample", json={"iteration": 0, "batch_size": 1})
         (result,) = await graded(client, item())
     assert (response.status_code, response.json()) == (503, {"detail": "the data cannot be read: Input/output error"})
@@ -344,10 +343,3 @@ async def test_a_server_that_starts_the_apps_life_span_can(path):
 
         await served.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
-def test_names_of_the_package_are_those_it_lists():
-    assert dir(pipelines.server) == sorted(dir(pipelines.server))
-    assert set(pipelines.server.__all__) <= set(dir(pipelines.server))
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = pipelines.server.no_such_name

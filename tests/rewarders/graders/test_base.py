@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rewarders.graders.base import Grader, GradeResult, GraderInput, grader
+from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, grader
 
 ITEMS = [GraderInput.of(f"s:{n}", {"answer": n}, "x" * n, completion_index=n) for n in range(3)]
 

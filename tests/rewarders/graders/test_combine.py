@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.graders.base import FunctionGrader, GraderInput, grader
-from rewarders.graders.combine import FORMAT, GraderSet, NamedGrader, grade_items, grade_items_here
-from rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput, grader
+from tfgrpo.rewarders.graders.combine import FORMAT, GraderSet, NamedGrader, grade_items, grade_items_here
+from tfgrpo.rewarders.graders.running import GraderRunner
 
 PERFECT = "<think>r</think>\n42"
 

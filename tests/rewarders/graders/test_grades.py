@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.graders.base import GradeResult, GraderInput
-from rewarders.graders.grades import FailedResult, Graded, NotGraded, finite_number, matched
-from stores.errors import RewardError
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.rewarders.graders.grades import FailedResult, Graded, NotGraded, finite_number, matched
+from tfgrpo.stores.errors import RewardError
 
 
 def inputs_of(*names: tuple[str, int | None] | str) -> list[GraderInput]:

@@ -8,19 +8,10 @@ import time
 
 import pytest
 
-from rewarders.graders.base import grader
-from rewarders.graders.running import GraderRunner
-from tests.rewarders.graders.running import (
-    AsyncBatch,
-    Batch,
-    good,
-    items,
-    per_item,
-    raises_on,
-    reasons,
-    rewards,
-)
-from tests.rewarders.rewarder_examples import freeze
+from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
+from tests.support.rewards.rewarder_examples import freeze
+from tfgrpo.rewarders.graders.base import grader
+from tfgrpo.rewarders.graders.running import GraderRunner
 
 SOON = 0.3
 """Seconds that hanging graders get."""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rewarders.graders.loops import LoopThread
+from tfgrpo.rewarders.graders.loops import LoopThread
 
 
 async def answer() -> int:

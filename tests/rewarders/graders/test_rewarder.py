@@ -11,20 +11,14 @@ import threading
 import pytest
 from aiohttp import web
 
-from rewarders import (
-    Abstained,
-    Attempt,
-    GraderRewarder,
-    RewardContext,
-    RewarderThreads,
-    WeightedRewarder,
-    build_rewarder,
-    score_group,
-)
-from rewarders.graders import BUILT_IN, GraderSet, NamedGrader, grader
-from rewarders.graders.naming import GRADER_NAMES
-from rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
-from stores.errors import PipelineError, RewardError
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
+from tfgrpo.rewarders.graders import BUILT_IN, GraderRewarder, GraderSet, NamedGrader, grader
+from tfgrpo.rewarders.graders.naming import GRADER_NAMES
+from tfgrpo.rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import PipelineError, RewardError
 
 
 def context(*outputs: str, answer: str = "42", metadata=None) -> RewardContext:
@@ -227,7 +221,7 @@ def own_graders(tmp_path, monkeypatch):
     (tmp_path / "own_graders.py").write_text(
         textwrap.dedent(
             """
-            from rewarders.graders import GradeResult, grader
+            from tfgrpo.rewarders.graders import GradeResult, grader
 
             class Constant:
                 def __init__(self, reward=0.5, parse=None):

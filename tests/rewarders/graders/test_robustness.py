@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.graders.base import GraderInput
-from rewarders.graders.number_match import reference_value
-from rewarders.graders.records import field
-from rewarders.graders.table import BUILT_IN, build_grader
-from stores.errors import RewardError
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.builtin.number_match import reference_value
+from tfgrpo.rewarders.graders.records import field
+from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.stores.errors import RewardError
 
 OPTIONS = {
     "category_match": {"allowed_categories": ["alpha", "42"]},

@@ -9,12 +9,12 @@ import weakref
 
 import pytest
 
-from rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
-from rewarders.graders.calling import Kept, grade_blocking
-from rewarders.graders.running import Graded, GraderRunner
-from rewarders.graders.table import build_grader
-from stores.errors import GraderUnavailable, RewardError
-from tests.rewarders.graders.running import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
+from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
+from tfgrpo.rewarders.graders.calling import Kept, grade_blocking
+from tfgrpo.rewarders.graders.running import Graded, GraderRunner
+from tfgrpo.rewarders.graders.table import build_grader
+from tfgrpo.stores.errors import GraderUnavailable, RewardError
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import importlib.util
 
 import pytest
 
-from rewarders.graders.base import Grader
-from rewarders.graders.math_verify import MathVerify
-from rewarders.graders.table import BUILT_IN, build_grader
-from stores.errors import PipelineError
+from tfgrpo.rewarders.graders.base import Grader
+from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
+from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.stores.errors import PipelineError
 
 NEEDED = {"category_match": {"allowed_categories": ["a"]}, "completion_length_cap": {"max_completion_tokens": 9}}
 NAMES = {

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from rewarders.completions import parse_completion
-from rewarders.graders.base import GraderInput
-from rewarders.graders.table import build_grader
-from tests.rewarders.graders.kit import rows
+from tests.support.rewards.graders import rows
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.table import build_grader
+from tfgrpo.rewarders.text.completions import parse_completion
 
 ROWS = [*rows("graders"), *rows("graders_extra")]
 

@@ -9,17 +9,11 @@ import warnings
 
 import pytest
 
-from rewarders.powl import Operator, PowlError, Silent, footprint, parse_json, parse_text
-from rewarders.powl.event_log import (
-    discover_model,
-    from_pm4py,
-    log_footprint,
-    pm4py_footprint,
-    to_pm4py,
-)
-from rewarders.powl.model import Activity, walk
-from stores.errors import DatasetError
-from tests.rewarders.powl.models import vectors
+from tests.support.rewards.powl_models import vectors
+from tfgrpo.rewarders.powl import Operator, PowlError, Silent, footprint, parse_json, parse_text
+from tfgrpo.rewarders.powl.event_log import discover_model, from_pm4py, log_footprint, pm4py_footprint, to_pm4py
+from tfgrpo.rewarders.powl.model import Activity, walk
+from tfgrpo.stores.errors import DatasetError
 
 pytestmark = [
     pytest.mark.xdist_group("pm4py"),

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rewarders.powl.event_log import discover_model, is_event_log
-from stores.errors import DatasetError
+from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
+from tfgrpo.stores.errors import DatasetError
 
 
 def test_a_log_is_known_by_its_name(tmp_path):

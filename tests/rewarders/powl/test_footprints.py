@@ -9,7 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.bench_powl import model_of, nested_loops, ratios, with_pairs
-from rewarders.powl import (
+from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, small_models
+from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     PowlError,
@@ -21,7 +22,6 @@ from rewarders.powl import (
     labels_of,
     parse_text,
 )
-from tests.rewarders.powl.models import TooMany, any_models, few_labels, language, models, small_models
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 MODES = ("block", "direct", "order")

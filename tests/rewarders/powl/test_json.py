@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import Activity, Operator, PowlError, Silent, parse_json, to_json, to_value
-from rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
-from tests.rewarders.powl.models import any_models, attempt
+from tests.support.rewards.powl_models import any_models, attempt
+from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, parse_json, to_json, to_value
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
 
 A = {"type": "ACTIVITY", "label": "a"}
 B = {"type": "ACTIVITY", "label": "b"}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import (
+from tests.support.rewards.powl_models import few_labels, models, small_models
+from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     RelationWeights,
@@ -17,7 +18,6 @@ from rewarders.powl import (
     parse_text,
     self_consistency,
 )
-from tests.rewarders.powl.models import few_labels, models, small_models
 
 MODES = st.sampled_from(["block", "direct", "order"])
 AGGREGATES = st.sampled_from(["pooled", "macro"])

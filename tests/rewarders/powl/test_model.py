@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import (
+from tests.support.rewards.powl_models import any_models
+from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     PowlError,
@@ -29,9 +30,8 @@ from rewarders.powl import (
     to_text,
     validate,
 )
-from rewarders.powl.model import MAX_DEPTH, MAX_NODES, depth_of, size_of, walk
-from rewarders.powl.partial_order import covering_pairs, predecessors, successors
-from tests.rewarders.powl.models import any_models
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, depth_of, size_of, walk
+from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 

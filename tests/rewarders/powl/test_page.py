@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from flows import cli
-from flows.commands.powl import table_of
-from rewarders.powl import Operator, PowlError, footprint, parse_text, to_mermaid
-from rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS
-from tests.docs.pages import ROOT, blocks, commands, page, table
+from tests.support.runs.pages import ROOT, blocks, commands, page, table
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands.powl import table_of
+from tfgrpo.rewarders.powl import Operator, PowlError, footprint, parse_text, to_mermaid
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS
 
 PAGE = "docs/process-models.md"
 

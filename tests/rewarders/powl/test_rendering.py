@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import (
+from tests.support.rewards.powl_models import any_label, any_models, small_models
+from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     Silent,
@@ -21,8 +22,7 @@ from rewarders.powl import (
     to_mermaid,
     to_text,
 )
-from rewarders.powl.model import walk
-from tests.rewarders.powl.models import any_label, any_models, small_models
+from tfgrpo.rewarders.powl.model import walk
 
 
 @given(any_models)

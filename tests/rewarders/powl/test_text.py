@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewarders.powl import Activity, Operator, PowlError, Silent, labels_of, parse_text, to_text
-from rewarders.powl.errors import MAX_CHARS
-from rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
-from tests.rewarders.powl.models import attempt
+from tests.support.rewards.powl_models import attempt
+from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, labels_of, parse_text, to_text
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
+from tfgrpo.rewarders.powl.parsing.errors import MAX_CHARS
 
 AB = "SEQUENCE(a, b)"
 

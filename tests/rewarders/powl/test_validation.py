@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 
-from rewarders.powl import Activity, Operator, Silent, parse_json, parse_text, to_value, validate
-from rewarders.powl.validation import SEVERITIES
-from tests.rewarders.powl.models import any_models
+from tests.support.rewards.powl_models import any_models
+from tfgrpo.rewarders.powl import Activity, Operator, Silent, parse_json, parse_text, to_value, validate
+from tfgrpo.rewarders.powl.validation import SEVERITIES
 
 A = {"type": "ACTIVITY", "label": "a"}
 

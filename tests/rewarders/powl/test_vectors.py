@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rewarders.powl import (
+from tests.support.rewards.powl_models import shape, vectors
+from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     PowlError,
@@ -20,7 +21,6 @@ from rewarders.powl import (
     to_value,
     validate,
 )
-from tests.rewarders.powl.models import shape, vectors
 
 
 def cases(name):

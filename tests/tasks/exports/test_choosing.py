@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.errors import SettingsError, ShapeError
-from stores.experience_batch_lines import read_groups
-from stores.experience_batch_shapes import Sampling
-from tasks.exports.choosing import TARGETS, ExportOptions
-from tests.tasks.exports.kit import export, group, logprobs, rollout
+from tests.support.agents.exports import export, group, logprobs, rollout
+from tfgrpo.stores.batch.lines import read_groups
+from tfgrpo.stores.batch.shapes import Sampling
+from tfgrpo.stores.errors import SettingsError, ShapeError
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions
 
 TRAINERS = [target for target in TARGETS if target != "jsonl"]
 

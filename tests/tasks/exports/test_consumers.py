@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.exports.choosing import ExportOptions
-from tasks.exports.exporting import ExportReport, export_groups
-from tests.tasks.exports.kit import export, group, rollout
+from tests.support.agents.exports import export, group, rollout
+from tfgrpo.tasks.exports.choosing import ExportOptions
+from tfgrpo.tasks.exports.exporting import ExportReport, export_groups
 
 datasets = pytest.importorskip("datasets")
 pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]

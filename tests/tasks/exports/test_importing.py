@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from stores.errors import DatasetError
-from stores.experience_batch_lines import lines_of_group, read_groups
-from tasks.exports.importing import import_groups, load_batch
-from tests.tasks.exports.kit import export, group
+from tests.support.agents.exports import export, group
+from tfgrpo.stores.batch.lines import lines_of_group, read_groups
+from tfgrpo.stores.errors import DatasetError
+from tfgrpo.tasks.exports.importing import import_groups, load_batch
 
 LISTS = {
     "states": ["3 + 4?", [{"role": "user", "content": "1 + 1?"}]],

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_packs import load_prompt_pack
-from stores.errors import DatasetError
-from tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, render_lessons
-from tasks.exports.lessons_import import records_of, review_of, screen_lessons
-from tasks.exports.lessons_reading import read_lessons
-from tests.tasks.kit import NOON
+from tests.support.agents.steps import NOON
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.stores.errors import DatasetError
+from tfgrpo.tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, render_lessons
+from tfgrpo.tasks.exports.lessons_import import records_of, review_of, screen_lessons
+from tfgrpo.tasks.exports.lessons_reading import read_lessons
 
 LESSONS = LessonSet(
     (

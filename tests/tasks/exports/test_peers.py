@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tasks.exports.choosing import ExportOptions
-from tasks.exports.exporting import ExportReport, export_groups
-from tasks.exports.lessons import Lesson, LessonSet, render_lessons
-from tests.tasks.exports.kit import export, group
+from tests.support.agents.exports import export, group
+from tfgrpo.tasks.exports.choosing import ExportOptions
+from tfgrpo.tasks.exports.exporting import ExportReport, export_groups
+from tfgrpo.tasks.exports.lessons import Lesson, LessonSet, render_lessons
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
 

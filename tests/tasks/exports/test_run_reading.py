@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
-from tasks.actors.callable import CallableActor
-from tasks.actors.tools import ToolActor
-from tasks.exports.attempts import attempt_of_key
-from tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
-from tasks.models.base import ToolCall
-from tasks.models.wire import encode_tool
-from tasks.tools.schema import tool_from_function
-from tests.tasks.exports.kit import read, recorded_run, stream
-from tests.tasks.kit import item, reply, spec
+from tests.support.agents.exports import read, recorded_run, stream
+from tests.support.agents.steps import item, reply, spec
+from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
+from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.exports.attempts import attempt_of_key
+from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.models.wire import encode_tool
+from tfgrpo.tasks.tools.schema import tool_from_function
 
 LONG = "step\n" * 1_000 + "Answer: 7"
 
@@ -288,7 +288,7 @@ def test_only_replies_of_attempts_belong_to_one():
 
 
 async def test_two_keys_of_one_digest_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.exports.line_index._digest", lambda key: 7)
+    monkeypatch.setattr("tfgrpo.tasks.exports.line_index._digest", lambda key: 7)
     run = await recorded_run(
         tmp_path, lambda request, key: f"{LONG}{key.item_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
     )

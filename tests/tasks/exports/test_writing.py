@@ -10,12 +10,12 @@ import tracemalloc
 import pytest
 
 from benchmarks.bench_export import write_run
-from stores.errors import CorruptFile, SettingsError, StoreError
-from tasks.exports.choosing import ExportOptions
-from tasks.exports.exporting import ExportReport, export_groups
-from tasks.exports.line_index import LineIndex
-from tasks.exports.writing import encode_row, write_lines
-from tests.tasks.exports.kit import export, group, logprobs, rollout, stream
+from tests.support.agents.exports import export, group, logprobs, rollout, stream
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.tasks.exports.choosing import ExportOptions
+from tfgrpo.tasks.exports.exporting import ExportReport, export_groups
+from tfgrpo.tasks.exports.line_index import LineIndex
+from tfgrpo.tasks.exports.writing import encode_row, write_lines
 
 
 def test_half_a_surrogate_pair_is_written_as_it_went_over_the_wire(tmp_path):

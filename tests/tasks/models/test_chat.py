@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stores.errors import (
+from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
     ModelCallError,
@@ -23,17 +23,17 @@ from stores.errors import (
     ModelUnreachable,
     TfgrpoError,
 )
-from stores.journal import CallKey
-from stores.ledger import Ledger
-from stores.ledger_state import Budget
-from stores.prices import Price, PriceBook
-from tasks.models.base import ChatReply, ChatRequest, Message, Usage
-from tasks.models.chat import ChatClient
-from tasks.models.endpoint import ApiKey, Endpoint
-from tasks.models.limiter import AdaptiveLimiter
-from tasks.models.retry import RetryPolicy
-from tasks.models.transport import open_transport
-from tasks.models.wire import WireOptions, encode_request
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
+from tfgrpo.tasks.models.wire import WireOptions, encode_request
 
 SECRET = "sk-very-secret-0123456789"
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from pipelines.settings_model import ModelSettings
-from stores.errors import EndpointError
-from tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
-from tasks.models.wire import WireOptions
+from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.stores.errors import EndpointError
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
+from tfgrpo.tasks.models.wire import WireOptions
 
 SECRET = "sk-very-secret-0123456789"
 

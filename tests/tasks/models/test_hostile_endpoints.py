@@ -20,7 +20,7 @@ import aiohttp
 import httpx
 import pytest
 
-from stores.errors import (
+from tfgrpo.stores.errors import (
     ConfigError,
     ModelCallError,
     ModelRateLimited,
@@ -29,18 +29,18 @@ from stores.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from stores.journal import CallKey, Journal
-from stores.ledger import Ledger
-from stores.ledger_state import Budget
-from stores.prices import PriceBook
-from tasks.models.base import ChatRequest, Message
-from tasks.models.chat import ChatClient
-from tasks.models.endpoint import ApiKey, Endpoint
-from tasks.models.journaled import JournaledModel
-from tasks.models.limiter import AdaptiveLimiter
-from tasks.models.preflight import check_endpoint
-from tasks.models.retry import Fault, RetryPolicy, retry_after
-from tasks.models.transport import exchange, open_transport, over, untrusted
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.prices import PriceBook
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.tasks.models.base import ChatRequest, Message
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
+from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.retry import Fault, RetryPolicy, retry_after
+from tfgrpo.tasks.models.transport import exchange, open_transport, over, untrusted
 
 SECRET = "sk-abcdef-0123456789"
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)

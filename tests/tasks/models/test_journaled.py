@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from stores import errors
-from stores.errors import (
+from tfgrpo.stores import errors
+from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
     CorruptFile,
@@ -24,11 +24,11 @@ from stores.errors import (
     ReplayMiss,
     TfgrpoError,
 )
-from stores.journal import CallKey, Journal
-from stores.telemetry import Telemetry, TelemetryOptions
-from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
-from tasks.models.journaled import JournaledModel, call_key_of, reply_of_json, reply_to_json
-from tasks.models.wire import request_digest
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.journaled import JournaledModel, call_key_of, reply_of_json, reply_to_json
+from tfgrpo.tasks.models.wire import request_digest
 
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=1)

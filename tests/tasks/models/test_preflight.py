@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from stores.errors import EndpointError
-from tasks.models.endpoint import ApiKey, Endpoint
-from tasks.models.preflight import check_endpoint
-from tasks.models.transport import open_transport
+from tfgrpo.stores.errors import EndpointError
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
+from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.transport import open_transport
 
 SECRET = "sk-very-secret-0123456789"
 

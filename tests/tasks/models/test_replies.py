@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.errors import ModelReplyMalformed
-from tasks.models.base import Message, Usage
-from tasks.models.replies import decode_answer, decode_usage, is_spent, parse_body
+from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.tasks.models.base import Message, Usage
+from tfgrpo.tasks.models.replies import decode_answer, decode_usage, is_spent, parse_body
 
 
 def answered(message: dict[str, Any], finish: str | None = "stop", **choice: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.errors import (
+from tfgrpo.stores.errors import (
     ModelAuthRefused,
     ModelCallError,
     ModelRateLimited,
@@ -17,8 +17,8 @@ from stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
-from tasks.models.refusals import Refusal
-from tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
+from tfgrpo.tasks.models.refusals import Refusal
+from tfgrpo.tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TRANSIENT = Fault(ModelServerFault("x"), again=True)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from stores.errors import ModelTimeout, RepairExhausted
-from tasks.models.base import AnswerSchema, ChatReply, Message
-from tasks.models.structured import complete_entries, parse_answer, repair
+from tfgrpo.stores.errors import ModelTimeout, RepairExhausted
+from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, Message
+from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repair
 
 SCHEMA = AnswerSchema(
     "thing",

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from httpx_aiohttp import AiohttpTransport
 
-from stores.errors import EndpointError
-from tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
+from tfgrpo.stores.errors import EndpointError
+from tfgrpo.tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
 
 
 async def test_an_application_is_called_in_process_and_its_break_is_a_500() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.settings_model import ModelSettings
-from stores.errors import (
+from tests.support.models.calls import client
+from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.stores.errors import (
     ConfigError,
     ModelCallError,
     ModelRateLimited,
@@ -19,14 +20,13 @@ from stores.errors import (
     ModelRequestRejected,
     ModelServerFault,
 )
-from stores.journal import CallKey
-from tasks.answers import SHORTENED
-from tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
-from tasks.models.endpoint import Endpoint, endpoint_of
-from tasks.models.preflight import check_endpoint
-from tasks.models.structured import parse_answer
-from tasks.models.wire import WireOptions, encode_request
-from tests.tasks.models.calls import client
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.learning.replies import SHORTENED
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
+from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.structured import parse_answer
+from tfgrpo.tasks.models.wire import WireOptions, encode_request
 
 KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)

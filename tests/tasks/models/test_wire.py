@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
-from tasks.models.wire import WireOptions, encode_request, request_digest
+from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
+from tfgrpo.tasks.models.wire import WireOptions, encode_request, request_digest
 
 SCHEMA = AnswerSchema("lessons", {"type": "object", "properties": {"a": {"type": "integer"}}})
 SYSTEM, USER = Message("system", "Be brief."), Message("user", "2+2?")

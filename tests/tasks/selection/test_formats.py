@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.selection import JsonFormat, PowlFormat, TextFormat, Unusable, Usable
+from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat, Unusable, Usable
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ALL = [TextFormat(), JsonFormat(), JsonFormat(SCHEMA), PowlFormat(), PowlFormat("syntax")]

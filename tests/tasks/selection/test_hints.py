@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.selection_settings import MemorySettings
-from stores.pattern_memory import Remembered
-from stores.pattern_stats import Observation, with_observation
-from tasks.selection import hint_of
+from tfgrpo.pipelines.settings.selection import MemorySettings
+from tfgrpo.stores.patterns.memory import Remembered
+from tfgrpo.stores.patterns.stats import Observation, with_observation
+from tfgrpo.tasks.selection.hints import hint_of
 
 
 def remembered(*seen):

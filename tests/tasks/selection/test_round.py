@@ -9,8 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from rewarders import Abstained, RewardScore, WeightedRewarder, build_rewarder
-from stores.errors import (
+from tests.support.agents.rounds import GOOD, GT, LIKENESS, by_index, run, spec
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
     ModelAuthRefused,
@@ -19,18 +23,10 @@ from stores.errors import (
     ModelTimeout,
     SelectionFailed,
 )
-from tasks.selection import (
-    Chosen,
-    Flawed,
-    LostCandidate,
-    NotChosen,
-    PowlFormat,
-    Sound,
-    TextFormat,
-    select_best,
-)
-from tests.tasks.kit import ScriptedModel, item, reply, runtime
-from tests.tasks.selection.rounds import GOOD, GT, LIKENESS, by_index, run, spec
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.tasks.selection.formats import PowlFormat, TextFormat
+from tfgrpo.tasks.selection.round import select_best
+from tfgrpo.tasks.selection.shapes import Chosen, Flawed, LostCandidate, NotChosen, Sound
 
 # Choosing.
 
@@ -182,7 +178,7 @@ def test_a_call_that_breaks_in_a_repair_leaves_the_earlier_answer(tmp_path):
 def test_any_actor_is_repaired(tmp_path):
     class Counting:
         async def attempt(self, attempt):
-            from tasks.shapes import Trajectory  # noqa: PLC0415
+            from tfgrpo.tasks.shapes import Trajectory  # noqa: PLC0415
 
             return Trajectory(GOOD if "earlier_answer" in attempt.user_text else "no", ())
 
@@ -310,7 +306,7 @@ class Judging:
     asks_model = True
 
     async def score(self, context):
-        from rewarders import JudgeQuestion  # noqa: PLC0415
+        from tfgrpo.rewarders.judge.seam import JudgeQuestion  # noqa: PLC0415
 
         question = JudgeQuestion((("user", "?"),), "j", {"type": "number"}, rollout=0, turn=0)
         reply_ = await context.judge.ask(question)

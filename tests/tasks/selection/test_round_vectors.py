@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
 
-from rewarders import RewardScore, WeightedRewarder
-from stores.errors import (
-    SelectionFailed,
-)
-from stores.pattern_averages import LabelAverages
-from tasks.selection import (
-    PowlFormat,
-)
-from tests.tasks.kit import ScriptedModel, item
-from tests.tasks.selection.rounds import GOOD, LIKENESS, by_index, run, spec
-
-VECTORS = Path(__file__).parents[2] / "flows" / "vectors"
-
+from tests.support.agents.rounds import GOOD, LIKENESS, by_index, run, spec
+from tests.support.agents.steps import ScriptedModel, item
+from tests.support.vectors import VECTORS
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.errors import SelectionFailed
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.patterns.averages import LabelAverages
+from tfgrpo.tasks.selection.formats import PowlFormat
 
 # The policy of earlier systems.
 

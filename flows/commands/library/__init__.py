@@ -1,0 +1,1 @@
+"""Sub-commands for lessons, packs, exports and imports."""

@@ -1,0 +1,218 @@
+"""``tfgrpo experiences``: what a task has learned, where each lesson came from, and what is in force."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from tfgrpo.flows.commands.library.import_lessons import IMPORT_OPTIONS, add_import, import_lessons
+from tfgrpo.flows.commands.library.shelf import Shelf, add_packs_root, open_shelf, shown_champion
+from tfgrpo.flows.commands.options import add_place
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.flows.run.champion import champion_problems
+from tfgrpo.flows.run.index import run_named
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
+
+_NAMES = {
+    "list": (0, 0),
+    "show": (1, None),
+    "blame": (1, 1),
+    "diff": (1, 2),
+    "verify": (0, 0),
+    "export": (0, 0),
+    "import": (1, 1),
+}
+"""How many names each action takes, at least and at most."""
+
+_TAKEN_BY = {"all": ("list",), "to": ("export",), **dict.fromkeys(IMPORT_OPTIONS, ("import",))}
+"""Options that mean something for one action only."""
+
+_Action: TypeAlias = Callable[[Shelf, argparse.Namespace, Console], int]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.usage = f"{parser.prog} ACTION [ID …] [options]"
+    parser.add_argument("action", choices=tuple(_NAMES), metavar="ACTION", help=", ".join(_NAMES))
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="ID",
+        help="an experience id or its beginning (show, blame); a run id or two (diff); a file (import)",
+    )
+    add_place(parser)
+    add_packs_root(parser, shipped="besides")
+    parser.add_argument("--all", action="store_true", help="list: every record, not only the champion library")
+    parser.add_argument("--to", choices=LESSON_FORMS, help="export: its form [text]")
+    add_import(parser)
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Do what was asked."""
+    least, most = _NAMES[options.action]
+    count = len(options.names)
+    if count < least or (most is not None and count > most):
+        accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
+        raise SettingsError.one(f"tfgrpo experiences {options.action}", counted(count, "name"), accepted[least, most])
+    refuse_idle(options, options.action, _TAKEN_BY)
+    if options.action == "import":
+        return import_lessons(options, console)
+    return _ACTIONS[options.action](open_shelf(options), options, console)
+
+
+def _list(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+    shown: Iterable[ExperienceRecord] = shelf.store.records() if options.all else shown_champion(shelf, console).entries
+    if console.as_json:
+        console.results("experiences", (record.model_dump(mode="json") for record in shown))
+        return 0
+    if not options.all and not shelf.champion.entries:
+        console.say("No library was promoted yet; --all lists every record.")
+        return 0
+    rows = (
+        (record.experience_id, record.operation, record.polarity, str(support_of(record)), record.summary32)
+        for record in shown
+    )
+    console.table(("id", "operation", "says", "groups", "lesson"), rows)
+    return 0
+
+
+def _show(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+    shown = [shelf.find(name).model_dump(mode="json") for name in options.names]
+    if console.as_json:
+        console.result({"experiences": shown})
+    else:
+        pages = (
+            "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
+            for fields in shown
+        )
+        console.text("\n\n".join(pages))
+    return 0
+
+
+def _blame(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+    """Every record a lesson descends from, and the rollouts that showed it."""
+    record = shelf.find(options.names[0])
+    ancestry = list(shelf.ancestry(record))
+    rollouts = shelf.rollouts(record.evidence)
+    if console.as_json:
+        console.result({"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts})
+        return 0
+    for depth, entry in ancestry:
+        where = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
+        console.text(f"{'  ' * depth}{entry.experience_id}  {where}: {entry.summary32}")
+    for row in rollouts:
+        reward = row["outcome"].get("reward")
+        said = "no reward" if reward is None else f"reward {reward:.3f}"
+        console.text(f"  {row['rollout_id']}  {said}  {row['summary']}")
+    return 0
+
+
+def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+    """What the candidate library of a run changed, against the champion it started from or another run's candidate."""
+    libraries = shelf.libraries()
+    names = [_run_id(shelf, name) for name in options.names]
+    for name in names:
+        if name not in libraries:
+            accepted = ", ".join(libraries) or "none: no run of this task came to a decision"
+            raise SettingsError.one("RUN", repr(name), accepted)
+    *base, last = names
+    after = shelf.library(libraries[last])
+    before = shelf.library(libraries[base[0]]) if base else _before(shelf, last)
+    old, new = ({entry.experience_id: entry for entry in library.entries} for library in (before, after))
+    gone = [entry for name, entry in old.items() if name not in new]
+    come = [entry for name, entry in new.items() if name not in old]
+    if console.as_json:
+        console.result({"removed": [e.experience_id for e in gone], "added": [e.experience_id for e in come]})
+        return 0
+    if not gone and not come:
+        console.say("no change")
+    for sign, entries in (("-", gone), ("+", come)):
+        for entry in entries:
+            console.text(f"{sign} {entry.experience_id}  {entry.polarity}: {entry.summary32}")
+    return 0
+
+
+def _run_id(shelf: Shelf, name: str) -> str:
+    try:
+        run = run_named(shelf.paths, name)
+    except ValueError:
+        run = None
+    return name if run is None else run.root.name
+
+
+def _before(shelf: Shelf, run_id: str) -> Library:
+    manifest = ManifestFile(shelf.paths.run(run_id).manifest).read()
+    if "champion" not in manifest:
+        raise SettingsError.one(
+            "RUN", repr(run_id), "a run whose manifest is there, or two runs to compare with each other"
+        )
+    return shelf.library(manifest["champion"]["experience_ids"])
+
+
+def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int:
+    """Exit code 1 when a promoted record is lost, changed or does not verify, or any line was passed over."""
+    stale = [entry.experience_id for entry in shelf.champion.entries if not shelf.store.verify_stamp(entry)]
+    stamped = Counter(map(shelf.store.verify_stamp, shelf.store.records()))
+    skipped = dataclasses.asdict(shelf.store.skipped)
+    problems = champion_problems(shelf.store, shelf.paths, every=True)
+    sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
+    figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
+    if console.as_json:
+        console.result({"ok": sound, **figures, **skipped})
+        return 0 if sound else 1
+    console.text(
+        f"{counted(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
+    )
+    console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
+    console.text(f"champion: {counted(len(shelf.champion.entries), 'lesson')}, of which {len(stale)} not verified")
+    for problem in problems:
+        console.text(problem)
+    return 0 if sound else 1
+
+
+def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+    """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here.
+
+    Exit code 1 when that is all of them.
+    """
+    sound = shown_champion(shelf, console).entries
+    promised = shelf.promoted.experience_ids if shelf.promoted else ()
+    lessons = _lessons(shelf, sound)
+    if options.to == "json" or console.as_json:
+        console.result(as_json(lessons))
+    elif sound:
+        console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
+    elif not promised:
+        console.say("No library was promoted yet; there is nothing to export.")
+    return 0 if sound or not promised else 1
+
+
+def _lessons(shelf: Shelf, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
+    return LessonSet(
+        tuple(Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry)) for entry in entries),
+        task_id=shelf.paths.root.name,
+        domain=entries[0].domain if entries else "",
+        pack_id=entries[0].pack_id if entries else "",
+        library_id=Library(entries).library_id,
+        simulated=shelf.simulated,
+    )
+
+
+_ACTIONS: dict[str, _Action] = {
+    "list": _list,
+    "show": _show,
+    "blame": _blame,
+    "diff": _diff,
+    "verify": _verify,
+    "export": _export,
+}

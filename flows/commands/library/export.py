@@ -1,0 +1,166 @@
+"""``tfgrpo export RUN --to TARGET``: the groups of a run, or of a file of groups, in the form that a trainer takes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tfgrpo.flows.commands.library.targets import check_target
+from tfgrpo.flows.commands.options import add_run, run_of
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.stores.batch.lines import read_groups
+from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, Target
+from tfgrpo.tasks.exports.exporting import ExportReport, export_groups, report_path
+from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+
+_PARQUET = ".parquet"
+_TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
+    "min_gap": ("trl-dpo",),
+    "pairs": ("trl-dpo",),
+    "min_reward": ("trl-kto", "trl-sft"),
+}
+"""Options that mean something for some targets only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where groups come from."""
+
+    name: str
+    groups: Callable[[], Iterator[RolloutGroup]]
+    place: Callable[[str], Path]
+    """Where an export of a name goes."""
+    unfinished: Unfinished
+    notes: tuple[str, ...] = ()
+    min_spread: float | None = None
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_run(parser, "run id, directory of a run, or a .jsonl file of groups")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="form of the export")
+    parser.add_argument(
+        "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
+    )
+    parser.add_argument(
+        "--prompt",
+        choices=("as-sent", "bare"),
+        default="as-sent",
+        help="prompts with the pack's text and the lessons, or the task alone [as-sent]",
+    )
+    parser.add_argument(
+        "--degenerate",
+        choices=("drop", "flag"),
+        help="groups without two different rewards: leave out, or keep and flag [drop; jsonl: flag]",
+    )
+    parser.add_argument(
+        "--phase", choices=("train", "eval", "all"), default="train", help="which groups; eval: those held out [train]"
+    )
+    parser.add_argument("--min-gap", type=float, metavar="X", help="trl-dpo: least difference of rewards [0]")
+    parser.add_argument("--pairs", type=int, metavar="N", help="trl-dpo: most pairs out of one group [1]")
+    parser.add_argument(
+        "--min-reward", type=float, metavar="X", help="trl-sft: least reward; trl-kto: desirable from this reward on"
+    )
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Write the export and its report; exit code 1 when nothing was left to write."""
+    limits = _limits(options)
+    source = _source(options)
+    wanted = _wanted(options, source, limits)
+    ending = "groups" if wanted.target == "jsonl" else wanted.target
+    path = Path(options.file) if options.file else source.place(f"{source.name}-{ending}.jsonl")
+    if path.suffix == _PARQUET and wanted.target != "verl":
+        raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
+    if path.resolve() == Path(options.run).resolve():
+        raise SettingsError.one("--file", options.file, "a file other than the one that is read")
+    check_target(
+        path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
+    )
+    report = ExportReport(source.name, wanted, notes=list(source.notes))
+    export_groups(_counted(source, report), path, report)
+    _tell(report, path, console)
+    return 0 if report.file else 1
+
+
+def _limits(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of some targets only that were given. Raises ``SettingsError`` for those that the target does not take."""
+    refuse_idle(options, options.to, _TAKEN_BY)
+    return {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
+
+
+def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]) -> ExportOptions:
+    wanted = ExportOptions(
+        target=options.to,
+        prompt=options.prompt,
+        degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
+        phase=options.phase,
+        **limits,
+    )
+    return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
+
+
+def _counted(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
+    yield from source.groups()
+    if source.unfinished.groups:
+        report.left.groups["of a batch that was never accepted"] += source.unfinished.groups
+
+
+def _source(options: argparse.Namespace) -> _Source:
+    given = Path(options.run)
+    if given.suffix in {".jsonl", _PARQUET} or given.is_file():
+        if given.suffix == _PARQUET:
+            raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
+        return _Source(given.stem, lambda: read_groups(given), given.with_name, Unfinished())
+    run = RunPaths(given) if (given / "manifest.json").is_file() else run_of(options)
+    facts = facts_of_run(run)
+    unfinished = Unfinished()
+    notes = []
+    if facts.status != "finished":
+        notes.append(f"the run is {facts.status}: only its accepted batches are here")
+    if facts.simulated:
+        notes.append("SIMULATED: these answers are of the simulated model and fit for trying things out only")
+    if facts.actor not in ("chat", "tools"):
+        notes.append(f"{facts.actor} made its own prompts: `as-sent` is what it was given, not what it sent")
+    return _Source(
+        facts.run_id,
+        lambda: groups_of_run(run, facts, unfinished),
+        TaskPaths(run.root.parent.parent).export,
+        unfinished,
+        tuple(notes),
+        facts.min_spread,
+    )
+
+
+def _tell(report: ExportReport, path: Path, console: Console) -> None:
+    said = report.as_json()
+    for note in report.notes:
+        console.say(note, style="bold yellow" if note.startswith("SIMULATED") else "yellow")
+    left = [
+        (what, str(count), reason)
+        for what in ("groups", "rollouts", "logprobs")
+        for reason, count in said["left_out"][what].items()
+    ]
+    if left:
+        console.show(("left out", "count", "why"), left)
+    if report.file is None:
+        none = f"none of {counted(report.groups_read, 'group')} can be exported as {report.options.target}"
+        console.say(f"tfgrpo: {none}; nothing was written", style="bold red")
+    if console.as_json:
+        console.result({**said, "report": str(report_path(path))})
+    elif report.file:
+        what = "line" if report.options.target == "jsonl" else "row"
+        console.say(
+            f"{counted(report.rows, what)} from {report.groups_written} of {counted(report.groups_read, 'group')}; "
+            f"the report is {report_path(path)}",
+            wrap=False,
+        )
+        console.text(report.file)

@@ -1,0 +1,158 @@
+"""How does the command line speak? Results on stdout, everything for people on stderr; nothing else prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import chain, islice
+from typing import Any
+
+from rich import box
+from rich.console import Console as RichConsole
+from rich.table import Table
+from rich.text import Text
+
+from tfgrpo.stores.errors import ConfigError
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HELD = 10_000
+"""Rows of a table that are held."""
+_WIDEST = 40
+"""Width up to which the columns of a plain table are filled up."""
+
+
+def visible(text: str) -> str:
+    """Text that cannot steer a terminal: control and direction characters become replacement characters."""
+    return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def leave_lost_terminal() -> None:
+    """Drop what this process writes from now on to a terminal that was closed.
+
+    Otherwise every ``print`` raises, a user's too, for the rest of the run.
+    """
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+class PeopleConsole(RichConsole):
+    """Where people are spoken to. When nobody reads any more, it falls silent, and what was under way goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from now on. Rich would end the process, and with it a run that is being paid for."""
+        self.quiet = True
+        with contextlib.suppress(OSError, ValueError):  # a file without a descriptor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:  # what a closed terminal raises where a pipe breaks
+            leave_lost_terminal()
+            self.on_broken_pipe()
+
+
+class LogFile(io.StringIO):
+    """A file whose lines become records of a logger, such as that of a flow run."""
+
+    def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def write(self, text: str, /) -> int:
+        """Log each line that is not empty."""
+        for line in filter(str.strip, text.splitlines()):
+            self._logger.info("%s", line.rstrip())
+        return len(text)
+
+
+class Console:
+    """The two voices of a command. ``as_json`` silences tables in favour of one JSON object on stdout."""
+
+    def __init__(
+        self, *, as_json: bool = False, stdout: RichConsole | None = None, stderr: RichConsole | None = None
+    ) -> None:
+        self.as_json = as_json
+        self._stdout = stdout or RichConsole(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.people = stderr or PeopleConsole(file=sys.stderr, highlight=False, soft_wrap=True)
+
+    def result(self, value: dict[str, Any]) -> None:
+        """Print the command's result as one JSON object on stdout."""
+        self._stdout.out(json.dumps(value, ensure_ascii=True, default=str, allow_nan=False), highlight=False)
+
+    def results(self, name: str, values: Iterable[dict[str, Any]]) -> None:
+        """Print one JSON object with a list of this name, one value at a time."""
+        separator = f'{{"{name}": ['
+        for value in values:
+            self._stdout.out(separator + json.dumps(value, ensure_ascii=True, allow_nan=False), end="", highlight=False)
+            separator = ", "
+        self._stdout.out("]}" if separator == ", " else f"{separator}]}}", highlight=False)
+
+    def text(self, text: str) -> None:
+        """Print the command's result as plain text on stdout."""
+        self._stdout.out(visible(text), highlight=False)
+
+    def say(self, text: str, *, style: str = "", wrap: bool = True) -> None:
+        """Say a line to a person. Never interpreted as markup: it may hold a model's words.
+
+        On a terminal it wraps between words, unless it holds something to be copied whole.
+        """
+        self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut.
+
+        Of a table of any length only the first rows are held, and decide how wide its columns are.
+        """
+        cells = ([visible(cell) for cell in row] for row in rows)
+        held = list(islice(cells, _HELD))
+        if self._stdout.is_terminal and len(held) < _HELD:
+            self._stdout.print(_drawn(columns, held), soft_wrap=False)
+            return
+        first = [list(columns), *map(_flat, held)]
+        widths = [min(max(len(row[place]) for row in first), _WIDEST) for place in range(len(columns))]
+        for row in chain(first, map(_flat, cells)):
+            self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Show a person a small table beside the result."""
+        self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]), soft_wrap=False)
+
+    def problems(self, error: ConfigError) -> None:
+        """Say what was wrong with the input, every problem on a line of its own."""
+        if len(error.problems) == 1:
+            self.say(f"tfgrpo: {error.problems[0]}", style="bold red")
+        else:
+            self.say(f"tfgrpo: {len(error.problems)} problems, nothing was done", style="bold red")
+            for problem in error.problems:
+                self.say(f"  {problem}")
+        if self.as_json:
+            self.result({"status": "refused", "problems": [asdict(problem) for problem in error.problems]})
+
+    def failure(self, message: str, *, status: str = "failed") -> None:
+        """Say why a command could not do its work."""
+        self.say(f"tfgrpo: {message}", style="bold red")
+        if self.as_json:
+            self.result({"status": status, "message": message})
+
+
+def _flat(row: Sequence[str]) -> list[str]:
+    return [" ".join(cell.split()) for cell in row]
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -1,0 +1,71 @@
+"""What does a file of process models hold? A model as text or JSON, a footprint or an event log, told by beginning or name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from tfgrpo.rewarders.powl import (
+    Footprint,
+    Mode,
+    Model,
+    PowlError,
+    footprint,
+    footprint_from_value,
+    parse_json,
+    parse_text,
+)
+from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
+from tfgrpo.rewarders.powl.parsing.text import without_wrapping
+from tfgrpo.stores.errors import DatasetError
+
+Reading: TypeAlias = Literal["auto", "text", "json"]
+
+
+def read_model(
+    raw: bytes, reading: Reading, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None
+) -> Model:
+    """The model in what was read; ``warn`` gets what is suspicious in a text. Raises ``PowlError``."""
+    text = _decoded(raw)
+    if reading == "json" or (reading == "auto" and without_wrapping(text).lstrip().startswith("{")):
+        return parse_json(text, fenced=True)
+    return parse_text(text, aliases=aliases, warn=warn)
+
+
+def read_reference(path: Path, mode: Mode) -> Footprint:
+    """The footprint that candidates are compared with: of a model, as it stands in the file, or of a discovered model.
+
+    Raises ``DatasetError`` when the file cannot be read as any of them, or holds a footprint of another mode.
+    """
+    if is_event_log(path):
+        return footprint(discover_model(path), mode)
+    accepted = "a file with a process model as text or JSON, a footprint as JSON, or an event log (.xes, .csv)"
+    try:
+        raw = path.read_bytes()
+        value = _footprint_value(raw)
+        found = footprint(read_model(raw, "auto"), mode) if value is None else footprint_from_value(value)
+    except OSError as error:
+        raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
+    except PowlError as error:
+        raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
+    if found.mode != mode:
+        raise DatasetError.one(f"--reference {path}", f"a footprint of mode {found.mode}", f"--mode {found.mode}")
+    return found
+
+
+def _footprint_value(raw: bytes) -> dict[str, Any] | None:
+    """The object of a file that holds a footprint; None when it holds something else."""
+    try:
+        value: Any = json.loads(_decoded(raw))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and "direct_succession" in value else None
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8").lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise PowlError(f"byte {error.start} is no UTF-8") from None

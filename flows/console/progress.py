@@ -1,0 +1,179 @@
+"""How does a person follow a run? A live view on a terminal, a few plain lines an epoch elsewhere, both on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.console import Console as RichConsole
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
+from tfgrpo.flows.console.tally import EpochTally, RunTally, duration, held_out, money, plus_unknown
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.tree import BudgetSettings
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.shapes import GroupResult
+
+SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
+_LINES = 5
+"""Plain lines an epoch, besides its last."""
+_LESSONS_SHOWN = 8
+
+
+class Screen(NamedTuple):
+    """What the person who waits sees of a run."""
+
+    say: Callable[[str], object]
+    """Show a line."""
+    progress: Observer
+    ended: Callable[[RunSummary], object]
+    """Show the summary; called before Prefect is informed."""
+
+
+class Progress:
+    """Live view when ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
+
+    def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._now = now
+        self._run: RunTally | None = None
+        self._epoch: EpochTally | None = None
+        self._budget = BudgetSettings()
+        self._totals = Totals()
+        self._live: Live | None = None
+
+    def announce(self, plan: Plan) -> None:
+        """Say what is planned, and what it may cost."""
+        self._run, self._budget = RunTally.of(plan), plan.settings.budget
+        if plan.simulated:
+            self._say(SIMULATED_BANNER, "bold yellow")
+        settings = plan.settings
+        epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
+        self._say(
+            f"task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on; "
+            f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
+        )
+        self._say(f"forecast: {plan.forecast}")
+
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
+        """Say what begins."""
+        if self._run is None:
+            self.announce(plan)
+        self._say(f"run {run_id} begins")
+        for warning in warnings:
+            self._say(f"warning: {warning}", "yellow")
+
+    def epoch_started(self, start: EpochStart) -> None:
+        """Begin the view of an epoch."""
+        self._stop_live()
+        self._epoch = EpochTally(start, self._now())
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
+            self._live.start()
+        else:
+            self._say(f"{start.title}: {counted(start.groups, 'group')} at temperature {start.temperature:g}")
+
+    def group_done(self, result: GroupResult, totals: Totals) -> None:
+        """Count a group."""
+        epoch = self._epoch
+        self._totals = totals
+        if epoch is None:
+            return
+        before = epoch.groups * _LINES // max(epoch.start.groups, 1)
+        epoch.add(result)
+        after = epoch.groups * _LINES // max(epoch.start.groups, 1)
+        if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
+            self._say(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
+
+    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
+        """Say what was learned from a batch: its texts on a terminal, elsewhere in the figures of the next line."""
+        if self._epoch is not None:
+            self._epoch.stored += len(records)
+            self._epoch.rejected += rejected
+        if not self._console.is_terminal:
+            return
+        for record in records[:_LESSONS_SHOWN]:
+            says = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
+            self._say(f"  {record.operation:>6}  {says}", "dim" if record.operation == "delete" else "cyan")
+        if len(records) > _LESSONS_SHOWN:
+            self._say(f"          and {counted(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
+
+    def epoch_ended(self, end: EpochEnd) -> None:
+        """Close the view of an epoch with one line."""
+        self._stop_live()
+        epoch, parts = self._epoch, []
+        if end.mean_reward is None:
+            parts.append("no rollout was scored")
+        else:
+            reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
+            parts.append(f"{reward} over {counted(end.scored, 'rollout')}")
+        if end.lost:
+            why = f" ({end.lost_mostly})" if end.lost_mostly else ""
+            parts.append(f"{end.lost} lost{why}")
+        if end.phase == "train":
+            parts.append(counted(end.informative, "informative group"))
+            if epoch is not None:
+                parts.append(f"{counted(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            parts.append(f"{counted(end.lessons, 'lesson')} in the library")
+        if end.learning_loss:
+            parts.append(end.learning_loss)
+        if epoch is not None:
+            parts.append(f"took {duration(self._now() - epoch.began)}")
+            if self._run is not None:
+                self._run.ended(epoch)
+        self._say(f"epoch {end.epoch} {end.phase} done: {', '.join(parts)}")
+
+    def gate_decided(self, decision: GateDecision) -> None:
+        """Say the decision and why."""
+        self._stop_live()
+        self._say(f"gate: {decision.decision.upper()} – {'; '.join(decision.reasons)}", "bold")
+
+    def closed(self) -> None:
+        """Leave the terminal as it was."""
+        self._stop_live()
+
+    def _figures(self, epoch: EpochTally) -> list[str]:
+        totals = self._totals
+        figures = [epoch.reward]
+        if epoch.lost:
+            figures.append(f"{epoch.lost} lost")
+        if epoch.stored:
+            figures.append(f"{counted(epoch.stored, 'operation')} stored")
+        cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
+        figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else counted(totals.calls, "call"), totals))
+        cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
+        figures.append(money(totals) + cap)
+        if self._run is not None:
+            figures.append(self._run.left(epoch, self._now()))
+        return figures
+
+    def _view(self) -> Group:
+        epoch = self._epoch
+        if epoch is None:
+            return Group()
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(epoch.start.title, style="bold"),
+            ProgressBar(total=max(epoch.start.groups, 1), completed=epoch.groups, width=30),
+            Text(f"{epoch.groups}/{epoch.start.groups} groups"),
+        )
+        return Group(head, Text("  " + " · ".join(self._figures(epoch)), overflow="fold"))
+
+    def _stop_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)

@@ -1,0 +1,181 @@
+"""Show a run on its page in Prefect: the artifact ``night``, kept up to date, and one bar of progress.
+
+Each write is one API call that takes as long as the server likes, so they happen in a thread of their own, in order, per
+tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run goes on: the files under ``out``
+are the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import asdict
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.context import FlowRunContext
+
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart
+from tfgrpo.flows.orchestration.night_page import night_page
+from tfgrpo.flows.orchestration.server.named_server import first_line
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.shapes import GroupResult
+
+_STEPS = 10
+_PATIENCE_S = 10.0
+_log = logging.getLogger("tfgrpo.artifacts")
+
+
+class PrefectArtifacts:
+    """An observer that writes artifacts of the current flow run."""
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        """``patience_s``: how long the end of the flow waits for a slow server."""
+        self._patience_s = patience_s
+        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._given_up = threading.Event()
+        self._complaint = logging.WARNING
+        self._written: dict[str, UUID] = {}
+        """Artifacts by key; known to the writer's thread only."""
+        self._start: EpochStart | None = None
+        self._groups = 0
+        self._run_id: str | None = None
+        self._details: dict[str, Any] = {}
+        self._epochs: list[dict[str, Any]] = []
+
+    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
+        """Show which run it is, and how to go on with it should it be killed."""
+        self._run_id = run_id
+        self._details = {
+            "task_id": plan.settings.task_id,
+            "simulated": plan.simulated,
+            "run": str(plan.paths.run(run_id).root),
+            "resume with": f"--resume {run_id}",
+            "warnings": list(warnings),
+        }
+        self._show("running", str(plan.forecast))
+
+    def epoch_started(self, start: EpochStart) -> None:
+        """Move the bar to the beginning of the epoch."""
+        self._start, self._groups = start, 0
+        self._move(start)
+
+    def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
+        """Move the bar at every tenth of the epoch."""
+        start = self._start
+        if start is None:
+            return
+        before = self._groups * _STEPS // max(start.groups, 1)
+        self._groups += 1
+        if self._groups * _STEPS // max(start.groups, 1) > before:
+            self._move(start)
+
+    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
+        """Do nothing: the page at the end has the lessons in force."""
+
+    def epoch_ended(self, end: EpochEnd) -> None:
+        """Show the rewards so far."""
+        self._epochs.append(asdict(end))
+        self._show("running", f"epoch {end.epoch} is done")
+
+    def gate_decided(self, decision: GateDecision) -> None:
+        """Do nothing: the end of the run follows at once."""
+
+    def finish(self, summary: RunSummary) -> None:
+        """Show how the run ended."""
+        self._run_id, self._details, self._epochs = (
+            summary.run_id,
+            dict(summary.details),
+            summary.details.get("epochs", []),
+        )
+        self._show(summary.status, summary.message)
+
+    def _show(self, status: str, message: str) -> None:
+        run_id, details = self._run_id, {**self._details, "epochs": list(self._epochs)}
+
+        def write() -> None:
+            page = night_page(status, message, run_id, details)
+            create = partial(
+                create_markdown_artifact, page, key="night", description="How the run went, and how to go on"
+            )
+            self._put("night", create, partial(update_markdown_artifact, page))
+
+        self._write(write)
+
+    def _move(self, start: EpochStart) -> None:
+        whole = start.epoch - 1 + self._groups / max(start.groups, 1)
+        done = min(100.0, 100.0 * whole / max(start.epochs, 1))
+        create = partial(create_progress_artifact, done, key="progress", description="Groups of all epochs")
+        self._write(partial(self._put, "progress", create, lambda known: update_progress_artifact(known, done)))
+
+    def _put(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
+        known = self._written.get(key) or _of_earlier_try(key)
+        if known is not None:
+            update(known)
+        elif isinstance(created := create(), UUID):
+            known = created
+        if known is not None:
+            self._written[key] = known
+
+    def closed(self) -> None:
+        """Do nothing: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
+
+    def wait(self) -> None:
+        """Wait until everything is written, within a limit; what is left then is not written."""
+        if self._writer is None:
+            return
+        self._work.put(None)
+        self._writer.join(self._patience_s)
+        if self._writer.is_alive():
+            self._given_up.set()
+            _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """In the context of the flow run, which tells Prefect whose artifact it is."""
+        if self._writer is None:
+            # A daemon: the end of the process does not wait for a server that hangs, as it would for an executor's threads.
+            self._writer = threading.Thread(target=self._write_all, name="tfgrpo-artifacts", daemon=True)
+            self._writer.start()
+        self._work.put(partial(copy_context().run, self._attempt, write))
+
+    def _write_all(self) -> None:
+        while (work := self._work.get()) is not None and not self._given_up.is_set():
+            work()
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
+            # A server that is gone takes none of them: the first says so.
+            level, self._complaint = self._complaint, logging.DEBUG
+            _log.log(level, "an artifact could not be written: %s", first_line(error))
+
+
+def update_markdown_artifact(page: str, artifact: UUID) -> None:
+    """Replace the text of a Markdown artifact."""
+    with get_client(sync_client=True) as client:
+        client.update_artifact(artifact, ArtifactUpdate(data=page))
+
+
+def _of_earlier_try(key: str) -> UUID | None:
+    """The artifact that an earlier try of this flow run wrote; a retry goes on with it."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None or run.run_count < 2:
+        return None
+    ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+    with get_client(sync_client=True) as client:
+        return next((found.id for found in client.read_artifacts(artifact_filter=ours, limit=1)), None)

@@ -1,0 +1,87 @@
+"""Complete the request of a deployed flow run from what Prefect knows of it.
+
+Prefect lays the parameters of a flow run over those of its deployment, whole parameter by whole parameter; here the settings
+within are laid over each other one by one, so that a cap of the deployment holds whatever a run asks for besides. The run's id
+follows from the flow run's: when Prefect runs it again, it goes on where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectException
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema
+
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
+from tfgrpo.stores.errors import PrefectUnavailable
+
+_Request = TypeVar("_Request", bound=FlowRequest)
+_Value = TypeVar("_Value")
+
+
+class _NoDefault(dict[str, Any]):
+    """A JSON schema that never gets a default.
+
+    Prefect's form sends every default back, and its server refuses the ``null`` of a field left empty.
+    """
+
+    def __setitem__(self, key: str, value: object) -> None:
+        if key != "default":
+            super().__setitem__(key, value)
+
+
+class _LeftOut:
+    """Marks a parameter that Prefect's form shows as an empty field of its type, without a choice called ``None``."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return _NoDefault(handler(schema))
+
+
+_LEFT_OUT: Final = _LeftOut()
+Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
+"""A flow parameter that may be left out."""
+
+
+def deployed_run() -> FlowRun | None:
+    """The flow run that is under way, if a deployment made it."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    return run if run is not None and run.deployment_id is not None else None
+
+
+def asked_of(kind: type[_Request], older: _Request | None, parameters: Mapping[str, Any]) -> _Request:
+    """The request that a flow's parameters make; ``older`` is that of deployments with one parameter, ``request``.
+
+    Raises ``PrefectUnavailable`` where the deployment cannot be read, whose caps would not hold.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    request = kind.model_validate(
+        kind.model_validate(given).laid_over(older.model_dump(exclude_unset=True) if older else {})
+    )
+    run = deployed_run()
+    return request if run is None else kind.model_validate(request.laid_over(_parameters_of_deployment(run)))
+
+
+def named_after(run: FlowRun, request: RunRequest) -> RunRequest:
+    """The request of a deployed run under the id of its flow run, which is the same when Prefect runs it again."""
+    if request.earlier is not None:
+        return request
+    return request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
+
+
+def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
+    try:
+        with get_client(sync_client=True) as client:
+            parameters = dict(client.read_deployment(str(run.deployment_id)).parameters)
+    except (PrefectException, httpx.HTTPError) as error:
+        why = f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
+        raise PrefectUnavailable(why) from error
+    older = parameters.pop("request", None) or {}
+    return {name: value for name, value in (parameters | older).items() if value is not None}

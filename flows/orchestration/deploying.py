@@ -1,0 +1,141 @@
+"""Deploy to a Prefect server: check what nights need, make what is missing, read back what the server has.
+
+Each finding is handed out as it is made, so that whoever waits sees how far it got.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.settings import get_current_settings
+from prefect.workers.process import ProcessWorker
+
+from tfgrpo.flows.orchestration.server.local_server import API_URL
+from tfgrpo.flows.orchestration.server.named_server import first_line, why_silent, without_login
+from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
+
+HOME: Final = "TFGRPO_HOME"
+_FILE: Final = "prefect.yaml"
+_SERVER: Final = (
+    "the API of a Prefect server that answers; `prefect server start` starts one at http://127.0.0.1:4200/api"
+)
+_DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
+_DEPLOY_S: Final = 300.0
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked, and how it is."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What ``prefect.yaml`` says of a deployment."""
+
+    name: str
+    entrypoint: str
+    pool: str
+
+
+def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Finding]:
+    """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
+
+    Raises ``SettingsError`` before anything is made, and ``PrefectUnavailable`` for what the server or Prefect refuses.
+    """
+    url = get_current_settings().api.url
+    named = environment.get(HOME)
+    home = Path(named or Path.cwd()).resolve()
+    declared = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
+    if url is None:
+        raise SettingsError.one(API_URL, "nothing", _SERVER)
+    yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
+    yield Finding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
+    _wait_for(url, patience_s)
+    yield Finding("server", "answers")
+    try:
+        with get_client(sync_client=True) as client:
+            pools = [_pool(client, name) for name in sorted({each.pool for each in declared})]
+            yield from (Finding("work pool", text) for _, text in pools)
+            yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            _apply({**environment, HOME: str(home)}, home)
+            ours = {(each.name, each.entrypoint) for each in declared}
+            for deployment in client.read_deployments():
+                if (deployment.name, deployment.entrypoint) in ours:
+                    yield Finding("deployment", _described(client, deployment))
+            yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
+    except (PrefectException, httpx.HTTPError) as error:
+        raise PrefectUnavailable(first_line(error)) from error
+
+
+def _declared(home: Path, source: str) -> list[_Declared]:
+    try:
+        declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
+        return [_Declared(each["name"], each["entrypoint"], each["work_pool"]["name"]) for each in declared]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
+        raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
+
+
+def _wait_for(url: str, patience_s: float) -> None:
+    """Any reply will do: whether it lets us in shows in what is asked next."""
+    deadline = time.monotonic() + patience_s
+    while (why := why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
+        if isinstance(why, httpx.HTTPStatusError):
+            return
+        if isinstance(why, httpx.UnsupportedProtocol) or time.monotonic() > deadline:
+            raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
+        time.sleep(_POLL_S)
+
+
+def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
+    try:
+        pool = client.read_work_pool(name)
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        asked = WorkPoolCreate(name=name, type=ProcessWorker.type, base_job_template=template)
+        return client.create_work_pool(asked), f"{name}, created"
+    return pool, f"{name}, of type {pool.type}{', PAUSED: no run starts' if pool.is_paused else ''}"
+
+
+def _apply(environment: Mapping[str, str], home: Path) -> None:
+    try:
+        done = subprocess.run(  # noqa: S603 - Prefect's own command, the public door to prefect.yaml
+            _DEPLOY, env=environment, cwd=home, capture_output=True, text=True, timeout=_DEPLOY_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PrefectUnavailable(f"`prefect deploy --all` took longer than {_DEPLOY_S:g} s") from error
+    if done.returncode != 0:
+        said = without_login(done.stdout + done.stderr).strip()
+        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+
+
+def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:
+    flow = client.read_flow(deployment.flow_id).name
+    plans = [
+        f"{getattr(each.schedule, 'cron', each.schedule)} {getattr(each.schedule, 'timezone', None) or 'UTC'}"
+        f"{'' if each.active and not deployment.paused else ' (PAUSED)'}"
+        for each in deployment.schedules
+    ]
+    return f"{flow}/{deployment.name}, {', '.join(plans) or 'on demand'}"
+
+
+def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:
+    online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
+    return f"{online} online" if online else f"none online; start one: prefect worker start --pool {pool.name}"

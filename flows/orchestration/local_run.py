@@ -1,0 +1,158 @@
+"""Run in this process, registered with the Prefect server that is named or with a temporary one.
+
+The run happens in the caller's thread and Prefect's flow run in one of its own, so that no end of a run waits for a reply
+of Prefect's: summary and exit code come from the run, and Prefect is informed afterwards, within a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
+from prefect.context import refresh_global_settings_context
+from prefect.settings import Settings, get_current_settings
+
+from tfgrpo.flows.console.observer import Observer, Observers
+from tfgrpo.flows.console.progress import Screen
+from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.server.local_server import API_URL, LocalServer, wanted
+from tfgrpo.flows.orchestration.server.named_server import first_line, in_background, why_silent, without_login
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import PrefectUnavailable, SettingsError, TfgrpoError
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+_ANSWER_S: Final = 20.0
+"""Seconds that a named server gets to answer at all."""
+_BEGIN_S: Final = 60.0
+"""Seconds to register the flow run; a server on a busy machine with SQLite needs many."""
+_END_S: Final = 15.0
+"""Seconds to take the end of the run and what is left of its artifacts."""
+_UNSEEN_S: Final = 3.0
+"""A wait of which nothing is said."""
+_REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
+"""Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
+
+
+def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None = None) -> RunSummary:
+    """Run here, on the server that Prefect's settings name, or else on the one that is starting.
+
+    Raises ``SettingsError`` when no server answers where one is named, or none may be started, and
+    ``PrefectUnavailable`` when one does not start or does not register the run.
+    """
+    for name in _REPETITIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _find_server(get_current_settings(), server, screen.say)
+    request = prepared.request
+    flow_run = _FlowRun(request)
+    context, artifacts = flow_run.begin()
+    observers = Observers(screen.progress, artifacts)
+    summary = flow_run.summary_of(
+        partial(context.run, execute, request, os.environ, observers, mapped_groups, clock=utc_now, prepared=prepared)
+    )
+    try:
+        screen.ended(summary)
+    finally:
+        why = flow_run.end(screen.say)
+        if why is not None:
+            _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
+    return summary
+
+
+class _Begun(NamedTuple):
+    context: Context
+    """Holds the flow run that Prefect knows; group tasks and artifacts belong to it."""
+    artifacts: Observer
+
+
+class _FlowRun:
+    """Prefect's flow run of a run that happens in another thread."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._begun: Future[_Begun] = Future()
+        self._summary: Future[RunSummary] = Future()
+        self._ended = in_background(self._serve)
+        self._ended.add_done_callback(self._never_begun)
+
+    def begin(self) -> _Begun:
+        """Wait until Prefect has registered the flow run; raise ``PrefectUnavailable`` if it does not."""
+        try:
+            return self._begun.result(_BEGIN_S)
+        except TimeoutError as error:
+            raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s") from error
+
+    def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
+        """Do the run; the flow run ends as it does."""
+        try:
+            summary = run()
+        except BaseException as error:
+            status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            self._summary.set_result(RunSummary(status, None, f"ended by {type(error).__name__}", {}))
+            raise
+        self._summary.set_result(summary)
+        return summary
+
+    def end(self, say: Callable[[str], object]) -> str | None:
+        """Wait, within a limit, until Prefect has taken the end of the run; otherwise say why it has not."""
+        try:
+            with suppress(TimeoutError):
+                return self._why_not_told(_UNSEEN_S)
+            say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
+            return self._why_not_told(_END_S)
+        except TimeoutError:
+            return f"no reply within {_END_S:g} s"
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    def _why_not_told(self, limit_s: float) -> str | None:
+        error = self._ended.exception(limit_s)
+        return None if error is None else first_line(error)
+
+    def _serve(self) -> object:
+        RUN_BODY.set(self._body)
+        return tfgrpo_learning(request=self._request, return_state=True)
+
+    def _body(self, _request: RunRequest, artifacts: Observer) -> RunSummary:
+        if not self._begun.done():  # Prefect may call the flow again
+            self._begun.set_result(_Begun(copy_context(), artifacts))
+        return self._summary.result()
+
+    def _never_begun(self, ended: Future[object]) -> None:
+        if not self._begun.done():
+            error = ended.exception()
+            why = f"it ended in state {ended.result()!r}" if error is None else first_line(error)
+            self._begun.set_exception(PrefectUnavailable(f"Prefect did not register the run: {why}"))
+
+
+def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
+    if settings.api.url is not None:
+        address = without_login(settings.api.url)
+        say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
+        why = why_silent(_ANSWER_S)
+        if why is not None:
+            raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({first_line(why)})")
+    elif not wanted(settings):
+        raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
+    elif server is not None:
+        server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
+        refresh_global_settings_context()
+
+
+def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> None:
+    say(f"warning: {warning}; the record of the run is complete")
+    if "run" in summary.details:
+        with suppress(TfgrpoError, OSError):
+            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)

@@ -1,0 +1,108 @@
+"""Requests of the flows and commands: what is asked of a learning run, as fields and as settings by dotted key.
+
+Fields named like command-line options set the same settings; ``settings`` reaches every other one by its dotted key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.stores.errors import Problem, SettingsError
+
+Scalar: TypeAlias = str | int | float | bool
+
+
+class FlowRequest(BaseModel):
+    """Base of the requests: fields that set a setting each, and ``settings`` for all others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    KEYS: ClassVar[Mapping[str, str]] = {}
+    """Dotted key of the setting behind each field that sets one."""
+    settings: dict[str, Scalar] = Field(default_factory=dict)
+    """Any other setting by its dotted key, such as ``{"tfgrpo.min_spread": 0.1}``."""
+
+    def options(self) -> dict[str, str]:
+        """The settings asked for, as raw text by dotted key: the uppermost layer of the settings.
+
+        Raises ``SettingsError`` where a field and ``settings`` give the same setting two values.
+        """
+        asked = {key: option_text(value) for key, value in self.settings.items()}
+        values = {name: getattr(self, name) for name in self.KEYS}
+        fields = {name: option_text(value) for name, value in values.items() if value is not None}
+        problems = [
+            Problem(f"settings {self.KEYS[name]}", f"{asked[self.KEYS[name]]} beside {name} {text}", "one value")
+            for name, text in fields.items()
+            if asked.get(self.KEYS[name], text) != text
+        ]
+        if problems:
+            raise SettingsError(problems)
+        return asked | {self.KEYS[name]: text for name, text in fields.items()}
+
+    def laid_over(self, below: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of this request over those of another, setting by setting: what this one leaves out stays.
+
+        Where the other sets by its dotted key what this one sets by a field, the field counts.
+        """
+        given = self.model_dump(exclude_unset=True, exclude_none=True)
+        taken = {self.KEYS[name] for name in given if name in self.KEYS}
+        kept = {key: value for key, value in below.get("settings", {}).items() if key not in taken}
+        return {**below, **given, "settings": kept | self.settings}
+
+
+class RunRequest(FlowRequest):
+    """A learning run as asked for. Absent fields keep what environment, pipeline file and defaults say."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {
+        leaf.flag.removeprefix("--").replace("-", "_"): leaf.key for leaf in leaf_options() if leaf.flag is not None
+    }
+
+    pipeline: str = "tfgrpo-learning"
+    """Name of a shipped pipeline, or path of a pipeline file."""
+    run_id: str | None = None
+    """Name of the run; made from the time when absent."""
+    resume: str | None = None
+    """Run id to continue where it ended, or ``latest``."""
+    replay: str | None = None
+    """Run id to run again from its journal, without an endpoint, into a store of its own, or ``latest``."""
+    dataset: str | None = None
+    eval_dataset: str | None = None
+    data_config: str | None = None
+    model: str | None = None
+    reflection_model: str | None = None
+    base_url: str | None = None
+    out: str | None = None
+    task_id: str | None = None
+    actor: str | None = None
+    pack: str | None = None
+    packs_root: str | None = None
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
+    epochs: int | None = None
+    group_size: int | None = None
+    sample_size: int | None = None
+    batch_size: int | None = None
+    train_temp: float | None = None
+    eval_temp: float | None = None
+    concurrency: int | None = None
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
+    seed: int | None = None
+    task_runner: Literal["threads", "dask", "ray"] | None = None
+    dry_run: bool | None = None
+    flow_run_id: str | None = None
+    """Prefect's id of the deployed flow run that asks; the run that it began before is continued."""
+
+    @property
+    def earlier(self) -> str | None:
+        """Id of the run that is resumed or replayed; None for a new one."""
+        return self.replay if self.resume is None else self.resume
+
+
+def option_text(value: Scalar) -> str:
+    """A value as it is given on a command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

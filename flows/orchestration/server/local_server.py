@@ -1,0 +1,123 @@
+"""Which Prefect server does a run use on a machine that has none? One in a process of its own, for as long as ours lives.
+
+Prefect would start the same server by itself, but imports all of it into our process first: seconds, and 60 MB. This one
+is started before Prefect is imported here, so that both get ready at the same time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+import tfgrpo
+from tfgrpo.stores.errors import PrefectUnavailable
+
+if TYPE_CHECKING:
+    from prefect.settings import Settings
+
+API_URL: Final = "PREFECT_API_URL"
+_HOST: Final = "127.0.0.1"
+_STOPPING_S: Final = 5.0
+_POLL_S: Final = 0.05
+_MANNER: Final = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""How Prefect tells its own temporary server that it is one: no UI, and only the services that record runs."""
+_SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+"""What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
+"""The line of a traceback that tells the error; more may follow."""
+
+
+def wanted(settings: Settings) -> bool:
+    """Whether Prefect, set like this, would start a temporary server: none is named and one is allowed."""
+    return settings.api.url is None and settings.server.ephemeral.enabled
+
+
+def start_server(environment: Mapping[str, str]) -> LocalServer | None:
+    """Start a server that ends with this process; None where the environment names one.
+
+    Needs no Prefect here. Where it turns out that Prefect's profile names one, the server has ended by itself.
+    """
+    if environment.get(API_URL):
+        return None
+    server = LocalServer(environment)
+    # Prefect's own farewells are registered later and called earlier: they tell the server of the last events.
+    atexit.register(server.stop)
+    return server
+
+
+class LocalServer:
+    """The process of a server, which is starting when this is made."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # Kept to ourselves: stopped while it writes its last event, its database layer says so at length.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
+        # The socket is bound here, so that nobody else can take the port before the server does.
+        with socket.create_server((_HOST, 0)) as listening:
+            self.api_url = f"http://{_HOST}:{listening.getsockname()[1]}/api"
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                _command(listening.fileno()),
+                env={**_SPARED, **environment, **_MANNER},
+                pass_fds=(listening.fileno(),),
+                # Never written to: it ends when this process does, and the server with it.
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._said,
+                # Ctrl-C reaches every process of a terminal's session; the run could not end without its server.
+                start_new_session=True,
+            )
+
+    def serve(self, environment: MutableMapping[str, str], limit_s: float) -> None:
+        """Wait until it answers and name it in the environment, which is this process's.
+
+        Raises ``PrefectUnavailable`` when it has ended, or does not answer within the limit.
+        """
+        deadline = time.monotonic() + limit_s
+        with httpx.Client(trust_env=False) as client:
+            while not self._answers(client):
+                if self._process.poll() is not None:
+                    raise PrefectUnavailable(self._why_it_ended())
+                if time.monotonic() > deadline:
+                    raise PrefectUnavailable(f"Prefect's server did not answer within {limit_s:g} s")
+                time.sleep(_POLL_S)
+        environment[API_URL] = self.api_url
+
+    def stop(self) -> None:
+        """End it, gently at first; harmless when repeated."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=_STOPPING_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        self._said.close()
+
+    def _answers(self, client: httpx.Client) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return client.get(f"{self.api_url}/health", timeout=_POLL_S * 20).is_success
+        return False
+
+    def _why_it_ended(self) -> str:
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR.match(line)]
+        last = (errors or lines or ["it said nothing"])[-1].strip()
+        return f"Prefect's server ended with {self._process.returncode} before it answered: {last}"
+
+
+def _command(descriptor: int) -> list[str]:
+    # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
+    found = str(Path(tfgrpo.__file__).parent.parent)
+    module = "tfgrpo.flows.orchestration.server.server_process"
+    program = f"import sys; sys.path.append({found!r}); from {module} import serve; serve({descriptor})"
+    return [sys.executable, "-P", "-c", program]

@@ -1,0 +1,40 @@
+"""What runs in the process of a run's own Prefect server? Prefect's application, for as long as the run's process lives.
+
+Started by ``local_server``: the socket to listen on is inherited, and so is a pipe on stdin that ends with the run's
+process, however that ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Final
+
+import uvicorn
+from prefect.settings import get_current_settings
+
+from tfgrpo.flows.orchestration.server.local_server import wanted
+
+_APPLICATION: Final = "prefect.server.api.server:create_app"
+_COLLECT_AFTER: Final = (20_000, 20, 100)
+"""When the garbage collector looks; a twentieth of the time that a first start takes went into looking for none."""
+
+
+def serve(descriptor: int) -> None:
+    """Serve until told to end. Returns at once where Prefect's settings name a server or allow no temporary one."""
+    if not wanted(get_current_settings()):
+        return
+    gc.set_threshold(*_COLLECT_AFTER)
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    config = uvicorn.Config(_APPLICATION, factory=True, lifespan="on", log_level="error")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
+
+
+def _end_with(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,218 @@
+"""Where do group tasks run? On one event loop of a thread of their own, or on Dask or Ray.
+
+Prefect's thread runner starts an event loop and an API client for every asynchronous task; each client reads the whole
+CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API. Here one loop and one API client serve every task
+of a flow run, which costs about 4 ms a task. The runner knows nothing of groups or models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from uuid import uuid4
+
+from prefect.client.schemas.objects import RunInput
+from prefect.context import AsyncClientContext
+from prefect.futures import PrefectConcurrentFuture, PrefectFuture
+from prefect.task_engine import run_task_async
+from prefect.task_runners import TaskRunner
+
+from tfgrpo.stores.errors import SettingsError
+
+if TYPE_CHECKING:
+    from prefect.tasks import Task
+
+_TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
+RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
+
+
+class _Once:
+    """Calls something the first time it is called."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+_BEGUN: contextvars.ContextVar[_Once | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
+
+
+def begun() -> None:
+    """Called by a task at the start of its own work; see ``EventLoopTaskRunner``. Elsewhere it does nothing."""
+    leave = _BEGUN.get()
+    if leave is not None:
+        leave()
+
+
+class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
+    """Runs asynchronous tasks as coroutines of one event loop in one thread.
+
+    Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
+    Task runs begin one after another: what Prefect does to begin one, some milliseconds of CPU, then happens while those
+    before it wait for their models, and not for a whole batch before the first call leaves. A task that calls ``begun``
+    lets the next one begin; one that does not lets it begin when it ends.
+
+    ``at_once``: most task runs that have begun and not ended. Those that wait cost next to no memory.
+    """
+
+    def __init__(self, at_once: int = 64) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._at_once = at_once
+        self._thread: threading.Thread | None = None
+        self._ready: concurrent.futures.Future[_Served] | None = None
+
+    def duplicate(self) -> Self:
+        """A fresh runner; Prefect makes one for every flow run."""
+        return type(self)(self._at_once)
+
+    # Prefect declares three overloads for typed futures; this runner's futures carry states of any task.
+    def submit(
+        self,
+        task: Task[..., Any],
+        parameters: dict[str, Any],
+        wait_for: Iterable[PrefectFuture[Any]] | None = None,
+        dependencies: dict[str, set[RunInput]] | None = None,
+    ) -> PrefectConcurrentFuture[Any]:
+        """Start one task run on the loop and return its future at once."""
+        if self._ready is None:
+            raise RuntimeError("the task runner is not started")
+        if not task.isasync:
+            raise TypeError(f"task {task.name!r} is not asynchronous")
+        served = self._ready.result()
+        task_run_id = uuid4()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        run = run_task_async(
+            task=task,
+            task_run_id=task_run_id,
+            parameters=parameters,
+            wait_for=wait_for,
+            return_type="state",
+            dependencies=dependencies,
+        )
+        served.loop.call_soon_threadsafe(served.start, run, future, context=served.context)
+        return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
+
+    def cancel_all(self) -> None:
+        """Cancel the task runs that have not ended and wait until they have; the runner goes on."""
+        served = self._serving()
+        if served is not None:
+            asyncio.run_coroutine_threadsafe(served.cancel(), served.loop).result()
+
+    def __enter__(self) -> Self:
+        """Start the thread, which takes the flow run that this is called in for that of its tasks. Waits for nothing."""
+        super().__enter__()
+        self._ready = concurrent.futures.Future()
+        context = contextvars.copy_context()
+        serve = partial(context.run, asyncio.run, _serve(self._ready, self._at_once))
+        self._thread = threading.Thread(target=serve, name="tfgrpo-groups", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
+        served = self._serving()
+        if served is not None:
+            served.loop.call_soon_threadsafe(served.closing.set)
+        if self._thread is not None:
+            self._thread.join()
+        self._thread, self._ready = None, None
+        super().__exit__(exc_type, exc_value, traceback)
+
+    def _serving(self) -> _Served | None:
+        """The loop, once it runs; None where it was not started or could not be."""
+        if self._ready is None or self._ready.exception() is not None:
+            return None
+        return self._ready.result()
+
+
+class _Served:
+    """A running loop, and the task runs on it. Belongs to the loop's thread."""
+
+    def __init__(self, at_once: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.context = contextvars.copy_context()
+        """Holds the flow run and the one API client; every task run starts in it."""
+        self.closing = asyncio.Event()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._door = asyncio.Semaphore(1)
+        self._room = asyncio.Semaphore(at_once)
+
+    def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
+        task = self.loop.create_task(self._in_turn(run))
+        self._running.add(task)
+        # Harmless after it ran; one that was cancelled while it waited for its turn was never awaited.
+        task.add_done_callback(lambda _: run.close())
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(partial(_hand_over, future))
+
+    async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
+        async with self._room:
+            await self._door.acquire()
+            leave = _Once(self._door.release)
+            _BEGUN.set(leave)
+            try:
+                return await run
+            finally:
+                leave()
+
+    async def cancel(self) -> None:
+        running = tuple(self._running)
+        level = _TASK_RUNS.level
+        # Prefect logs each as a crash. Whoever cancels knows, and the run reports its own end.
+        _TASK_RUNS.setLevel(logging.CRITICAL)
+        try:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        finally:
+            _TASK_RUNS.setLevel(level)
+
+
+async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> None:
+    try:
+        async with AsyncClientContext.get_or_create():
+            served = _Served(at_once)
+            ready.set_result(served)
+            await served.closing.wait()
+            await served.cancel()
+    except BaseException as error:
+        if ready.done():
+            raise
+        ready.set_exception(error)
+
+
+def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) -> None:
+    """Give the end of a task run to whoever waits for it, in another thread."""
+    if task.cancelled():
+        future.cancel()
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
+
+
+def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
+    """The runner of the task runs, with at most ``at_once`` in progress where that is ours to say.
+
+    On Dask only the work of a group leaves this process (see ``dask_workers``), its task run does not.
+    Raises ``SettingsError`` when the extra is not installed.
+    """
+    if name == "threads":
+        return EventLoopTaskRunner(at_once)
+    try:
+        module = importlib.import_module(f"prefect_{name}")
+    except ImportError as error:
+        raise SettingsError.one(
+            "--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'` ({error})"
+        ) from error
+    return EventLoopTaskRunner(at_once) if name == "dask" else module.RayTaskRunner()

@@ -1,0 +1,161 @@
+"""What do the line files of a run come to for its report? Each is read once, line by line; only sums and a few texts stay.
+
+A file that is not there yields nothing: a run may have been stopped before it was written. A line that is no JSON raises
+``CorruptFile``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.percentiles import Column
+from tfgrpo.tasks.models.replies import usage_of
+from tfgrpo.tasks.runtime.tool_metrics import add_counts
+
+Json: TypeAlias = Mapping[str, Any]
+_REFUSED_SHOWN = 60
+_REASONS_SHOWN = 3
+
+
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file as JSON objects."""
+    if not path.is_file():
+        return
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.isspace():  # what a damaged line of the journal leaves
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorruptFile(f"{path}: line {number} is no JSON") from error
+        if not isinstance(row, dict):
+            raise CorruptFile(f"{path}: line {number} is no JSON object")
+        yield row
+
+
+@dataclass(slots=True)
+class Groups:
+    """What ``groups.jsonl`` comes to."""
+
+    batches: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    """Sum of mean rewards and number of groups, by epoch and batch of training."""
+    arms: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Mean reward by held-out item and arm."""
+    proposals: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Refused proposals by reason."""
+    texts: dict[tuple[str, str], None] = field(default_factory=dict)
+    """The first refused texts with their reasons."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """Learning calls that brought no lesson, by kind of failure."""
+
+    def refuse(self, text: str, reason: str) -> None:
+        """Count a refused proposal or operation; the texts of the first are kept."""
+        self.refused[reason] += 1
+        if len(self.texts) < _REFUSED_SHOWN:
+            self.texts[text, reason] = None
+
+
+def read_groups(run: RunPaths) -> Groups:
+    """Sum ``groups.jsonl`` up."""
+    groups = Groups()
+    for row in rows_of(run.groups):
+        groups.proposals += len(row.get("proposals", ()))
+        for text, reason in row.get("rejected", ()):
+            groups.refuse(text, reason)
+        if row.get("reflection_failure"):
+            groups.broken[row["reflection_failure"]["error_type"]] += 1
+        if row["mean_reward"] is None:
+            continue
+        if row["phase"] == "train":
+            total = groups.batches.setdefault((row["epoch"], row["batch"]), [0.0, 0])
+            total[0] += row["mean_reward"]
+            total[1] += 1
+        else:
+            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = row["mean_reward"]
+    return groups
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """What ``rollouts.jsonl`` comes to."""
+
+    wanted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The rollouts that were asked for, whole."""
+    tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
+    """Tokens of each rollout, by epoch and arm."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a reward, by how they ended."""
+    reasons: dict[str, dict[str, None]] = field(default_factory=dict)
+    """A few reasons for each."""
+
+
+def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
+    """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
+    rollouts = Rollouts()
+    for row in rows_of(run.rollouts):
+        if row["rollout_id"] in wanted:
+            rollouts.wanted[row["rollout_id"]] = row
+        column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
+        column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
+        outcome = row["outcome"]
+        if outcome["name"] != "scored":
+            name = " · ".join(part for part in (outcome["name"], outcome.get("error_type")) if part)
+            rollouts.lost[name] += 1
+            reasons = rollouts.reasons.setdefault(name, {})
+            if len(reasons) < _REASONS_SHOWN:
+                reasons[outcome.get("reason", "")] = None
+    return rollouts
+
+
+@dataclass(slots=True)
+class RoleCost:
+    """Calls of one role."""
+
+    calls: int = 0
+    failures: int = 0
+    """Calls that never brought an answer."""
+    prompt: int = 0
+    completion: int = 0
+    without_usage: int = 0
+    """Replies, or attempts of an agent that calls models by itself, whose tokens are unknown."""
+    usd: Column = field(default_factory=Column)
+    latency_s: Column = field(default_factory=Column)
+
+    def add(self, entry: Json) -> None:
+        """Count one entry of the journal."""
+        if entry["kind"] == "failure":
+            self.failures += 1
+            return
+        payload = entry["payload"]
+        self.calls += 1
+        tally = payload.get("tally")
+        if tally is not None and tally["calls"]:
+            return  # an agent whose calls are entries of their own, or are its own account
+        usage = usage_of(payload.get("usage"))
+        if usage is not None:
+            self.prompt += usage.prompt
+            self.completion += usage.completion
+        elif tally is not None or "usage" in payload:
+            self.without_usage += 1
+        self.usd.add(payload.get("cost_usd"))
+        self.latency_s.add(payload.get("latency_s"))
+
+
+def read_costs(run: RunPaths) -> dict[str, RoleCost]:
+    """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls of its own."""
+    roles: dict[str, RoleCost] = {}
+    for entry in rows_of(run.journal):
+        # …/role/attempt#digest
+        parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
+        if len(parts) == 3 and isinstance(entry.get("payload"), dict):
+            roles.setdefault(parts[1], RoleCost()).add(entry)
+    return roles

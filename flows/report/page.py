@@ -1,0 +1,226 @@
+"""What does the morning page say? A self-contained ``report.html``, a pure function of the files of a task and a run.
+
+Only the prompts of items are looked up beside those files, in the dataset that the run names; without it the page does
+without them. Whatever a manifest of an older version or of a run that ended early does not hold is left out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.console.tally import duration, money, plus_unknown, price_unknown, usd
+from tfgrpo.flows.report import tables
+from tfgrpo.flows.report.calibration import calibration_rows
+from tfgrpo.flows.report.charts import Curve, Intervals, Point, curve, intervals
+from tfgrpo.flows.report.files import Groups, Json, read_costs, read_groups
+from tfgrpo.flows.report.lessons import learned
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.atomic import read_lines, replace_text
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.per_epoch import aggregate
+
+_WORDS = {
+    "promote": "Promoted: the new library is better",
+    "reject": "Rejected: the new library is not better",
+    "undecided": "Undecided: the evidence does not tell the libraries apart",
+}
+_WITHOUT_SWEEP = {
+    "running": "Not measured yet: the run is under way, or its process was killed",
+    "stopped": "Not measured: the run was stopped before the held-out sweep ended",
+    "failed": "Not measured: the run failed before the held-out sweep ended",
+    "finished": "Measured only: nothing was learned, so there is nothing to compare",
+}
+
+
+def write_report(task: TaskPaths, run: RunPaths) -> Path:
+    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
+    environment = Environment(
+        loader=PackageLoader("flows"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    try:
+        page = _page(task, run)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
+    replace_text(run.report, environment.get_template("report.html.j2").render(page))
+    return run.report
+
+
+def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
+    manifest = ManifestFile(run.manifest).read()
+    tfgrpo: Json = manifest.get("tfgrpo", {})
+    groups = read_groups(run)
+    for text, reason in tfgrpo.get("rejected", ()):
+        groups.refuse(text, reason)
+    lessons, rollouts = learned(task, run, manifest)
+    given, defaults = tables.setting_rows(manifest)
+    gate = manifest.get("gate") or None
+    stages = [stage for stage in manifest.get("stages", ()) if "checks" in stage or stage.get("problems")]
+    return {
+        "run_id": manifest.get("run_id", run.root.name),
+        "task_id": manifest.get("task_id", task.root.name),
+        "place": _place(task),
+        "packs": _option("--packs-root", manifest.get("settings", {}).get("packs_root")),
+        "simulated": manifest.get("simulated", False),
+        "about": list(_about(manifest)),
+        "verdict": gate["decision"] if gate else manifest.get("status", "running"),
+        "headline": _headline(manifest, gate),
+        "explanation": gate["explanation"] if gate else manifest.get("message", ""),
+        "comparison": _comparison(gate),
+        "noise_floor": _noise_floor(gate),
+        "facts": list(_facts(manifest, tfgrpo)),
+        "curve": _training_curve(groups),
+        "arms": tables.arm_rows(_per_epoch(run), rollouts.tokens),
+        "judges": calibration_rows(tfgrpo.get("calibration")),
+        "truth": (tfgrpo.get("calibration") or {}).get("truth"),
+        "failed_epochs": dict(tfgrpo.get("failed_epochs", {})),
+        "costs": tables.cost_rows(read_costs(run)),
+        "tools": tables.tool_rows(tfgrpo.get("per_tool_metrics", ())),
+        "lost": tables.lost_rows(rollouts),
+        "lessons": lessons,
+        "flips": tables.flip_rows(groups),
+        "proposals": groups.proposals,
+        "refused": groups.refused.most_common(),
+        "refused_texts": list(groups.texts),
+        "broken": groups.broken.most_common(),
+        "warnings": manifest.get("warnings", ()),
+        "checks": [check for stage in stages for check in _checks(stage)],
+        "given": given,
+        "defaults": defaults,
+    }
+
+
+def _place(task: TaskPaths) -> str:
+    """The options that name the task, as they are typed."""
+    out = str(task.root.parent)
+    return f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out)
+
+
+def _option(name: str, value: str | None) -> str:
+    return "" if value is None else f" {name} {shlex.quote(value)}"
+
+
+def _about(manifest: Json) -> Iterator[str]:
+    """The line under the title."""
+    yield manifest.get("status", "of unknown status")
+    started, ended = manifest.get("started_at"), manifest.get("ended_at")
+    if started:
+        yield f"{_minute(started)} to {_minute(ended) if ended else '–'}"
+    if started and ended and manifest.get("timing"):
+        # Only the last part was timed, and what lay between the parts was no work.
+        part = "its last part took" if manifest.get("resumed_at") else "took"
+        yield f"{part} {duration(manifest['timing']['wall_s'])}"
+    yield f"model {manifest.get('model', 'unknown')}"
+    pack = manifest.get("pack")
+    if pack:
+        yield f"pack {pack['id']} ({pack['stamp'][:12]})"
+
+
+def _minute(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M %Z}".strip()
+
+
+def _headline(manifest: Json, gate: Json | None) -> str:
+    if gate is None:
+        return _WITHOUT_SWEEP.get(str(manifest.get("status")), "Not measured")
+    headline = _WORDS[gate["decision"]]
+    before, after = gate.get("champion"), gate.get("candidate")
+    if before and after:
+        headline += (
+            f". Held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after, "
+            f"over {counted(gate['pairs'], 'item')}"
+        )
+    return headline
+
+
+def _comparison(gate: Json | None) -> Intervals | None:
+    if not gate or not all(gate.get(arm) for arm in ("champion", "candidate", "difference")):
+        return None
+    arms = (("before", "champion"), ("after", "candidate"), ("difference", "difference"))
+    return intervals([(name, gate[arm]["low"], gate[arm]["estimate"], gate[arm]["high"]) for name, arm in arms])
+
+
+def _noise_floor(gate: Json | None) -> str:
+    floor = gate.get("noise_floor") if gate else None
+    return f"{floor:.3f}" if floor is not None else ""
+
+
+def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
+    """Name, figure, and a remark below it."""
+    ledger, ahead = manifest.get("ledger") or {}, manifest.get("forecast") or {}
+    budget = manifest.get("settings", {}).get("budget", {})
+    if ledger:
+        totals = Totals.from_json(ledger)
+        yield _spent(totals, budget.get("max_usd"))
+        calls = ahead.get("calls")
+        likely = f", likely {calls['likely']:,}" if calls and "likely" in calls else ""
+        foreseen = f"forecast {calls['low']:,} to {calls['high']:,}{likely}" if calls else ""
+        yield "calls", plus_unknown(f"{totals.calls:,}", totals), foreseen
+        risk = totals.at_risk_tokens
+        yield (
+            "tokens",
+            plus_unknown(f"{totals.tokens:,}", totals),
+            f"and up to {risk:,} of lost calls" if risk else "",
+        )
+    candidate = len(tfgrpo.get("library", ()))
+    if (manifest.get("gate") or {}).get("decision") == "promote":
+        yield "lessons in force", str(candidate), ""
+    else:
+        unchanged = len((manifest.get("champion") or {}).get("experience_ids", ()))
+        yield "lessons in force", str(unchanged), f"{candidate} in the candidate" if candidate else ""
+    yield "operations stored", str(tfgrpo.get("experiences_written", 0)), ""
+    epochs = tfgrpo.get("epochs", ())
+    lost = sum(row["lost"] for row in epochs)
+    everything = lost + sum(row["scored"] for row in epochs)
+    if everything:
+        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {counted(everything, 'rollout')}"
+    asked, failed = (sum(row.get(name, 0) for row in epochs) for name in ("learning_asked", "learning_lost"))
+    if asked:
+        share = f"{100.0 * failed / asked:.1f} %"
+        yield "learning lost", share, f"{failed:,} of {counted(asked, 'learning step')}"
+
+
+def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:
+    remarks = [f"of ${cap:g}"] if cap is not None else []
+    if totals.at_risk_nano:
+        remarks.append(f"and up to {usd(totals.at_risk_nano)} of lost calls")
+    if price_unknown(totals):
+        return "spent", "price unknown", "set model.prices"
+    return "spent", money(totals), " ".join(remarks)
+
+
+def _training_curve(groups: Groups) -> Curve | None:
+    return curve(
+        [
+            Point(
+                value=total / count,
+                section=f"epoch {epoch}",
+                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {counted(int(count), 'group')}",
+            )
+            for (epoch, batch), (total, count) in sorted(groups.batches.items())
+        ]
+    )
+
+
+def _per_epoch(run: RunPaths) -> Mapping[str, Json]:
+    """What ``per-epoch.json`` holds, from the lines it is made of: they also tell of an epoch that did not end."""
+    return aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
+
+
+def _checks(stage: Json) -> list[tuple[str, bool, str]]:
+    checks = [(check["name"], bool(check["ok"]), check["evidence"]) for check in stage.get("checks", ())]
+    return checks + [(stage["name"], False, problem) for problem in stage.get("problems", ())]

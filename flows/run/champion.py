@@ -1,0 +1,126 @@
+"""Which library is in force, and which of its lessons does an actor get? Read from the store and the promotions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from tfgrpo.pipelines.settings.learning import RetrievalSettings
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, in_force, promotions
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.state import read_state, write_state
+from tfgrpo.stores.experiences.store import ExperienceStore, best_of
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.words import count_words
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
+    """The library in force, rebuilt from the store's records; before any promotion, the empty one.
+
+    A run asks for that of its own kind of model, simulated or real; None asks for that of a real one, and where there is
+    none for that of the simulated.
+    """
+    return promoted_library(store, in_force(promotions(paths.promotions), simulated=simulated))
+
+
+def promoted_library(store: ExperienceStore, promoted: Promotion | None) -> Library:
+    """The library that a promotion names; the empty one for None."""
+    return Library(()) if promoted is None else library_of(store, promoted.experience_ids, promoted.signatures)
+
+
+def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = _NONE) -> Library:
+    """The library of these experiences, in their order; what the store does not hold of its task is left out.
+
+    Of records with one id, that with the signature named for it counts. Where none is named, it is the first whose stamp
+    holds, so that a line added by hand pushes no lesson out; without any, the first.
+    """
+    found = filter(store.owns, store.find(ids))
+    fitting = [one for one in found if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
+    return Library.of_ids(sorted(fitting, key=lambda record: not store.verify_stamp(record)), ids)
+
+
+def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
+    """Signatures of a library's records as they are stored: a resumed run has made them anew, at another time."""
+    stored = library_of(store, [entry.experience_id for entry in library.entries])
+    return {entry.experience_id: entry.stamp_signature for entry in (*library.entries, *stored.entries)}
+
+
+def champion_problems(
+    store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None, every: bool = False
+) -> list[str]:
+    """A warning for each way in which less is in force than was promoted; none when all of it is there.
+
+    With ``every``, the records of all promotions are looked for, else those of the one in force.
+    """
+    decisions = [one for one in promotions(paths.promotions) if one.decision == "promote"]
+    latest = in_force(decisions, simulated=simulated)
+    looked_at = decisions if every else [latest] if latest is not None else []
+    named = [pair for one in looked_at for pair in ((name, one.signatures.get(name)) for name in one.experience_ids)]
+    return [*chain_problems(paths.promotions), *missing(store, named), *_view_problems(paths)]
+
+
+def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
+    """A warning that names the records, by id and signature if known, that the store does not hold of its task."""
+    found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
+    held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
+    lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
+    what = f"{counted(len(lost), 'promoted lesson')} left out, not among the task's records as promoted"
+    return [f"{what}: {', '.join(lost)}"] if lost else []
+
+
+def _view_problems(paths: TaskPaths) -> list[str]:
+    """A champion that ``state.json`` shows and no promotion names: its promotion was lost, or taken back by hand."""
+    shown = ((read_state(paths.state) or {}).get("champion") or {}).get("experiences") or ()
+    ids = {lesson["experience_id"] for lesson in shown}
+    if not ids or any(ids <= set(one.experience_ids) for one in promotions(paths.promotions)):
+        return []
+    lessons = counted(len(ids), "lesson")
+    return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
+
+
+def write_view(
+    store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
+) -> None:
+    """Bring ``state.json`` up to date with what is in force, whoever promoted it. Raises ``StoreError``."""
+    promoted = in_force(promotions(paths.promotions))
+    library, simulated = promoted_library(store, promoted), promoted is not None and promoted.simulated
+    write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
+
+
+def verified(library: Library, store: ExperienceStore) -> Library:
+    """The library without what is not stamped for a pack that the store takes."""
+    return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
+def retirement(library: Library, store: ExperienceStore) -> list[str]:
+    """A warning for the lessons of a library that an edited pack has put out of force; none when all are in force."""
+    retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
+    if not retired:
+        return []
+    return [f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"]
+
+
+_ANY = RetrievalSettings()
+
+
+def most_valuable(library: Library, slots: int, retrieval: RetrievalSettings = _ANY) -> list[ExperienceRecord]:
+    """As many lessons as a pack has slots, in the library's own order: a text that changes little stays cached."""
+    chosen = best_of(library.entries, slots, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
+    best = {entry.experience_id for entry in chosen}
+    return [entry for entry in library.entries if entry.experience_id in best]
+
+
+def short_enough(library: Library, pack: LoadedPack) -> Library:
+    """The library without lessons that are longer than pack and run let in, so that they take nobody's slot."""
+    return Library(tuple(entry for entry in library.entries if _fits(entry, pack)))
+
+
+def _fits(entry: ExperienceRecord, pack: LoadedPack) -> bool:
+    return count_words(entry.summary32) <= pack.max_words and len(entry.summary32) <= pack.max_chars

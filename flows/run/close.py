@@ -1,0 +1,161 @@
+"""How is a run closed? State, spec guard, manifest, report, and the summary for whoever waits.
+
+Nothing here is lost when it fails half-way: all of it can be made again from the files by resuming the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfgrpo.flows.console.tally import money, spending
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.flows.run.champion import write_view
+from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.replay import compare_with_original
+from tfgrpo.flows.run.session import Session
+from tfgrpo.flows.run.timing import Timing
+from tfgrpo.pipelines.plan.spec_guard import guard_run
+from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.seeds import derive_seed
+
+
+def close_books(session: Session, status: Status, message: str) -> RunSummary:
+    """Write everything a run writes at its end and sum it up."""
+    if session.replay_of is not None and status == "finished":
+        status, message = compare_with_original(session, message, _gate(session))
+    if session.decision is not None:
+        write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
+    journal = session.runtime.journal
+    for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
+        if warning:
+            session.manifest.warn(warning, lasting=True)
+    totals = session.runtime.ledger.totals()
+    if totals.implausible_usage:
+        session.manifest.warn(
+            f"{counted(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
+            "tokens and cost of each are unknown, and the ledger counts their upper bound"
+        )
+    timing = session.stopwatch.read(totals.calls)
+    session.manifest.update(
+        status=status,
+        message=message,
+        ended_at=session.clock().isoformat(),
+        tfgrpo=session.tfgrpo_block(),
+        gate=_gate(session),
+        ledger=_ledger_block(session),
+        timing=timing,
+    )
+    # After the results: the guard reads the manifest as it is on disk.
+    session.manifest.update(stages=_stages(session))
+    return RunSummary(status, session.run_id, message, _details(session, status, _report(session), timing))
+
+
+def _report(session: Session) -> Path | None:
+    """The page of the run; None when a file that it is made from is broken, which takes nothing from the run."""
+    try:
+        return write_report(session.task, session.paths)
+    except (StoreError, OSError) as error:
+        session.manifest.warn(f"no report was written: {error}")
+        return None
+
+
+def _gate(session: Session) -> dict[str, Any] | None:
+    """The decision and what it rests on, as JSON for manifest, report and ``--json``; None before the sweep."""
+    decision, evidence = session.decision, session.evidence
+    if decision is None or evidence is None:
+        return None
+    seed = session.settings.tfgrpo.seed
+    return {
+        "decision": decision.decision,
+        "explanation": "; ".join(decision.reasons),
+        "difference": _interval(decision.interval),
+        "champion": _arm([pair.champion for pair in evidence.pairs], seed),
+        "candidate": _arm([pair.candidate for pair in evidence.pairs], seed),
+        "pairs": decision.pairs,
+        "lost_share": decision.lost_share,
+        "lost": list(decision.lost),
+        "score_range": list(session.plan.score_range),
+        "lost_attempts": {
+            "champion": dataclasses.asdict(decision.champion_attempts),
+            "candidate": dataclasses.asdict(decision.candidate_attempts),
+            "p": decision.loss_chance,
+        },
+        "regressions": list(decision.regressions),
+        "recoveries": list(decision.recoveries),
+        "noise_floor": decision.noise_floor,
+    }
+
+
+def _arm(rewards: Sequence[Sequence[float]], seed: int) -> dict[str, float] | None:
+    """Mean reward of an arm with a bootstrap interval over items; None without items."""
+    return _interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))) if rewards else None
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
+
+
+def _ledger_block(session: Session) -> dict[str, Any]:
+    totals = session.runtime.ledger.totals()
+    return {**dataclasses.asdict(totals), "spent": money(totals)}
+
+
+def _stages(session: Session) -> list[dict[str, Any]]:
+    """Each stage of the pipeline with its evidence; the spec guard reads the files as they are now (requirement 60)."""
+    stages: list[dict[str, Any]] = []
+    for stage in session.settings.stages:
+        if stage.name == "learn":
+            stages.append({"name": "learn", "epochs": len(session.epochs), "failed_epochs": len(session.failed_epochs)})
+            continue
+        try:
+            found = guard_run(session.paths.root)
+        except (StoreError, OSError) as error:
+            stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
+            continue
+        stages.append({"name": stage.name, **found.as_json()})
+        for check in found.checks:
+            if not check.ok:
+                session.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
+    return stages
+
+
+def _lost(session: Session) -> dict[str, int]:
+    """Rollouts without a reward, of how many that came back."""
+    return {"rollouts": session.lost, "of": session.made}
+
+
+def _learning_lost(session: Session) -> dict[str, int]:
+    """Reflections and curations without a usable answer, of how many."""
+    ended = session.epochs
+    return {"steps": sum(end.learning_lost for end in ended), "of": sum(end.learning_asked for end in ended)}
+
+
+def _details(session: Session, status: Status, report: Path | None, timing: Timing) -> dict[str, Any]:
+    totals = session.runtime.ledger.totals()
+    resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
+    return {
+        "task_id": session.settings.task_id,
+        "simulated": session.plan.simulated,
+        "gate": _gate(session),
+        "epochs": [dataclasses.asdict(end) for end in session.epochs],
+        "lessons": [
+            {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
+            for entry in session.library.entries
+        ],
+        "ledger": dataclasses.asdict(totals),
+        "spent": spending(totals),
+        "lost": _lost(session),
+        "learning_lost": _learning_lost(session),
+        "calibration": session.files.calibration(),
+        "timing": timing,
+        "store": str(session.task.experiences),
+        "run": str(session.paths.root),
+        "report": str(report) if report is not None else None,
+        "resume with": resume,
+        "warnings": list(session.manifest.read().get("warnings", ())),
+    }

@@ -1,0 +1,171 @@
+"""How does a run begin, go on after an interruption, and end? Opens the session, lets it learn, closes the books.
+
+Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
+``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Prefect's own signals are part of the
+summary: whoever was called by Prefect raises them again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.close import close_books
+from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.learn import learn, measure, sweep
+from tfgrpo.flows.run.open import open_session
+from tfgrpo.flows.run.prepare import Prepared, prepare
+from tfgrpo.flows.run.promote import settle
+from tfgrpo.flows.run.resume import continued
+from tfgrpo.flows.run.session import RunGroups, Session
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.errors import BudgetRefused, ConfigError, TfgrpoError
+from tfgrpo.stores.ledger.shared import SharedStore
+from tfgrpo.tasks.gate import decide_gate, narrow_scale
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime
+
+Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    status: Status
+    message: str
+    error: str | None = None
+    """Class of the error that ended it."""
+    signal: BaseException | None = None
+    """What Prefect ended the run by."""
+
+
+def execute(
+    request: RunRequest,
+    env: Mapping[str, str],
+    observer: Observer,
+    runner: Runner,
+    *,
+    clock: Clock,
+    prepared: Prepared | None = None,
+) -> RunSummary:
+    """Run a request to its end, whatever the end is. ``prepared``: what ``prepare`` has returned for it."""
+    try:
+        prepared = prepared or prepare(continued(request, env), env)
+        request = prepared.request
+        with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
+            try:
+                session = open_session(request, prepared, observer, fan_out, clock=clock)
+            except ConfigError:
+                raise
+            except (TfgrpoError, OSError) as error:
+                return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
+            after_workers.callback(_clear_owners, session.context)
+            # Whatever of it fails, the lock is released.
+            leaving.callback(session.lock.release)
+            leaving.callback(_shut, session, "the runtime", partial(close_runtime, session.context))
+            leaving.callback(_shut, session, "an observer", observer.closed)
+            return _through(session)
+    except ConfigError as error:
+        return RunSummary.refused(_name(request), error)
+
+
+def _through(session: Session) -> RunSummary:
+    """Learn and close the books; no error of ours or of the disk's comes out of it."""
+    try:
+        end = _attempt(session)
+        summary = close_books(session, end.status, session.runtime.scrub(end.message))
+        return replace(summary, signal=end.signal)
+    except (TfgrpoError, OSError) as error:
+        return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
+    except KeyboardInterrupt:
+        return _unclosed(session, "stopped", "interrupted before its books were closed")
+
+
+def _clear_owners(context: RunContext) -> None:
+    """Remove what worker processes that are gone have left beside the ledgers, as opening one does."""
+    if context.settings.task_runner == "threads":
+        return
+    for path in (context.ledger_path, context.task_ledger_path):
+        with suppress(TfgrpoError, OSError):
+            if path is not None:
+                SharedStore(path).close()
+
+
+def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
+    """Let go of something after the run has ended: that it cannot be let go of changes nothing about that end."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
+        with suppress(TfgrpoError, OSError):  # a disk that refuses this too was why
+            said = session.runtime.scrub(f"{type(error).__name__}: {error}")
+            session.manifest.warn(f"{what} could not be closed: {said}", lasting=True)
+
+
+def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
+    """A run without its last entries, which resuming it writes."""
+    again = {} if session.replay_of is not None else {"resume with": f"--resume {session.run_id}"}
+    return RunSummary(status, session.run_id, message, {"run": str(session.paths.root), **again})
+
+
+def _name(request: RunRequest) -> str | None:
+    return request.run_id if request.earlier is None else request.earlier
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _attempt(session: Session) -> _End:
+    settings = session.settings
+    with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
+        end = _ended(session)
+        if end.error is not None:
+            span.fail(end.error)
+        totals, decision = session.runtime.ledger.totals(), session.decision
+        unknown = bool(totals.unmeasured_attempts)
+        span.run_result(
+            status=end.status,
+            gate=None if decision is None else decision.decision,
+            calls=None if unknown else totals.calls,
+            tokens=None if unknown else totals.tokens,
+            cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
+        )
+        return end
+
+
+def _ended(session: Session) -> _End:
+    try:
+        return _End("finished", _whole_run(session))
+    except BudgetRefused as error:
+        return _End("stopped", f"the budget is spent: {error}", type(error).__name__)
+    except KeyboardInterrupt as error:
+        halt_runtime(session.context)
+        return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
+    except TfgrpoError as error:
+        return _End("failed", _said(error), type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
+        session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
+        return _End("failed", f"{type(error).__name__}: {error}", type(error).__name__)
+    except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
+        halt_runtime(session.context)
+        return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)
+
+
+def _whole_run(session: Session) -> str:
+    if not session.settings.tfgrpo.enabled:
+        measure(session)
+        return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
+    learn(session)
+    evidence = sweep(session)
+    score_range = session.plan.score_range
+    if narrow := narrow_scale(evidence, score_range):
+        session.manifest.warn(narrow)
+    decision = settle(session, decide_gate(evidence, session.settings.gate, score_range))
+    session.decided(evidence, decision)
+    return f"{decision.decision}: {'; '.join(decision.reasons)}"

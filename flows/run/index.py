@@ -1,0 +1,107 @@
+"""List the runs of a task from their manifests, newest first, and resolve ``latest`` to the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+LATEST: Final = "latest"
+"""Stands for the newest run of a task, unless one has this name."""
+
+_NAMED: Final = 10
+"""Runs that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One run as its manifest describes it; None where the manifest says nothing."""
+
+    task_id: str
+    run_id: str
+    started_at: datetime
+    status: str
+    """Of the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
+    decision: str | None
+    message: str | None
+    """The sentence of the gate; of a run that ended early, why."""
+    spent: str | None
+    lessons: int | None
+    """In the library at the end."""
+    simulated: bool | None
+
+
+def runs_of(task: TaskPaths) -> list[RunEntry]:
+    """Every run of a task, newest first."""
+    entries = [_entry(RunPaths(path.parent), task.root.name) for path in task.root.glob("runs/*/manifest.json")]
+    return sorted(entries, key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
+
+
+def run_named(task: TaskPaths, name: str) -> RunPaths | None:
+    """The run of a name or of ``latest``; None when there is none. Raises ``ValueError`` for an unsafe name."""
+    run = task.run(name)
+    if run.manifest.is_file():
+        return run
+    runs = runs_of(task) if name == LATEST else []
+    return task.run(runs[0].run_id) if runs else None
+
+
+def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None:
+    """As ``run_named``; ``everywhere``: else of the only other task beside it that has such a run."""
+    run = run_named(task, name)
+    if run is None and everywhere:
+        others = [TaskPaths(task.root.parent / each) for each in known_tasks(task.root.parent)]
+        found = [run for each in others if (run := run_named(each, name)) is not None]
+        return found[0] if len(found) == 1 else None
+    return run
+
+
+def known_tasks(out: Path) -> list[str]:
+    """Names of the tasks that have runs under ``out``."""
+    return sorted({path.parent.parent.parent.name for path in out.glob("*/runs/*/manifest.json")})
+
+
+def known_runs(task: TaskPaths) -> str:
+    """The newest runs of a task as a message names them; without any, the tasks that have some."""
+    others = ", ".join(known_tasks(task.root.parent))
+    runs = [entry.run_id for entry in runs_of(task)]
+    more = f" and {len(runs) - _NAMED} more; `tfgrpo runs` lists them" if len(runs) > _NAMED else ""
+    return ", ".join(runs[:_NAMED]) + more or f"there is none{others and f'; of {others} there are'}"
+
+
+def _entry(run: RunPaths, task_id: str) -> RunEntry:
+    try:
+        manifest = ManifestFile(run.manifest).read()
+    except (CorruptFile, OSError) as error:
+        manifest = {"status": "unreadable", "message": str(error)}
+    epochs = _block(manifest, "tfgrpo").get("epochs")
+    return RunEntry(
+        task_id=task_id,
+        run_id=run.root.name,
+        started_at=_started(manifest, run),
+        status=str(manifest.get("status")),
+        decision=_block(manifest, "gate").get("decision"),
+        message=manifest.get("message"),
+        spent=_block(manifest, "ledger").get("spent"),
+        lessons=epochs[-1].get("lessons") if epochs else None,
+        simulated=manifest.get("simulated"),
+    )
+
+
+def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    block = manifest.get(name)
+    return block if isinstance(block, dict) else {}
+
+
+def _started(manifest: Mapping[str, Any], run: RunPaths) -> datetime:
+    """When the run began; of a damaged manifest, when that was written."""
+    try:
+        return datetime.fromisoformat(manifest["started_at"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        return datetime.fromtimestamp(run.manifest.stat().st_mtime, UTC)

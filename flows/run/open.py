@@ -1,0 +1,369 @@
+"""How is a run opened? Names, directories, the champion it starts from and the manifest, in that order.
+
+Whatever a resumed or replayed run must find unchanged (pack, items) is compared with its manifest before anything is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.console.release import release
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
+from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.flows.run.records import RunFiles, voided_groups
+from tfgrpo.flows.run.resume import manifest_of
+from tfgrpo.flows.run.session import RunGroups, Session
+from tfgrpo.flows.run.timing import Stopwatch
+from tfgrpo.pipelines.datasets.item_fields import said_by
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.curriculum import Difficulty, difficulty_so_far
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.layers import describe
+from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.rewarders.judge.seam import judge_loads
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.identifiers import ACCEPTED, LONGEST
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.shared import spent_in
+from tfgrpo.stores.ledger.state import Budget, Totals
+from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.tasks.models.wire import encode_tool
+from tfgrpo.tasks.runtime.context import LEARNING_RULES, RunContext
+from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.tools.registry import load_tools
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a run reads from and writes to; for a replay these differ."""
+
+    run_id: str
+    task: TaskPaths
+    source: TaskPaths
+    run: RunPaths
+    earlier: dict[str, Any] | None
+    """Manifest of the run that is resumed or replayed."""
+
+
+def open_session(
+    request: RunRequest,
+    prepared: Prepared,
+    observer: Observer,
+    fan_out: RunGroups,
+    *,
+    clock: Clock,
+) -> Session:
+    """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
+    plan = prepared.plan
+    place = _place(request, plan, clock)
+    identity = _identity(plan)
+    if place.earlier is not None:
+        _refuse_other_world(place.earlier, identity)
+    champion, retired = _champion(place, plan)
+    options = _telemetry(plan, place.run_id)
+    telemetry = configure(options, os.environ)  # refuses an OTEL endpoint that is none
+    if request.replay is not None:
+        _refuse_damage(place)
+        place = _apart(place)
+    context = _context(request, plan, place, options)
+    with ExitStack() as undo:
+        lock = _lock(place.run)
+        undo.callback(lock.release)
+        _begin_task_ledger(context, place.task, simulated=plan.simulated)
+        undo.callback(close_runtime, context)
+        runtime = call_blocking(context, _itself)
+        manifest = ManifestFile(place.run.manifest)
+        manifest.update(**_opening_fields(request, prepared, place, identity, champion, clock))
+        damage = runtime.journal.warning if runtime.journal is not None else None
+        happened = (*retired, *([damage] if damage else []))
+        warnings = (*prepared.warnings, *happened, *telemetry.warnings)
+        for warning in warnings:
+            manifest.warn(warning, lasting=warning in happened)
+        session = Session(
+            plan=plan,
+            run_id=place.run_id,
+            task=place.task,
+            paths=place.run,
+            context=context,
+            runtime=runtime,
+            store=_store(place, plan, clock),
+            manifest=manifest,
+            files=RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders),
+            observer=observer,
+            clock=clock,
+            fan_out=fan_out,
+            champion=champion,
+            library=champion,
+            lock=lock,
+            stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
+            difficulty=_difficulty(place, plan),
+            replay_of=place.source if request.replay is not None else None,
+            voided=voided_groups(place.source.run(place.run_id)),
+        )
+        undo.pop_all()
+    observer.run_started(plan, place.run_id, warnings)
+    return session
+
+
+def _difficulty(place: _Place, plan: Plan) -> Difficulty | None:
+    """What the curriculum knows before the first epoch: what earlier runs showed, as they stood when the run began."""
+    if plan.settings.tfgrpo.curriculum == "none":
+        return None
+    drawn = (place.earlier or {}).get("cohorts", {}).get("1")
+    if drawn is not None:
+        return Difficulty.from_json(drawn["sampling"]["curriculum"])
+    return difficulty_so_far(place.source, model=plan.models.name, simulated=plan.simulated)
+
+
+def _refuse_damage(place: _Place) -> None:
+    """A replay answers from the journal alone, so a call whose line is damaged cannot be repeated."""
+    with Journal(place.source.run(place.run_id).journal, repair=False) as journal:
+        damaged = journal.damaged
+    if damaged:
+        accepted = f"a whole journal; `--resume {place.run_id}` sets damaged lines aside and asks those calls again"
+        raise SettingsError.one("--replay", f"{place.run_id} with {counted(damaged, 'damaged line')}", accepted)
+
+
+async def _itself(runtime: Runtime) -> Runtime:
+    return runtime
+
+
+def _place(request: RunRequest, plan: Plan, clock: Clock) -> _Place:
+    source = TaskPaths.of(plan.settings.out, plan.settings.task_id)
+    if request.earlier is not None:
+        earlier = manifest_of(request, plan.settings)
+        return _Place(request.earlier, source, source, source.run(request.earlier), earlier)
+    run_id = f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}" if request.run_id is None else request.run_id
+    try:
+        run = source.run(run_id)
+    except ValueError as error:
+        raise SettingsError.one("--run-id", repr(run_id), ACCEPTED) from error
+    if run.manifest.exists():
+        raise SettingsError.one(
+            "--run-id", run_id, f"a name not used before; to go on with that run: --resume {run_id}"
+        )
+    return _Place(run_id, source, source, run, None)
+
+
+def _apart(place: _Place) -> _Place:
+    """Where a replay writes: a task directory of its own, under the first number that nobody has taken."""
+    endings = (f"-{number}" for number in itertools.count(1))
+    tasks = (place.source.replay(place.run_id[: LONGEST - len(ending)] + ending) for ending in endings)
+    task = next(filter(_is_new, tasks))
+    return dataclasses.replace(place, task=task, run=task.run(place.run_id))
+
+
+def _is_new(task: TaskPaths) -> bool:
+    """Whether the task's directory was not there; now it is, and nobody else gets it."""
+    try:
+        task.root.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """What must not change between the parts of a run."""
+    pack = plan.pack.manifest
+
+    mix = plan.data.mix
+    return {
+        "pack": {"id": pack.id, "domain": pack.domain, "stamp": pack.stamp, "stamped_at": str(pack.stamped_at)},
+        "dataset": {
+            "learn": len(plan.learn_items),
+            "held_out": len(plan.eval_items),
+            "held_out_of": len(plan.data.split.held_out),
+            "learn_digest": _digest_of(plan.learn_items),
+            "held_out_digest": _digest_of(plan.eval_items),
+            **({"mix_sha256": mix.config.digest} if mix is not None else {}),
+        },
+        "judges": [
+            {"model": plan.models.judge(load.model), "instructions": sha256_hex(load.instructions)}
+            for weighted in plan.rewarders
+            for load in judge_loads(weighted.rewarder, plan.group_size)
+        ],
+    }
+
+
+def _digest_of(items: Iterable[Item]) -> str:
+    """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
+    digest = hashlib.sha256(b"[")
+    for number, item in enumerate(items):
+        line = canonical_json(said_by(item))
+        digest.update(f"{',' if number else ''}{line}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for part, now in identity.items():
+        before = earlier.get(part, now)
+        if isinstance(now, dict) and isinstance(before, dict):
+            before = now | before  # what an older manifest does not know of cannot have changed
+        if before != now:
+            raise SettingsError.one(
+                f"the run's {part}",
+                canonical_json(now),
+                f"unchanged since the run began: {canonical_json(earlier[part])}",
+            )
+
+
+def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
+    return ExperienceStore(
+        place.task.experiences,
+        approved=approved_stamps([plan.pack]),
+        task_id=plan.settings.task_id,
+        max_words=plan.pack.max_words,
+        epochs=plan.settings.tfgrpo.epochs,
+        clock=clock,
+    )
+
+
+def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
+    """The library that the run starts from, and warnings for what is lost or retired from it."""
+    approved = approved_stamps([plan.pack])
+    store = ExperienceStore(place.source.experiences, approved=approved, task_id=plan.settings.task_id)
+    if place.earlier is None:
+        promoted = champion_library(store, place.source, simulated=plan.simulated)
+        lost = champion_problems(store, place.source, simulated=plan.simulated)
+    else:
+        ids = place.earlier["champion"]["experience_ids"]
+        promoted = library_of(store, ids)
+        lost = missing(store, [(name, None) for name in ids])
+    return verified(promoted, store), [*lost, *retirement(promoted, store)]
+
+
+def _lock(run: RunPaths) -> FileLock:
+    run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(run.root / ".lock", mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise SettingsError.one("the run", run.root.name, "a run that no other process has open") from error
+    return lock
+
+
+def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool) -> None:
+    """Let the ledger of the task begin with what its runs have spent, if there is none yet."""
+    if context.task_ledger_path is None:
+        return
+    try:
+        with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
+            ledger.begin_with(lambda: _spent_before(task, simulated=simulated))
+    except CorruptFile as error:
+        raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
+
+
+def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
+    total = Totals()
+    for path in task.root.glob("runs/*/manifest.json"):
+        run = RunPaths(path.parent)
+        if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
+            total = total.plus(spent_in(run.ledger))
+    return total
+
+
+def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
+    settings = plan.settings
+    return TelemetryOptions(
+        service_version=release(),
+        run_id=run_id,
+        task_id=settings.task_id,
+        genai_metrics=settings.telemetry.genai_metrics,
+        content=settings.telemetry.content,
+        several_processes=settings.task_runner != "threads",
+        shutdown_s=settings.telemetry.shutdown_s,
+    )
+
+
+def _context(request: RunRequest, plan: Plan, place: _Place, telemetry: TelemetryOptions) -> RunContext:
+    settings = plan.settings
+    return RunContext(
+        settings=settings,
+        run_dir=place.run.root,
+        run_id=place.run_id,
+        pack_id=plan.pack.manifest.id,
+        packs_root=plan.pack.root.parent,
+        read_secret=read_api_key,
+        rollout_model=plan.models.name,
+        learning_model=plan.models.reflection_name,
+        base_url=plan.models.base_url,
+        replay=request.replay is not None,
+        replay_from=place.source.run(place.run_id).journal if request.replay is not None else None,
+        ledger_path=None if request.replay is not None else place.run.ledger,
+        rules=_rules(place),
+        task_ledger_path=(
+            None
+            if request.replay is not None or settings.budget.task_max_usd is None
+            else place.task.ledger(simulated=plan.simulated)
+        ),
+        telemetry=telemetry,
+    )
+
+
+def _rules(place: _Place) -> int:
+    """Rules of learning that the run began with."""
+    return LEARNING_RULES if place.earlier is None else int(place.earlier.get("learning_rules", 1))
+
+
+def _opening_fields(
+    request: RunRequest, prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
+) -> dict[str, Any]:
+    plan = prepared.plan
+    before = place.earlier if place.earlier is not None and place.task == place.source else {}
+    # An older manifest does not say which of its warnings last.
+    lasting = before.get("lasting_warnings", before.get("warnings", []))
+    return {
+        "warnings": lasting,
+        "lasting_warnings": lasting,
+        "schema_version": 1,
+        "learning_rules": _rules(place),
+        "run_id": place.run_id,
+        "task_id": plan.settings.task_id,
+        "pipeline": plan.settings.pipeline,
+        "flow_run_id": request.flow_run_id if place.earlier is None else place.earlier.get("flow_run_id"),
+        "status": "running",
+        "simulated": plan.simulated,
+        "model": plan.models.name,
+        "started_at": place.earlier["started_at"] if place.earlier else clock().isoformat(),
+        "resumed_at": clock().isoformat() if before else None,
+        "traceback": None,
+        "settings": plan.settings.model_dump(mode="json"),
+        "sources": dict(prepared.resolved.sources),
+        "settings_table": [
+            {"key": key, "value": value, "source": source} for key, value, source in describe(prepared.resolved)
+        ],
+        "seeds": {
+            "run": plan.settings.tfgrpo.seed,
+            "simulated": plan.settings.simulated.seed if plan.simulated else None,
+        },
+        "forecast": dataclasses.asdict(plan.forecast),
+        "tools": [encode_tool(tool.spec) for tool in load_tools(plan.settings.actor.tools)],
+        "champion": {
+            "library_id": champion.library_id,
+            "experience_ids": [entry.experience_id for entry in champion.entries],
+        },
+        **identity,
+    }

@@ -1,0 +1,133 @@
+"""Is everything right before anything is spent? The one function that run, doctor and estimate call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+from tfgrpo.flows.console.writable import why_not_writable
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.index import LATEST
+from tfgrpo.flows.run.resume import settings_of_run, with_run_id
+from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
+from tfgrpo.pipelines.settings.guardrails import unasked_world
+from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import Problem, SettingsError, StoreError
+from tfgrpo.stores.experiences.promotions import promotions
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.identifiers import ACCEPTED
+from tfgrpo.tasks.actors.registry import actor_warnings, check_actor
+from tfgrpo.tasks.models.endpoint import endpoint_of
+from tfgrpo.tasks.models.preflight import check_endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request whose settings resolve and whose plan holds."""
+
+    request: RunRequest
+    """As asked for, with the id of a run that was called ``latest``."""
+    resolved: Resolved
+    plan: Plan
+    warnings: tuple[str, ...]
+    """Of the plan, of the actor, and what the endpoint said at preflight."""
+
+
+def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
+    """Resolve, plan and, unless told otherwise, try the disk and knock at the endpoint.
+
+    Raises ``ConfigError`` with every problem of the first of these steps that finds one.
+    """
+    _check_names(request)
+    request = with_run_id(request, env)
+    if request.earlier is not None:
+        resolved, checks = settings_of_run(request, env), _CHECKS
+    else:
+        resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+        resolved = _tonight(resolved)
+        checks = (*_CHECKS, partial(unasked_world, sources=resolved.sources))  # a run that began so may end so
+    plan = build_plan(resolved, env, extra_checks=checks)
+    _check_run_id(request, plan.paths)
+    said: tuple[str, ...] = ()
+    if preflight:
+        _check_out(plan.paths)
+        said = () if request.replay is not None else _preflight(plan)
+    return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
+
+
+def _tonight(resolved: Resolved) -> Resolved:
+    """A night of the task is told from those before it, unless the settings say which one it is."""
+    settings = resolved.settings
+    if settings.tfgrpo.night is not None:
+        return resolved
+    night, source = _nights_before(settings), "as many as the gate of the task has decided"
+    learning = settings.tfgrpo.model_copy(update={"night": night})
+    sources = resolved.sources if not night else {**resolved.sources, "tfgrpo.night": source}
+    return Resolved(settings.model_copy(update={"tfgrpo": learning}), sources)
+
+
+def _nights_before(settings: Settings) -> int:
+    try:
+        return sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
+    except ValueError:
+        return 0  # a task id that is none, which the plan refuses together with everything else
+    except StoreError as error:
+        raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
+
+
+def _preflight(plan: Plan) -> tuple[str, ...]:
+    if plan.models.base_url is None:
+        return ()
+    model, judges = plan.settings.model, plan.models.judges
+    return asyncio.run(check_endpoint(endpoint_of(model, plan.models.base_url, read_api_key(model), judges=judges)))
+
+
+def _check_actor(settings: Settings) -> Sequence[Problem]:
+    return check_actor(settings.actor)
+
+
+def _check_task_runner(settings: Settings) -> Sequence[Problem]:
+    name = settings.task_runner
+    if name == "threads" or find_spec(f"prefect_{name}") is not None:
+        return ()
+    return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
+
+
+_CHECKS: tuple[ExtraCheck, ...] = (_check_actor, _check_task_runner)
+
+
+def _check_names(request: RunRequest) -> None:
+    """Of the names of a run to go on with, of one to replay and of a new one, at most one is given."""
+    named = {"--resume": request.resume, "--replay": request.replay, "--run-id": request.run_id}
+    given = [(option, name) for option, name in named.items() if name is not None]
+    if len(given) > 1:
+        option, name = given[-1]
+        accepted = "one of the two: a run that is there has its name"
+        raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
+
+
+def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
+    if request.run_id is None:
+        return
+    if request.run_id == LATEST:
+        raise SettingsError.one("--run-id", repr(LATEST), "another name: it stands for the newest run")
+    try:
+        taken = paths.run(request.run_id).manifest.exists()
+    except ValueError as error:
+        raise SettingsError.one("--run-id", repr(request.run_id), ACCEPTED) from error
+    if taken:
+        accepted = f"a name not used before; to go on with that run: --resume {request.run_id}"
+        raise SettingsError.one("--run-id", repr(request.run_id), accepted)
+
+
+def _check_out(paths: TaskPaths) -> None:
+    why = why_not_writable(paths.root / "runs")
+    if why is not None:
+        given = f"{str(paths.root)!r}, where nothing can be written ({why})"
+        raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")

@@ -1,0 +1,201 @@
+"""Which lines does a run write about its groups? Rollouts, groups, items and prompts, each in a file, and the metrics.
+
+Every file is keyed, so that a resumed run, which goes through its batches again, adds only what is missing.
+Totals are kept as sums: memory does not grow with the number of rollouts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tfgrpo.flows.console.observer import EpochEnd
+from tfgrpo.flows.report.calibration import CalibrationTally
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.outcomes import Scored
+from tfgrpo.stores.plain import plain, storable
+from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
+from tfgrpo.tasks.runtime.tool_metrics import add_costs
+from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+
+
+def voided_groups(paths: RunPaths) -> dict[str, str]:
+    """Groups that a rewarder was too late for, with the reason, as a run that was stopped or has ended recorded them.
+
+    Whether a rewarder is in time may turn out otherwise when the run is resumed or replayed; its record may not.
+    """
+    found: dict[str, str] = {}
+    for line in read_lines(paths.groups) if paths.groups.is_file() else ():
+        with suppress(ValueError, TypeError, KeyError):  # a line that somebody damaged holds no group
+            row = json.loads(line)
+            if row["rewarder_fault"] is not None:
+                found[row["group_id"]] = row["rewarder_fault"]
+    return found
+
+
+class RunFiles:
+    """The line files of one run."""
+
+    def __init__(
+        self, paths: RunPaths, run_id: str, group_size: int, rewarders: Sequence[WeightedRewarder] = ()
+    ) -> None:
+        self._run_id = run_id
+        self._group_size = group_size
+        self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
+        self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
+        self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
+        self._items = KeyedJsonl(paths.items, lambda row: row["item_id"])
+        self._metrics = MetricsStore(paths.root)
+        self._scores: dict[str, list[float]] = {}
+        self._tools: dict[str, _ToolSum] = {}
+        self._epochs: dict[int, _EpochSum] = {}
+        self._judges = CalibrationTally(rewarders)
+
+    def prompt(self, pack: PackText) -> None:
+        """Keep a system text as it is sent, once."""
+        row = {
+            "digest": pack.digest,
+            "pack_id": pack.pack_id,
+            "stamp": pack.stamp,
+            "experience_ids": list(pack.experience_ids),
+            "library_id": Library(pack.experiences).library_id,
+            "system": storable(pack.system),
+        }
+        self._prompts.append([row])
+
+    def items(self, items: Iterable[Item]) -> None:
+        """Keep what was asked, once, so that the run can be exported without its dataset."""
+        self._items.append(_item_row(item) for item in items)
+
+    def groups(self, results: Sequence[GroupResult]) -> None:
+        """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
+        rollouts = [rollout for result in results for rollout in result.rollouts]
+        self._rollouts.append([plain(rollout) for rollout in rollouts])
+        self._groups.append([_group_row(result) for result in results])
+        self._metrics.append_groups([self._group_metrics(result) for result in results])
+        for rollout in rollouts:
+            self._add(rollout)
+        for result in results:
+            self._judges.add(result)
+
+    def failure(self, epoch: int, reason: str) -> None:
+        """Write that an epoch failed (requirement 63)."""
+        self._metrics.append_failure(self._run_id, epoch, reason)
+
+    def close_epoch(self, ended: Sequence[EpochEnd] = ()) -> None:
+        """Bring ``per-epoch.json`` up to date."""
+        self._metrics.write_per_epoch(
+            {
+                end.epoch: {
+                    "asked": end.learning_asked,
+                    "lost": end.learning_lost,
+                    "lost_mostly": end.learning_lost_mostly,
+                }
+                for end in ended
+            }
+        )
+
+    def reward_scores(self) -> dict[str, dict[str, float]]:
+        """Mean and number of the scores by rewarder, ``total`` being the weighted reward."""
+        return {name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())}
+
+    def calibration(self) -> dict[str, Any] | None:
+        """How far the judges can be believed; None when nobody judges."""
+        return self._judges.as_json()
+
+    def per_tool(self) -> list[dict[str, Any]]:
+        """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
+        return [
+            {"tool": name, **plain(tool), "tool_cost_usd": tool.cost_usd} for name, tool in sorted(self._tools.items())
+        ]
+
+    def epoch_use(self, epoch: int) -> dict[str, Any]:
+        """What the tools of an epoch cost, None when any price is unknown, and the time of its attempts together."""
+        used: dict[str, Any] = plain(self._epochs.get(epoch, _EpochSum()))
+        return used
+
+    def _add(self, rollout: RolloutRecord) -> None:
+        for score in rollout.scores:
+            self._score(score.rewarder_id, score.score)
+        if isinstance(rollout.outcome, Scored):
+            self._score("total", rollout.outcome.reward)
+        for event in rollout.tools:
+            self._tools.setdefault(event.tool, _ToolSum()).add(event)
+        self._epochs.setdefault(rollout.epoch, _EpochSum()).add(rollout)
+
+    def _score(self, name: str, value: float) -> None:
+        total = self._scores.setdefault(name, [0.0, 0])
+        total[0] += value
+        total[1] += 1
+
+    def _group_metrics(self, result: GroupResult) -> GroupMetrics:
+        tools: dict[str, _ToolSum] = {}
+        for rollout in result.rollouts:
+            for event in rollout.tools:
+                tools.setdefault(event.tool, _ToolSum()).add(event)
+        return GroupMetrics(
+            run_id=self._run_id,
+            epoch=result.epoch,
+            group_id=result.group_id,
+            group_size=self._group_size,
+            phase=result.phase,
+            arm=result.arm,
+            signal=result.signal,
+            reward_mean=result.mean_reward,
+            reward_spread=result.spread,
+            outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
+            latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
+            tools=tuple(
+                ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
+                for name, tool in sorted(tools.items())
+            ),
+            measured=all(rollout.calls is not None for rollout in result.rollouts),
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class _ToolSum:
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+    latency_ms: float = 0.0
+    errors: int = 0
+
+    def add(self, event: ToolMetricEvent) -> None:
+        self.calls += 1
+        self.tokens += event.tokens
+        self.cost_usd = add_costs([self.cost_usd, event.cost_usd])
+        self.latency_ms += event.latency_ms
+        self.errors += not event.ok
+
+
+@dataclasses.dataclass(slots=True)
+class _EpochSum:
+    tool_cost_usd: float | None = 0.0
+    latency_ms: float = 0.0
+
+    def add(self, rollout: RolloutRecord) -> None:
+        unmeasured = [None] if rollout.calls is None else []
+        costs = [event.cost_usd for event in rollout.tools]
+        self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
+        self.latency_ms += 1000.0 * rollout.latency_s
+
+
+def _item_row(item: Item) -> dict[str, Any]:
+    texts = {"prompt": item.prompt, "answer": item.answer, "system_prompt": item.system_prompt, "domain": item.domain}
+    # As it goes over the wire: no line of UTF-8 can carry half a surrogate pair.
+    return {"item_id": item.id, **{name: storable(text) for name, text in texts.items()}}
+
+
+def _group_row(result: GroupResult) -> dict[str, Any]:
+    row: dict[str, Any] = plain(dataclasses.replace(result, rollouts=()))
+    row["rollouts"] = [rollout.rollout_id for rollout in result.rollouts]
+    return row

@@ -1,0 +1,151 @@
+"""Which settings does a resumed or replayed run have? Those it began with; only what cannot change its results may differ.
+
+What the command line or the environment asks for besides is refused, never passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.index import LATEST, find_run, known_runs
+from tfgrpo.pipelines.settings.layers import Resolved, leaf_options, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import CorruptFile, Problem, SettingsError
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+MAY_CHANGE = (
+    "out",
+    "task_id",
+    "task_runner",
+    "packs_root",
+    "tfgrpo.concurrency",
+    "model.base_url",
+    "model.api_key_env",
+    "model.api_key_secret",
+    "model.timeout_s",
+    "model.max_retries",
+    "budget.",
+    "telemetry.",
+)
+"""Keys, or beginnings of keys, that a resumed run may be given anew."""
+
+_PLACE = ("out", "task_id")
+_ADDRESS = "model.base_url"
+"""Without one the run was simulated, and stays so: OPENAI_BASE_URL may stand in the environment for other programs."""
+_ASKED = ("command line", "environment")
+_MISSING = object()
+
+
+def with_run_id(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
+    """The request with the id of the newest run in place of ``latest``. Raises ``SettingsError`` when there is none."""
+    if request.earlier != LATEST:
+        return request
+    _, run, _ = _asked_and_found(request, env)
+    return request.model_copy(update={"replay" if request.resume is None else "resume": run.root.name})
+
+
+def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
+    """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
+    asked, run, manifest = _asked_and_found(request, env)
+    stored: dict[str, Any] = manifest["settings"]
+    # Before learning calls had a limit of their own they had that of the actors; the journal names them by it.
+    model = stored.get("model")
+    if isinstance(model, dict) and "max_tokens" in model:
+        model.setdefault("learner_max_tokens", model["max_tokens"])
+    sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
+    problems: list[Problem] = []
+    wanted = asked.settings.model_dump(mode="json")
+    for key, source in asked.sources.items():
+        if not source.startswith(_ASKED) or key in _PLACE:
+            continue
+        new, old = _leaf(wanted, key), _leaf(stored, key)
+        if new == old or (key == _ADDRESS and old is None and source.startswith("environment")):
+            continue
+        if not key.startswith(MAY_CHANGE) or (key == _ADDRESS and old is None):
+            began = "nothing" if old is _MISSING else json.dumps(old)
+            name = source.removeprefix("command line ").removeprefix("environment ")
+            problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
+            continue
+        _set_leaf(stored, key, new)
+        sources[key] = source
+    if problems:
+        raise SettingsError(problems)
+    # Where the manifest was found is where the run goes on, whatever directory it was started from.
+    task = run.root.parent.parent
+    stored |= {"out": str(task.parent), "task_id": task.name}
+    try:
+        return Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
+    except ValidationError as error:
+        raise _unusable(
+            request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
+        ) from error
+
+
+def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
+    """The request as one to resume the run that its own flow run began before: at a retry, or when a worker died.
+
+    Raises ``ConfigError`` for settings that do not resolve.
+    """
+    if request.flow_run_id is None or request.run_id is None:
+        return request
+    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline)).settings
+    with suppress(ValueError, OSError, CorruptFile):  # which ``prepare`` has words for
+        manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
+        if manifest.get("flow_run_id") == request.flow_run_id:
+            return request.model_copy(update={"run_id": None, "resume": request.run_id})
+    return request
+
+
+def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
+    """The manifest of the run that is resumed or replayed. Raises ``SettingsError`` naming the runs there are."""
+    return _find(request, settings, everywhere=False)[1]
+
+
+def _asked_and_found(request: RunRequest, env: Mapping[str, str]) -> tuple[Resolved, RunPaths, dict[str, Any]]:
+    """What is asked for now, and the earlier run with its manifest: of the task that is named, else of any."""
+    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+    return asked, *_find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
+
+
+def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[RunPaths, dict[str, Any]]:
+    """The earlier run and its manifest; ``everywhere`` as in ``find_run``."""
+    task = TaskPaths.of(settings.out, settings.task_id)
+    try:
+        run = find_run(task, request.earlier or "", everywhere=everywhere)
+        if run is None:
+            raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}")
+        manifest = ManifestFile(run.manifest).read()
+    except ValueError as error:
+        raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}") from error
+    except (OSError, CorruptFile) as error:
+        raise _unusable(request, f"a run whose manifest can be read ({error})") from error
+    if not {"settings", "sources"} <= set(manifest):
+        raise _unusable(request, "a run whose manifest holds its settings")
+    return run, manifest
+
+
+def _unusable(request: RunRequest, accepted: str) -> SettingsError:
+    option = "--replay" if request.resume is None else "--resume"
+    return SettingsError([Problem(option, repr(request.earlier), accepted)])
+
+
+def _leaf(tree: Mapping[str, Any], key: str) -> Any:
+    value: Any = tree
+    for part in key.split("."):
+        value = value.get(part, _MISSING) if isinstance(value, dict) else _MISSING
+    return value
+
+
+def _set_leaf(tree: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        tree = tree.setdefault(part, {})
+    tree[last] = value

@@ -1,0 +1,3 @@
+"""Best of K for one request."""
+
+__all__ = ["request", "select"]

@@ -1,0 +1,85 @@
+"""Request of the flow ``tfgrpo-select`` and of the command ``tfgrpo select``.
+
+Fields named like command-line options set the same settings; ``settings`` reaches every other one by its dotted key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field
+
+from tfgrpo.flows.orchestration.request import FlowRequest
+
+FIELDS: Final = MappingProxyType(
+    {
+        "k": "selection.k",
+        "min_success": "selection.min_success",
+        "format": "selection.format",
+        "json_schema": "selection.json_schema",
+        "none_valid": "selection.none_valid",
+        "stage": "selection.stage",
+        "memory": "selection.memory.mode",
+        "max_validations": "selection.max_validations",
+        "timeout_s": "selection.timeout_s",
+        "task_id": "task_id",
+        "out": "out",
+        "pack": "pack",
+        "packs_root": "packs_root",
+        "actor": "actor.kind",
+        "model": "model.name",
+        "base_url": "model.base_url",
+        "seed": "tfgrpo.seed",
+        "max_usd": "budget.max_usd",
+        "max_tokens": "budget.max_tokens",
+        "max_calls": "budget.max_calls",
+        "dry_run": "dry_run",
+        "world": "simulated.world",
+    }
+)
+"""Setting behind each field that sets one."""
+
+
+class SelectRequest(FlowRequest):
+    """One selection as asked for. Absent fields keep what environment, pipeline file and defaults say."""
+
+    KEYS: ClassVar[Mapping[str, str]] = FIELDS
+
+    prompt: str | None = None
+    """What is asked. Either this or ``item``; a dry run without either asks the first item of its world."""
+    item: str | None = None
+    """An item of a dataset instead, as ``FILE#id``."""
+    answer: str | None = None
+    """Reference to compare with, as text."""
+    reference: str | None = None
+    """File that holds it instead: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
+    rewarders: list[str] = Field(default_factory=list)
+    """What grades, as NAME or NAME=WEIGHT. None: those of the pipeline file, or what the stage rewards."""
+    pipeline: str | None = None
+    """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
+    k: int | None = None
+    min_success: int | None = None
+    format: Literal["text", "json", "powl"] | None = None
+    json_schema: str | None = None
+    none_valid: Literal["raise", "best_effort"] | None = None
+    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] | None = None
+    memory: Literal["off", "record", "exploit", "explore"] | None = None
+    max_validations: int | None = None
+    timeout_s: float | None = None
+    task_id: str | None = None
+    """Task whose promoted lessons are used, and whose history and memory are kept. None: nothing is read or written."""
+    out: str | None = None
+    pack: str | None = None
+    """None: the pack of the task's lessons, else ``powl`` for process models where there is one, else ``general``."""
+    packs_root: str | None = None
+    actor: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    seed: int | None = None
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
+    dry_run: bool | None = None
+    world: str | None = None

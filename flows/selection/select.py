@@ -1,0 +1,214 @@
+"""How is the best of K had for one request? Plan, ask, choose, remember; a value comes back, whatever became of it.
+
+    from tfgrpo.flows.selection.select import select
+    from tfgrpo.flows.selection.request import SelectRequest
+
+    answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
+
+No journal is kept: a selection that is interrupted is asked again from the start. Its task's history and memory are
+written at its end, if it is of a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
+from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.patterns.stats import Observation
+from tfgrpo.stores.plain import plain
+from tfgrpo.stores.runs.selections import SelectionRound, record_round
+from tfgrpo.tasks.models.endpoint import endpoint_of
+from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.selection.round import select_best
+from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection, Sound
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A selection that was run, with what it was run as."""
+
+    plan: SelectionPlan
+    selection: Selection
+    warnings: tuple[str, ...]
+
+    @property
+    def status(self) -> Status:
+        """``stopped`` when the budget left nothing to choose from, ``failed`` when nothing else did."""
+        choice = self.selection.choice
+        if not isinstance(choice, NotChosen):
+            return "finished"
+        return "stopped" if choice.over_budget else "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code."""
+        return EXIT_CODES[self.status]
+
+    @property
+    def message(self) -> str:
+        """One sentence: which was chosen and why, and what was lost on the way; or why none was."""
+        choice, losses = self.selection.choice, self.selection.losses
+        if isinstance(choice, NotChosen):
+            return choice.why
+        lost = (
+            f"; of {len(self.selection.candidates)} candidates {losses}"
+            if losses and "best effort" not in choice.why
+            else ""
+        )
+        return f"candidate {choice.index}: {choice.why}{lost}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The selection as one JSON object."""
+        selection, plan = self.selection, self.plan
+        chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+        return {
+            "status": self.status,
+            "message": self.message,
+            "selection_id": selection.spec.selection_id,
+            "simulated": plan.simulated,
+            "model": plan.models.name,
+            "item_id": selection.spec.item.id,
+            "format": selection.spec.format.name,
+            "rewarders": plan.measure,
+            "stage": None if plan.stage is None else plain(plan.stage),
+            "chosen": chosen,
+            "text": None if chosen is None else selection.candidates[chosen].text,
+            "outcomes": dict(selection.outcomes),
+            "mean_reward": selection.mean_reward,
+            "spread": selection.spread,
+            "candidates": [_candidate_json(candidate, selection) for candidate in selection.candidates],
+            "faults": dict(selection.faults),
+            "experience_ids": list(selection.spec.pack.experience_ids),
+            "cost": asdict(selection.cost),
+            "duration_s": selection.duration_s,
+            "warnings": list(self.warnings),
+        }
+
+
+def select(request: SelectRequest, env: Mapping[str, str] = os.environ, *, clock: Clock = utc_now) -> Selected:
+    """Run a selection, for callers without an event loop.
+
+    Raises ``ConfigError`` with every problem before anything is sent. That no candidate could be chosen is in the value;
+    ``selection.best`` raises it.
+    """
+    plan = plan_selection(request, env, clock=clock)
+    return asyncio.run(run_selection(plan, clock=clock))
+
+
+async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selected:
+    """Run a selection that was planned, on the running event loop. Raises ``EndpointError`` when no call could succeed."""
+    said = await _knocked(plan)
+    runtime = await open_runtime(plan.context, journaled=False)
+    try:
+        selection = await select_best(plan.spec, runtime)
+    finally:
+        await runtime.aclose()
+        lost = await asyncio.to_thread(runtime.telemetry.shutdown)
+    kept = await asyncio.to_thread(_remember, plan, selection, clock)
+    return Selected(plan, selection, (*plan.warnings, *said, *kept, *([lost] if lost else [])))
+
+
+async def _knocked(plan: SelectionPlan) -> tuple[str, ...]:
+    """What the endpoint says before anything is asked of it."""
+    if plan.models.base_url is None:
+        return ()
+    model = plan.settings.model
+    # In a thread: a Secret block is fetched with an event loop of its own.
+    key = await asyncio.to_thread(read_api_key, model)
+    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, judges=plan.models.judges))
+
+
+def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[str, ...]:
+    """Write history and memory; a disk that refuses costs neither answer nor exit code, and is said."""
+    if plan.task is None:
+        return ()
+    try:
+        record_round(plan.task.selections, _round_of(plan, selection, clock))
+        if plan.memory is not None:
+            plan.memory.observe(_observations(selection), selection.spec.selection_id)
+    except StoreError as error:
+        return (f"the selection was not remembered: {error}",)
+    return ()
+
+
+def _observations(selection: Selection) -> list[Observation]:
+    """Every graded candidate whose format gives it a structure, whatever its reward."""
+    found = []
+    for candidate in selection.candidates:
+        grade = selection.grades.get(candidate.index)
+        if grade is None or grade.reward is None:
+            continue
+        pattern = None if candidate.value is None else selection.spec.format.pattern(candidate.value)
+        if pattern is not None:
+            found.append(Observation(pattern.structure, pattern.label, pattern.text, grade.reward))
+    return found
+
+
+def _round_of(plan: SelectionPlan, selection: Selection, clock: Clock) -> SelectionRound:
+    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+    grade = None if chosen is None else selection.grades.get(chosen)
+    return SelectionRound(
+        selection_id=selection.spec.selection_id,
+        at=clock(),
+        item_id=selection.spec.item.id,
+        model=plan.models.name,
+        simulated=plan.simulated,
+        stage="" if plan.stage is None else plan.stage.stage,
+        measure=plan.measure,
+        format=selection.spec.format.name,
+        k=selection.spec.k,
+        outcomes={str(name): count for name, count in selection.outcomes.items()},
+        answered=sum(bool(candidate.text.strip()) for candidate in selection.candidates),
+        valid=sum(candidate.valid for candidate in selection.candidates),
+        chosen=chosen,
+        reward=None if grade is None else grade.reward,
+        mean_reward=selection.mean_reward,
+        calls=None if selection.cost.unmeasured_attempts else selection.cost.calls,
+        tokens=None if selection.cost.unmeasured_attempts else selection.cost.tokens,
+        cost_usd=selection.cost.usd,
+        duration_s=selection.duration_s,
+    )
+
+
+def _candidate_json(candidate: Candidate, selection: Selection) -> dict[str, Any]:
+    grade = selection.grades.get(candidate.index)
+    outcome = candidate.outcome
+    return {
+        "index": candidate.index,
+        "outcome": outcome.name,
+        "reason": None if isinstance(outcome, Sound) else outcome.reason,
+        "error_type": getattr(outcome, "error_type", None),
+        "text": candidate.text,
+        "reward": None if grade is None else grade.reward,
+        "advantage": None if grade is None else grade.advantage,
+        "scores": [] if grade is None else [_score_json(score) for score in grade.scores],
+        "ungraded": grade.reason or None if grade is not None else None,
+        "repairs": [{"text": text, "reason": reason} for text, reason in candidate.refused],
+        "temperature": candidate.temperature,
+        "seed": candidate.seed,
+        "calls": candidate.calls,
+        "prompt_tokens": candidate.prompt_tokens,
+        "completion_tokens": candidate.completion_tokens,
+        "cost_usd": candidate.cost_usd,
+        "latency_s": candidate.latency_s,
+    }
+
+
+def _score_json(score: RewardScore) -> dict[str, Any]:
+    return {
+        "name": score.rewarder_id,
+        "score": score.score,
+        "evidence": score.evidence,
+        "details": plain(score.details),
+    }

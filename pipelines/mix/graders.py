@@ -1,0 +1,142 @@
+"""Which grader does a name of a mix stand for? A python grader before an external one before a built-in of that name.
+
+The format grader is added to every dataset and cannot be named. How rewards are put together is decided in
+``tfgrpo.rewarders.graders.combine``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfgrpo.pipelines.mix.checking import Checker, said
+from tfgrpo.pipelines.problems import did_you_mean, shown
+from tfgrpo.rewarders.graders.base import Grader
+from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
+from tfgrpo.rewarders.graders.loading.files import load_python_grader
+from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader
+from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.stores.errors import PipelineError
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.shapes import MixConfig
+
+_AUTOMATIC = "reasoning_format"
+_REMOTE = "remote_http"
+_TIMEOUT_S = 60.0
+_ANY_URL = "http://127.0.0.1/"
+_GRACE_S = 1.0
+"""What a grader with a time limit of its own gets on top, to say itself that it was late."""
+
+
+def _needs_options(name: str) -> bool:
+    options = inspect.signature(BUILT_IN[name]).parameters.values()
+    return any(option.default is option.empty for option in options)
+
+
+def grader_sets(config: MixConfig) -> Mapping[str, GraderSet]:
+    """What grades the completions of each dataset, by dataset id. The graders themselves are shared."""
+
+    def named(name: str, weight: float = 1.0) -> NamedGrader:
+        limit_s = config.timeouts_s.get(name)
+        return NamedGrader(name, config.graders[name], weight, None if limit_s is None else limit_s + _GRACE_S)
+
+    return {
+        name: GraderSet(
+            additive=tuple(named(each.name, each.weight) for each in dataset.graders),
+            multiplicative=tuple(map(named, dataset.multiplicative)),
+        )
+        for name, dataset in config.datasets.items()
+    }
+
+
+class GraderTable:
+    """The graders of one file by name. What cannot be built is noted as a problem, once."""
+
+    def __init__(self, checker: Checker, folder: Path, *, build: bool = True, trial: bool = True) -> None:
+        """``build`` off: nothing is built and nothing refused, as if no grader were named.
+
+        ``trial`` off: no grader is called.
+        """
+        self.built: dict[str, Grader] = {}
+        self.timeouts_s: dict[str, float] = {}
+        self._checker = checker
+        self._folder = folder
+        self._build, self._trial = build, trial
+        self._declared: set[str] = set()
+
+    def declare(self, external: object, python: object) -> None:
+        """Build the graders of the sections ``external_graders`` and ``python_graders``."""
+        if not self._build:
+            return
+        for section, value, build in (
+            ("external_graders", external, self._external),
+            ("python_graders", python, self._python),
+        ):
+            entries = self._checker.mapping(value, section) if value is not None else None
+            for name, entry in (entries or {}).items():
+                self._declared.add(name)
+                build(name, entry, f"{section}.{name}")
+
+    def use(self, name: object, key: str) -> None:
+        """See that a name that a dataset lists can grade."""
+        if not isinstance(name, str):
+            self._checker.refuse(key, shown(name), "the name of a grader")
+        elif self._build and name not in self._declared and name not in self.built:
+            self._build_in(name, key)
+
+    def _build_in(self, name: str, key: str) -> None:
+        if name == _AUTOMATIC:
+            self._checker.refuse(key, repr(name), "no mention of it: the format grader is added to every dataset")
+        elif name not in BUILT_IN:
+            known = (BUILT_IN.keys() - {_AUTOMATIC}) | self._declared
+            accepted = f"{did_you_mean(name, known)}, or a grader declared under python_graders or external_graders"
+            self._checker.refuse(key, repr(name), accepted)
+        else:
+            try:
+                self.built[name] = build_grader(name)
+            except PipelineError as error:
+                given, accepted = error.problems[0].given, error.problems[0].accepted
+                if _needs_options(name):
+                    given = "no options"
+                    accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
+                self._checker.refuse(key, f"{name!r} with {given}", accepted)
+
+    def _external(self, name: str, value: object, key: str) -> None:
+        entry = self._checker.mapping(value, key, ("type", "url", "timeout_s", "retries", "token_env"))
+        if entry is None:
+            return
+        before = len(self._checker.problems)
+        if entry.get("type") != _REMOTE:
+            self._checker.refuse(f"{key}.type", said(entry.get("type")), _REMOTE)
+        url = self._checker.text(entry.get("url"), f"{key}.url")
+        timeout_s = self._checker.number(entry.get("timeout_s", _TIMEOUT_S), f"{key}.timeout_s", positive=True)
+        more = {option: entry[option] for option in ("retries", "token_env") if entry.get(option) is not None}
+        try:
+            # Built from whatever could be read, so that what is wrong with the rest is told along with it.
+            built = RemoteGrader(url or _ANY_URL, timeout_s=timeout_s or _TIMEOUT_S, **more)
+        except PipelineError as error:
+            for problem in error.problems:
+                self._checker.refuse(f"{key}.{problem.source}", problem.given, problem.accepted)
+            return
+        if timeout_s is not None and len(self._checker.problems) == before:
+            self.built[name] = built
+            self.timeouts_s[name] = timeout_s
+
+    def _python(self, name: str, value: object, key: str) -> None:
+        entry = self._checker.mapping(value, key, ("import", "path", "builtin", "init_kwargs"))
+        if entry is None:
+            return
+        source = f"{self._checker.label}: {key}"
+        try:
+            built = load_python_grader(entry, name=name, folder=self._folder, source=source)
+            if self._trial:
+                named = next(f"{kind}: {entry[kind]}" for kind in ("import", "path", "builtin") if entry.get(kind))
+                refuse_no_grader(built, f"{source}.{named}")
+            self.built[name] = built
+            self.timeouts_s.pop(name, None)  # it stands in the place of an external one of that name
+        except PipelineError as error:
+            self._checker.take(error)

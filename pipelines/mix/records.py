@@ -1,0 +1,194 @@
+"""Where does each record of a JSONL file stand? An index of byte offsets: a record is read when asked for, none is held.
+
+Every line is parsed once, so that what is no JSON is refused before anything is served. A record that can be graded
+and not served, because it has no prompt, is kept and named. Stages and graders are unknown here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from tfgrpo.pipelines.datasets.source_base import other_encoding
+from tfgrpo.stores.errors import DatasetError, Problem
+
+_MAX_PROBLEMS = 50
+_RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
+"""What a line holds when it is JSON for Python and for few others."""
+_ACCEPTED = "JSON lines in UTF-8: one object on each line"
+
+
+class Records(Sequence[Any]):
+    """The records of one file by their number from 0, blank lines not counted; each is parsed anew when asked for.
+
+    The file stays open, so that putting another in its place changes nothing. Any number of threads may read.
+    """
+
+    def __init__(self, path: Path, fd: int, index: _Index) -> None:
+        self.path = path
+        self._fd, self._index = fd, index
+        weakref.finalize(self, os.close, fd)
+
+    def __len__(self) -> int:
+        return len(self._index.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        raw = os.pread(self._fd, self._index.lengths[index], self._index.starts[index])
+        try:
+            return json.loads(raw.decode().strip())
+        except (ValueError, RecursionError):
+            given = "another line than when the file was opened"
+            raise DatasetError.one(self.where(index), given, "a file that nobody writes into") from None
+
+    def line(self, index: int) -> int:
+        """Line of a record, from 1."""
+        return self._index.lines[index]
+
+    def where(self, index: int) -> str:
+        """``path:line`` of a record."""
+        return f"{self.path}:{self.line(index)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A file after the one time that it was read from end to end."""
+
+    records: Records
+    malformed: dict[int, str]
+    """What is wrong with the records that can be graded but not served, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Twenty bytes a record."""
+
+    starts: array[int]
+    lengths: array[int]
+    lines: array[int]
+
+    def add(self, start: int, length: int, line: int) -> None:
+        self.starts.append(start)
+        self.lengths.append(length)
+        self.lines.append(line)
+
+
+def index_records(path: Path, *, check: bool = True) -> Indexed:
+    """Index a file. Raises ``DatasetError`` when it cannot be read, and with every line that is no JSON.
+
+    With ``check`` off no line is parsed: for a process that works after another has checked them.
+    """
+    index = _Index(array("Q"), array("Q"), array("L"))
+    first = b""
+    malformed: dict[int, str] = {}
+    problems: list[Problem] = []
+    bad = 0
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        records = Records(path, fd, index)
+        if other := other_encoding(os.pread(fd, 4, 0)):
+            raise DatasetError.one(str(path), other, _ACCEPTED)
+        with open(fd, "rb", closefd=False) as stream:
+            for line, start, raw in _lines(stream):
+                first = first or raw
+                unreadable, unservable = _looked_at(raw) if check else ("", "")
+                if unreadable:
+                    bad += 1
+                    if len(problems) < _MAX_PROBLEMS:
+                        problems.append(Problem(f"{path}:{line}", unreadable, "one JSON object on the line"))
+                elif unservable:
+                    malformed[len(records)] = unservable
+                index.add(start, len(raw), line)
+    except OSError as error:
+        given = error.strerror or type(error).__name__
+        raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
+    if other := _other_form(path, first, broken=bad > 0, alone=len(records) == 1):
+        raise DatasetError.one(str(path), other, _ACCEPTED)
+    if bad > len(problems):
+        problems.append(Problem(str(path), f"{bad - len(problems)} more such lines", "lines that are JSON"))
+    if problems:
+        raise DatasetError(problems)
+    return Indexed(records, malformed)
+
+
+def unservable(record: object) -> str:
+    """Why a record cannot be shown to an actor; empty when it can."""
+    if not isinstance(record, dict):
+        return "no JSON object"
+    for name, kinds, needed in (
+        ("prompt", (str,), True),
+        ("system_prompt", (str,), False),
+        ("metadata", (dict,), False),
+    ):
+        value = record.get(name)
+        if not isinstance(value, kinds) and (needed or value is not None):
+            return f"no {name!r}" if value is None else f"{type(value).__name__} in {name!r}"
+    return ""
+
+
+def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """Lines that are not blank: number from 1, byte that they begin at, content."""
+    at = 0
+    for number, raw in enumerate(stream, start=1):
+        mark = len(codecs.BOM_UTF8) if number == 1 and raw.startswith(codecs.BOM_UTF8) else 0
+        if not _blank(raw[mark:]):
+            yield number, at + mark, raw[mark:]
+        at += len(raw)
+
+
+def _blank(raw: bytes) -> bool:
+    """Whether a line holds nothing but white space, that of Unicode included."""
+    rest = raw.strip()
+    if rest and rest[:1].isascii() and rest[0] >= ord(" "):
+        return False
+    return not rest.decode(errors="replace").strip()
+
+
+def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
+    """What a file is that was not written as JSON lines, as its first line shows; empty when it may have been."""
+    if broken and path.suffix.lower() in {".csv", ".tsv"}:
+        return "a table of separated values"
+    if broken and first.strip() == b"{":
+        return "a JSON object over several lines"
+    whole = alone and b"{" in first
+    return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
+
+
+def _looked_at(raw: bytes) -> tuple[str, str]:
+    """Why a line is no JSON, and why what it holds cannot be served; empty where nothing is wrong."""
+    try:
+        record: object = json.loads(raw.decode("utf-8").strip())
+    except UnicodeDecodeError as error:
+        return f"no UTF-8 at byte {error.start}", ""
+    except json.JSONDecodeError as error:
+        return f"no JSON: {error.msg} at column {error.colno}", ""
+    except RecursionError:
+        return "JSON nested without end", ""
+    except ValueError as error:
+        return str(error), ""
+    wrong = unservable(record)
+    if not wrong and isinstance(record, dict) and any(rare in raw for rare in _RARE):
+        wrong = _not_for_everyone([record.get(name) for name in ("prompt", "system_prompt", "metadata")])
+    return "", wrong
+
+
+def _not_for_everyone(served: list[object]) -> str:
+    try:
+        json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair, which is no character"
+    except ValueError:
+        return "NaN or infinity, which is no JSON number"
+    return ""

@@ -1,0 +1,63 @@
+"""What do the graders of a mix say of a group? Those of the item's dataset, put together as the data server does it.
+
+The item's id names its dataset and record; the graders are given the whole record. An item that a grader could not
+grade is abstained on, never given a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfgrpo.pipelines.mix.graders import grader_sets
+from tfgrpo.pipelines.mix.sampling import record_of
+from tfgrpo.pipelines.mix.shapes import MixConfig
+from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
+from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
+from tfgrpo.stores.errors import DatasetError, RewardError
+from tfgrpo.stores.outcomes import RewardScore
+
+
+class DatasetGraders:
+    """The rewarder of a run on a mix."""
+
+    rewarder_id = DATASET_GRADERS
+    limits_itself = True
+    """An attempt that a grader is late for is abstained on, and no other."""
+
+    def __init__(self, config: MixConfig) -> None:
+        self._config = config
+        self._sets = grader_sets(config)
+        self._runner = GraderRunner()
+
+    async def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """One verdict for each attempt. Raises ``RewardError`` for an item that is of no dataset of the mix."""
+        try:
+            dataset_id, record = record_of(self._config, context.item_id)
+        except (DatasetError, OSError) as error:
+            raise RewardError(f"{self.rewarder_id}: {error}") from error
+        inputs = [
+            GraderInput.of(
+                context.item_id,
+                record,
+                attempt.output,
+                completion_tokens=attempt.tokens,
+                completion_index=attempt.index,
+            )
+            for attempt in context.outputs
+        ]
+        limit_s = context.time_limit_s or TIMEOUT_S
+        grades = await grade_items(self._runner, self._sets[dataset_id], inputs, limit_s)
+        return tuple(self._verdict(grade) for grade in grades)
+
+    def close(self) -> None:
+        """Let go of the graders' threads and connections."""
+        self._runner.close()
+
+    def _verdict(self, grade: ItemGrade) -> Verdict:
+        parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
+        if grade.reward is None:
+            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
+        return RewardScore(self.rewarder_id, grade.reward, parts)

@@ -1,0 +1,319 @@
+"""How many calls, tokens and dollars lie ahead? Bounds computed from the plan, before the first call.
+
+Low: one turn a rollout, nothing informative, no sweep, every group's outputs the same. High: every turn used,
+every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
+every output judged apart. It does not foresee calls sent again after faults. With n items, groups of G, t turns, m
+informative groups and S batches, an epoch is n·(G·t) + m + S calls, and those of judges; a batch with more proposals than
+fit into one reply takes several curations.
+
+Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
+repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
+has for it, of learning calls a sixteenth. After one: as far between the bounds as the last decided run with the same model
+ended between its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
+from tfgrpo.pipelines.settings.model_choice import ModelChoice
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.rewarders.judge.seam import JudgeLoad
+from tfgrpo.stores.ledger.prices import NANO
+from tfgrpo.stores.ledger.state import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    low: int
+    high: int
+
+    def __add__(self, other: _Bounds) -> _Bounds:
+        return _Bounds(self.low + other.low, self.high + other.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A number of things that lies between two bounds."""
+
+    low: int
+    high: int
+    likely: int
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
+
+    def said(self, noun: str) -> str:
+        """In words, the likely figure with two digits that count."""
+        return f"{self.low:,} to {self.high:,} {noun}, likely about {round(self.likely, 2 - len(str(self.likely))):,}"
+
+    def at(self, place: float) -> Counts:
+        """The same bounds, with the likely figure at this place between them: 0 is the lower, 1 the upper."""
+        return replace(self, likely=round(self.low + place * (self.high - self.low)))
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """A quantity that lies between two bounds."""
+
+    low: float
+    high: float
+    likely: float
+
+    def at(self, place: float) -> Amounts:
+        """As ``Counts.at``."""
+        return replace(self, likely=self.low + place * (self.high - self.low))
+
+
+_INFORMATIVE_ONE_IN = 3
+_TOKENS_ONE_IN = 4
+_LEARNING_TOKENS_ONE_IN = 16
+"""Learning calls leave more of their limit unused than attempts do, and repairs are rare."""
+_TOOL_TURNS = 3
+_BYTES_PER_TOKEN_LOW, _BYTES_PER_TOKEN_HIGH = 2.5, 6.0
+_MESSAGE_TOKENS = 40
+_REPLY_TOKENS_LOW = 4
+_TOOL_REPLY_TOKENS = 1000
+_COMPLAINT_TOKENS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run may need: bounds, and what is likely between them."""
+
+    calls: Counts
+    prompt_tokens: Counts
+    completion_tokens: Counts
+    usd: Amounts | None
+    """None when the price of a model in use is unknown."""
+    seconds: Amounts | None
+    """None when nobody knows how long a call takes, which is so for every real endpoint."""
+    simulated: bool
+
+    def __str__(self) -> str:
+        money = "price unknown"
+        if self.usd is not None:
+            money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {self.usd.likely:.2g}"
+        tokens = self.prompt_tokens + self.completion_tokens
+        label = " (SIMULATED)" if self.simulated else ""
+        return f"{self.calls.said('calls')}; {tokens.said('tokens')}; {money}{label}"
+
+    def after(self, manifest: Mapping[str, Any]) -> Forecast:
+        """Return the forecast in the light of an earlier run; what that run did not measure or foresee changes nothing."""
+        ahead, spent = manifest["forecast"], Totals.from_json(manifest["ledger"])
+        if spent.unmeasured_attempts:
+            return self
+        kinds = ("prompt_tokens", "completion_tokens")
+        foreseen = {bound: sum(ahead[kind][bound] for kind in kinds) for bound in ("low", "high")}
+        tokens = _place(spent.tokens, foreseen)
+        usd = self.usd
+        if usd is not None and ahead["usd"] is not None and not spent.unknown_price_calls:
+            usd = usd.at(_place(spent.usd, ahead["usd"]))
+        return replace(
+            self,
+            calls=self.calls.at(_place(spent.calls, ahead["calls"])),
+            prompt_tokens=self.prompt_tokens.at(tokens),
+            completion_tokens=self.completion_tokens.at(tokens),
+            usd=usd,
+        )
+
+
+def _place(value: float, bounds: Mapping[str, float]) -> float:
+    """Where a figure lies between two bounds, from 0 to 1."""
+    low, high = bounds["low"], bounds["high"]
+    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Calls and tokens of one model."""
+
+    calls: Counts = Counts(0, 0, 0)
+    prompt: _Bounds = _Bounds(0, 0)
+    completion: _Bounds = _Bounds(0, 0)
+    tokens_one_in: int = _TOKENS_ONE_IN
+
+    def __add__(self, other: _Use) -> _Use:
+        return _Use(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
+
+    def likely(self, tokens: _Bounds) -> int:
+        """Likely tokens where these are the bounds."""
+        share = self.calls.likely / (self.tokens_one_in * self.calls.high) if self.calls.high else 0.0
+        return max(tokens.low, round(tokens.high * share))
+
+
+def forecast(
+    settings: Settings,
+    *,
+    models: ModelChoice,
+    pack: LoadedPack,
+    cohorts: Sequence[Cohort],
+    evaluation: Sequence[Item],
+    judges: Sequence[JudgeLoad] = (),
+) -> Forecast:
+    """Bounds for a run over these cohorts and this sweep. Empty ``evaluation`` means that nothing is compared.
+
+    ``judges``: what the rewarders ask of a model for each group.
+    """
+    estimate = _Estimate(settings, pack)
+    acting = estimate.rollouts([item for cohort in cohorts for item in cohort.items])
+    acting += estimate.sweep(evaluation)
+    learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
+    learned_on = [item for cohort in cohorts for item in cohort.items]
+    judging = [(models.judge(load.model), estimate.judging(load, learned_on, evaluation)) for load in judges]
+    uses = ((models.name, acting), (models.reflection_name, learning), *judging)
+    total = sum((use for _, use in uses), _Use())
+    return Forecast(
+        calls=total.calls,
+        prompt_tokens=Counts(total.prompt.low, total.prompt.high, sum(use.likely(use.prompt) for _, use in uses)),
+        completion_tokens=Counts(
+            total.completion.low, total.completion.high, sum(use.likely(use.completion) for _, use in uses)
+        ),
+        usd=_money(models, uses),
+        seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
+        simulated=models.simulated,
+    )
+
+
+class _Estimate:
+    """The formulas, with what they need of settings and pack at hand."""
+
+    def __init__(self, settings: Settings, pack: LoadedPack) -> None:
+        self._learning = settings.tfgrpo
+        self._reply = settings.model.max_tokens
+        kind, most = settings.actor.kind, settings.actor.max_turns
+        self._turns = 1 if kind == "chat" else most
+        self._turns_low = 1 if kind in ("chat", "tools") else 0  # an agent of one's own may ask for nothing
+        self._turns_likely = min(most, _TOOL_TURNS) if kind == "tools" else 1
+        self._learner_reply = settings.model.learner_max_tokens
+        self._curation_size = settings.model.curation_size
+        self._size = settings.tfgrpo.group_size if settings.tfgrpo.enabled else 1
+        self._slots = pack.manifest.experience_slots
+        self._pack_text = "".join((pack.system_text, *pack.inject_texts))
+        self._templates = {role: _tokens(text).high for role, text in pack.templates.items()}
+        self._lesson = math.ceil(settings.tfgrpo.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
+
+    def rollouts(self, items: Iterable[Item]) -> _Use:
+        """One group on each item."""
+        total = _Use()
+        system, turns = _tokens(self._pack_text), self._turns
+        lessons = self._slots * self._lesson
+        for item in items:
+            first = system + _tokens(item.system_prompt + item.prompt)
+            # Every turn sends all earlier ones again.
+            resent = turns * (turns - 1) // 2 * (self._reply + _TOOL_REPLY_TOKENS)
+            total += _Use(
+                calls=Counts(*(self._size * each for each in (self._turns_low, turns, self._turns_likely))),
+                prompt=_Bounds(
+                    self._size * self._turns_low * first.low, self._size * (turns * (first.high + lessons) + resent)
+                ),
+                completion=_Bounds(self._size * self._turns_low * _REPLY_TOKENS_LOW, self._size * turns * self._reply),
+            )
+        return total
+
+    def sweep(self, items: Iterable[Item]) -> _Use:
+        """Two arms; none when nothing was learned."""
+        return _two_arms_or_none(self.rollouts(items))
+
+    def judging(self, load: JudgeLoad, learned_on: Iterable[Item], evaluation: Iterable[Item]) -> _Use:
+        """What one judge asks, of every group whose attempts brought an output."""
+        swept = self._judged(load, evaluation)
+        return self._judged(load, learned_on) + _two_arms_or_none(swept)
+
+    def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
+        total = _Use()
+        reply = load.max_tokens or self._reply
+        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN_LOW))
+        instructions = _tokens(load.instructions)
+        for item in items:
+            task = _tokens(item.prompt)
+            answers = _tokens(item.answer).high
+            # A repetition shows the replies before it, with what was wrong with each.
+            again = load.retries * (reply + _COMPLAINT_TOKENS)
+            high = instructions.high + task.high + answers + load.shown * longest + again
+            low = instructions.low + task.low + load.shown * _REPLY_TOKENS_LOW
+            total += _Use(
+                calls=Counts(load.calls_low, load.calls_high, load.calls_high // (1 + load.retries)),
+                prompt=_Bounds(load.calls_low * low, load.calls_high * high),
+                completion=_Bounds(load.calls_low * _REPLY_TOKENS_LOW, load.calls_high * reply),
+            )
+        return total
+
+    def reflection(self, cohorts: Iterable[Cohort]) -> _Use:
+        """Reflecting on every group, curating every batch; nothing at all when no group is informative."""
+        calls = prompt = groups = batches = 0
+        for cohort in cohorts:
+            groups, batches = groups + len(cohort.items), batches + len(cohort.batches)
+            for item in cohort.items:
+                more_calls, more_prompt = self._group(item)
+                calls, prompt = calls + more_calls, prompt + more_prompt
+            for batch in cohort.batches:
+                more_calls, more_prompt = self._curation(len(batch))
+                calls, prompt = calls + more_calls, prompt + more_prompt
+        likely = math.ceil(groups / _INFORMATIVE_ONE_IN) + batches
+        completion = _Bounds(0, calls * self._learner_reply)
+        return _Use(Counts(0, calls, likely), _Bounds(0, prompt), completion, _LEARNING_TOKENS_ONE_IN)
+
+    def _group(self, item: Item) -> tuple[int, int]:
+        shown = self._size if self._learning.reflection == "all" else 2
+        attempts = shown * self._turns * (self._reply + _MESSAGE_TOKENS)
+        prompt = self._templates["reflect"] + _tokens(item.prompt + item.answer).high + attempts
+        return self._answered(prompt, texts=self._learning.lessons_per_group)
+
+    def _curation(self, groups: int) -> tuple[int, int]:
+        capacity = math.ceil(self._slots * self._learning.capacity_factor)
+        proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
+        lessons = 2 * capacity + min(proposals, self._curation_size)
+        prompt = self._templates["curate"] + lessons * self._lesson
+        first_calls, first_prompt = self._answered(prompt, texts=self._learning.edit_budget)
+        calls, tokens = self._answered(prompt, texts=0)
+        more = math.ceil(proposals / self._curation_size) - 1
+        return first_calls + more * calls, first_prompt + more * tokens
+
+    def _answered(self, prompt: int, *, texts: int) -> tuple[int, int]:
+        """Calls and prompt tokens of one structured answer at worst: repaired to the limit, every text shortened."""
+        repairs = self._learning.max_repairs
+        repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._learner_reply
+        shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
+        return 1 + repairs + texts, prompt + repaired + shortened
+
+
+def _two_arms_or_none(arm: _Use) -> _Use:
+    both = arm + arm
+    return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
+
+
+def _tokens(text: str) -> _Bounds:
+    """Tokens of one message, without a tokenizer: between 6 and 2.5 bytes of UTF-8 each, with the frame around it."""
+    size = len(text.encode())
+    return _Bounds(math.floor(size / _BYTES_PER_TOKEN_HIGH), _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW))
+
+
+def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | None:
+    low = high = likely = 0
+    book = models.price_book
+    for model, use in uses:
+        price = book.price(model)
+        if price is None:
+            return None
+        cached = price.cost(use.prompt.low, use.completion.low, use.prompt.low)
+        low += min(cached, price.cost(use.prompt.low, use.completion.low))
+        high += price.cost(use.prompt.high, use.completion.high)
+        likely += price.cost(use.likely(use.prompt), use.likely(use.completion))
+    return Amounts(low / NANO, high / NANO, likely / NANO)
+
+
+def _simulated_seconds(settings: Settings, calls: Counts) -> Amounts:
+    """Latency alone at full concurrency, to latency and 20 ms of work a call one after another by group."""
+    latency = settings.simulated.latency_s
+    width = settings.tfgrpo.concurrency
+    return Amounts(
+        calls.low * latency / width, calls.high * (latency / 2 + 0.02), likely=calls.likely * (latency / width + 0.02)
+    )

@@ -1,0 +1,228 @@
+"""What exactly will a run do? Everything cheap is checked and loaded here, before anything is spent or written.
+
+Run, doctor and estimate all call ``build_plan``. It reads files and imports rewarders; it opens no connection, writes
+nothing, and raises one error with every problem it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.mix.shapes import MixConfig
+from tfgrpo.pipelines.parts import Parts
+from tfgrpo.pipelines.plan.curriculum import Difficulty
+from tfgrpo.pipelines.plan.data import RunData, data_of_mix, data_of_run
+from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.references import item_warnings
+from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of, try_graders
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation
+from tfgrpo.pipelines.settings.guardrails import (
+    group_size_in_force,
+    guard_warnings,
+    places,
+    task_id_problems,
+    validate_tfgrpo_config,
+)
+from tfgrpo.pipelines.settings.layers import Resolved
+from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.rewarders.base import Range
+from tfgrpo.rewarders.judge.seam import judge_loads
+from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import Problem, SettingsError, StoreError
+from tfgrpo.stores.experiences.state import read_state
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run that can start: valid settings and everything they name, loaded."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    """Where each setting came from, by dotted key."""
+    models: ModelChoice
+    pack: LoadedPack
+    rewarders: tuple[WeightedRewarder, ...]
+    data: RunData
+    """Items to learn on and held-out items; a large dataset is not held in memory."""
+    evaluation: Cohort
+    """The sweep: the held-out items, at most ``sample_size`` of them."""
+    forecast: Forecast
+    warnings: tuple[str, ...]
+    paths: TaskPaths
+    """Where the task's files will stand; nothing is there yet on a first run."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the figures are those of the simulated model, in process or served by ``tfgrpo serve-simulated``."""
+        return self.models.simulated or SIMULATED_MODEL in self.models.in_use
+
+    @property
+    def learn_items(self) -> Sequence[Item]:
+        """Items that learning epochs draw from."""
+        return self.data.split.learn
+
+    @property
+    def eval_items(self) -> tuple[Item, ...]:
+        """Items of the sweep."""
+        return self.evaluation.items
+
+    @property
+    def learns(self) -> bool:
+        """Whether lessons are distilled; False with the feature flag off."""
+        return self.settings.tfgrpo.enabled
+
+    @property
+    def score_range(self) -> Range:
+        """Range of the total reward that the rewarders declare."""
+        return total_range(self.rewarders)
+
+    @property
+    def group_size(self) -> int:
+        """Actors per item."""
+        return group_size_in_force(self.settings)
+
+    def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
+        """The items of a learning epoch; the same at every call with the same ``difficulty`` of the items."""
+        return self.data.cohort(epoch, self.settings, difficulty)
+
+
+def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = ()) -> Plan:
+    """Check and load all that the settings name. ``extra_checks`` add what higher floors know how to check.
+
+    Raises one ``ConfigError`` with all problems, of the class of the first part that found one.
+    """
+    settings = resolved.settings
+    parts = Parts()
+    parts.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
+    for check in extra_checks:
+        parts.run(partial(_raise_problems, check, settings))
+    paths = parts.run(partial(_task_paths, settings, resolved.sources))
+    pack = parts.run(partial(_pack, settings))
+    mix = parts.run(partial(mix_of, settings))
+    rewarders = parts.run(partial(_rewarders, settings, mix[0])) if mix else []
+    data = parts.run(partial(_data, settings, mix[0])) if mix else []
+    parts.raise_found()
+    split = data[0].split
+    evaluation = draw_evaluation(split.held_out, settings=settings.tfgrpo)
+    models = choose_models(settings)
+    ahead = forecast(
+        settings,
+        models=models,
+        pack=pack[0],
+        cohorts=_cohorts(settings, data[0]),
+        evaluation=evaluation.items if settings.tfgrpo.enabled else (),
+        judges=[
+            load for weighted in rewarders[0] for load in judge_loads(weighted.rewarder, group_size_in_force(settings))
+        ],
+    )
+    ahead = _corrected(ahead, paths[0], models)
+    warnings = (
+        *guard_warnings(settings, env, resolved.sources),
+        *data[0].warnings,
+        *item_warnings((each.rewarder for each in rewarders[0]), chain(split.learn, split.held_out)),
+        *_advice(settings, data[0], pack[0], ahead),
+    )
+    return Plan(
+        settings=settings,
+        sources=resolved.sources,
+        models=models,
+        pack=pack[0],
+        rewarders=rewarders[0],
+        data=data[0],
+        evaluation=evaluation,
+        forecast=ahead,
+        warnings=warnings,
+        paths=paths[0],
+    )
+
+
+def _raise_problems(check: ExtraCheck, settings: Settings) -> None:
+    problems = check(settings)
+    if problems:
+        raise SettingsError(problems)
+
+
+def _task_paths(settings: Settings, sources: Mapping[str, str]) -> TaskPaths:
+    problems = list(task_id_problems(settings, places(sources)))
+    if problems:
+        raise SettingsError(problems)
+    paths = TaskPaths.of(settings.out, settings.task_id)
+    for place in (Path(settings.out), paths.root):
+        if place.exists() and not place.is_dir():
+            raise SettingsError.one(
+                "out", f"{str(place)!r}, which is no directory", "a directory, or a path for a new one"
+            )
+    return paths
+
+
+def _pack(settings: Settings) -> LoadedPack:
+    root = Path(settings.packs_root) if settings.packs_root is not None else None
+    learning = settings.tfgrpo
+    return replace(
+        load_prompt_pack(settings.pack, root),
+        words_allowed=learning.experience_max_words,
+        max_chars=learning.experience_max_chars,
+    )
+
+
+def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
+    built = build_rewarders(settings, mix)
+    try_graders(settings, built)
+    if any(weighted.weight > 0.0 for weighted in built):  # otherwise the guard rails have said so
+        check_rewarders(built, group_size=group_size_in_force(settings))
+    return built
+
+
+def _data(settings: Settings, mix: MixConfig | None) -> RunData:
+    return data_of_run(settings) if mix is None else data_of_mix(settings, mix)
+
+
+def _cohorts(settings: Settings, data: RunData) -> list[Cohort]:
+    """The learning epochs; with the feature flag off, the one that is measured."""
+    return data.cohorts(settings.tfgrpo.epochs - 1 if settings.tfgrpo.enabled else 1, settings)
+
+
+def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
+    """The forecast after the last decided run of the task, if that had the same model; no file has to be readable for it."""
+    with suppress(StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        last = ManifestFile(task.run((read_state(task.state) or {})["last_run"]).manifest).read()
+        if (last["model"], last["simulated"]) == (models.name, models.simulated):
+            return ahead.after(last)
+    return ahead
+
+
+def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:
+    """What only shows once data, pack and forecast are there."""
+    learning, budget, domain = settings.tfgrpo, settings.budget, pack.manifest.domain
+    items = len(data.split.learn)
+    if items < learning.sample_size and data.mix is None:
+        yield (
+            f"{counted(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
+            "every epoch draws from all of them"
+        )
+    elsewhere = sorted(data.domains - {"", domain})
+    if elsewhere and domain != "general":
+        yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(elsewhere[:5])}"
+    caps = (
+        ("budget.max_calls", budget.max_calls, ahead.calls.low),
+        ("budget.max_tokens", budget.max_tokens, ahead.prompt_tokens.low + ahead.completion_tokens.low),
+        ("budget.max_usd", budget.max_usd, ahead.usd.low if ahead.usd is not None else None),
+    )
+    for name, cap, least in caps:
+        if cap is not None and least is not None and least > cap:
+            yield f"{name} is {cap:g} and the run needs {least:g} at least: it will stop early, with its work saved"

@@ -1,0 +1,208 @@
+"""Does what a run left on disk keep the specification's promises? The last stage of a pipeline (requirement 60).
+
+Reads the files of a run and its task's store, and nothing else; changes nothing. A broken promise, or a file that
+cannot be read, is a failed check with evidence, never an exception. Whether the library is any good is the gate's
+question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tfgrpo.stores.canonical import key_digest
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.prices import NANO
+from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.outcomes import OutcomeName
+from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name
+from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+
+_FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
+_TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
+_METRIC_STATUS = {"ok", "failed"}
+_NOT_OF_A_ROLLOUT = {"reflect", "curate", "shorten", "judge", "tool"}
+_WHOLE_ATTEMPT = "agent"
+"""An agent of the user's own is journalled whole, however many calls it made."""
+_NAMING = ("epoch", "arm", "batch", "item_id", "draw")
+"""What of a group's line the journal's keys are made of."""
+_SHOWN = 3
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCheck:
+    """One promise, whether it was kept, and what was looked at."""
+
+    name: str
+    ok: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuardReport:
+    """Every check of one run."""
+
+    checks: tuple[GuardCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return all(check.ok for check in self.checks)
+
+    def as_json(self) -> dict[str, object]:
+        """The evidence as the manifest keeps it."""
+        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+
+
+def guard_run(run_dir: Path) -> GuardReport:
+    """Check a run that has ended its epochs. Its manifest must hold all of its results by now."""
+    run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
+    manifest = _manifest(run.manifest)
+    checks: tuple[tuple[str, Callable[[], Iterator[str]], str], ...] = (
+        ("manifest complete", lambda: _manifest_faults(manifest), f"{len(_FIELDS)} fields and the tfgrpo block"),
+        (
+            "outcomes legal",
+            lambda: _outcome_faults(run),
+            "one of four for every rollout; a reward for scored ones only",
+        ),
+        (
+            "lessons short and stamped",
+            lambda: _lesson_faults(task, run_dir.name, manifest),
+            "every lesson of the run",
+        ),
+        ("metrics once per group", lambda: _metric_faults(run), "one line per run, epoch and group"),
+        ("calls journalled", lambda: _journal_faults(run), "an entry for every call of every scored rollout"),
+        ("budget respected", lambda: _budget_faults(manifest), "calls, tokens and money within their caps"),
+    )
+    return GuardReport(tuple(_check(name, faults, kept) for name, faults, kept in checks))
+
+
+def _check(name: str, faults: Callable[[], Iterator[str]], kept: str) -> GuardCheck:
+    try:
+        found = list(faults())
+    except (OSError, StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+        # Files of unknown shape are what this guard is for: whatever is wrong with them is the evidence.
+        found = [f"{type(error).__name__}: {error}"]
+    if not found:
+        return GuardCheck(name, True, kept)
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return GuardCheck(name, False, "; ".join(found[:_SHOWN]) + more)
+
+
+def _manifest(path: Path) -> Json:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _manifest_faults(manifest: Json) -> Iterator[str]:
+    yield from (f"no {name!r} in the manifest" for name in _FIELDS if name not in manifest)
+    yield from (f"no {name!r} in its tfgrpo block" for name in _TFGRPO if name not in manifest.get("tfgrpo", {}))
+
+
+def _outcome_faults(run: RunPaths) -> Iterator[str]:
+    for row in _rows(run.rollouts):
+        outcome, rollout = row["outcome"], row["rollout_id"]
+        name = outcome["name"]
+        if name not in get_args(OutcomeName):
+            yield f"{rollout} ended as {name!r}"
+        elif name == "scored":
+            if not _is_finite(outcome.get("reward")):
+                yield f"{rollout} is scored without a finite reward"
+        elif outcome.get("reward") is not None:
+            yield f"{rollout} is {name} and has a reward"
+
+
+def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str]:
+    learning = manifest["settings"]["tfgrpo"]
+    words = min(MAX_WORDS, learning["experience_max_words"])
+    chars = min(MAX_CHARS, learning["experience_max_chars"])
+    pack = manifest["pack"]
+    stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
+    for row in _rows(task.experiences):
+        if row["run_id"] != run_id:
+            continue
+        name, text = row["experience_id"][:12], row["summary32"]
+        if count_words(text) > words or len(text) > chars:
+            yield f"lesson {name} has {count_words(text)} words and {len(text)} characters"
+        elif not row["stamp_signature"]:
+            yield f"lesson {name} is not stamped"
+        elif not signature_holds(ExperienceRecord.model_validate_json(json.dumps(row)), stamp):
+            yield f"the stamp of lesson {name} does not hold for the pack of the run"
+
+
+def _metric_faults(run: RunPaths) -> Iterator[str]:
+    seen: Counter[tuple[str, int, str]] = Counter()
+    for row in _rows(run.metrics):
+        if row["status"] not in _METRIC_STATUS:
+            yield f"a metrics line has the status {row['status']!r}"
+        seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
+    yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
+    measured = {group for _, _, group in seen}
+    groups = {row["group_id"] for row in _rows(run.rollouts)}
+    yield from (f"no metrics line for the group {group}" for group in sorted(groups - measured))
+
+
+def _journal_faults(run: RunPaths) -> Iterator[str]:
+    if run.root.parent.parent.parent.name == "replays":
+        return  # a replay reads the journal of the run it repeats
+    answered: Counter[int] = Counter()
+    whole: set[int] = set()
+    for row in _rows(run.journal):
+        name, role = attempt_and_role(row["key"])
+        if role == _WHOLE_ATTEMPT:
+            whole.add(_short(name))
+        elif role not in _NOT_OF_A_ROLLOUT:
+            answered[_short(name)] += 1
+    groups = {row["group_id"]: {key: row[key] for key in _NAMING if key in row} for row in _rows(run.groups)}
+    for row in _rows(run.rollouts):
+        if row["outcome"]["name"] != "scored":
+            continue
+        group = groups.get(row["group_id"])
+        if group is None:
+            yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
+            continue
+        attempt = _short(attempt_name(group, row["index"]))
+        if attempt not in whole and answered[attempt] < row["calls"]:
+            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
+
+
+def _short(attempt: str) -> int:
+    """One attempt of the run, in 16 bytes: there may be very many."""
+    return key_digest(attempt.encode("utf-8", "surrogatepass"))
+
+
+def _budget_faults(manifest: Json) -> Iterator[str]:
+    budget, spent = manifest["settings"]["budget"], manifest["ledger"]
+    used = {
+        "max_calls": spent["calls"],
+        "max_tokens": spent["tokens"] + spent.get("at_risk_tokens", 0),
+        "max_usd": (spent.get("nano_usd", 0) + spent.get("at_risk_nano", 0)) / NANO,
+    }
+    for name, amount in used.items():
+        if budget[name] is not None and amount > budget[name]:
+            yield f"{amount:g} spent of {name} {budget[name]:g}"
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Lines of a file as JSON objects; none when there is no file."""
+    if path.is_file():
+        for line in read_lines(path):
+            if not line.isspace():  # what a damaged line of the journal leaves
+                yield json.loads(line)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)

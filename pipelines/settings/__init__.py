@@ -1,0 +1,16 @@
+"""Settings of a run, read from defaults, pipeline file, environment and command line."""
+
+__all__ = [
+    "base",
+    "data",
+    "fields",
+    "guardrails",
+    "layers",
+    "learning",
+    "model",
+    "model_choice",
+    "pipeline_file",
+    "rewarding",
+    "selection",
+    "tree",
+]

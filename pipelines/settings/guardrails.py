@@ -1,0 +1,236 @@
+"""Do the settings make sense together? What no single value shows: fan-out, schedule, budget, models, stages.
+
+Refuses before anything is scheduled or spent, and logs each refusal on ``tfgrpo.guardrails``. It reads no file and
+opens no connection; what is only odd comes back from ``guard_warnings`` instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from tfgrpo.pipelines.settings.fields import leaf_options
+from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
+from tfgrpo.pipelines.settings.model_choice import (
+    SIMULATED_MODEL,
+    ModelChoice,
+    choose_models,
+    dry_run_warnings,
+    endpoint_problems,
+    key_is_missing,
+)
+from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.identifiers import check_identifier
+
+LOGGER_NAME = "tfgrpo.guardrails"
+_log = logging.getLogger(LOGGER_NAME)
+
+
+def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | None = None) -> None:
+    """Raise ``SettingsError`` with every combination that cannot work; each is logged as an error first.
+
+    ``sources`` (as ``resolve_settings`` gives them) lets the messages name where a value came from.
+    """
+    where = places(sources or {})
+    # What is no number at all cannot be compared with anything else.
+    checks = _CHECKS if isinstance(settings.tfgrpo.group_size, int) else (_group_size,)
+    problems = [problem for check in checks for problem in check(settings, where)]
+    log_refusals(problems)
+    if problems:
+        raise SettingsError(problems)
+
+
+def guard_warnings(
+    settings: Settings, env: Mapping[str, str], sources: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What is allowed and probably not meant, as sentences for the plan and the manifest."""
+    return tuple(_warnings(settings, env, sources or {}))
+
+
+def places(sources: Mapping[str, str]) -> dict[str, str]:
+    """How messages call each leaf: its key, with its source unless that is the default."""
+    named = {leaf.key: sources.get(leaf.key, "default") for leaf in leaf_options()}
+    return {key: key if source == "default" else f"{key} ({source})" for key, source in named.items()}
+
+
+def schedule_bounds(settings: Settings) -> tuple[int, int]:
+    """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
+    return settings.tfgrpo.instance_bounds
+
+
+def unasked_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
+    """A real model that would be paid for items of a simulated world that neither command line nor pipeline file names."""
+    models, dataset = choose_models(settings), settings.dataset
+    simulated = models.simulated or SIMULATED_MODEL in models.in_use
+    if simulated or dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default":
+        return ()
+    given = f"no items for {models.name!r}" if models.name else "no items"
+    accepted = f"a dataset, or --world {settings.simulated.world} to pay for the items of a simulated world"
+    return (Problem("--dataset", given, accepted),)
+
+
+def group_size_in_force(settings: Settings) -> int:
+    """Actors per item: the group size, or one when the feature flag is off (requirement 58)."""
+    return settings.tfgrpo.actors_per_item
+
+
+def log_refusals(problems: Iterable[Problem]) -> None:
+    """Put problems on the log of refusals; also of a group size that did not even parse (requirement 73)."""
+    for problem in problems:
+        _log.error("refused before scheduling: %s", problem)
+
+
+def task_id_problems(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    """A task id that could not safely name a directory (requirement 70)."""
+    try:
+        check_identifier(settings.task_id)
+    except ValueError:
+        accepted = "at most 100 letters, digits, dots, dashes and underscores that any file system takes as a name"
+        yield Problem(where["task_id"], repr(settings.task_id[:80]), accepted)
+
+
+def _group_size(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    size = settings.tfgrpo.group_size
+    if isinstance(size, bool) or not isinstance(size, int) or size < MIN_GROUP_SIZE:
+        yield Problem(where["tfgrpo.group_size"], repr(size), f"a whole number of at least {MIN_GROUP_SIZE}")
+
+
+def _fan_out(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    size, capacity = settings.tfgrpo.group_size, settings.tfgrpo.concurrency
+    if size > capacity:
+        smaller = f"--group-size {capacity} or less, or " if capacity >= MIN_GROUP_SIZE else ""
+        yield Problem(
+            where["tfgrpo.group_size"],
+            f"a fan-out of {size} actors per group with a capacity of {capacity}",
+            f"a group that fits: {smaller}--concurrency {size} or more",
+        )
+
+
+def _schedule(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    size, (low, high) = settings.tfgrpo.group_size, schedule_bounds(settings)
+    key = "tfgrpo.schedule.min_instances" if low > size else "tfgrpo.schedule.max_instances"
+    if not low <= size <= high:
+        yield Problem(
+            where[key],
+            f"from {low} to {high} instances for a group of {size}",
+            f"bounds that include the group size: at most {size} to at least {size}",
+        )
+
+
+def _datasets(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    dataset = settings.dataset
+    if dataset.mix is not None:
+        for key, other in (("dataset.path", dataset.path), ("dataset.eval_path", dataset.eval_path)):
+            if other is not None:
+                accepted = "a dataset or --data-config, whose items are split by --set dataset.held_out=SHARE"
+                yield Problem(where[key], f"{other!r} beside a data mix", accepted)
+    elif dataset.eval_path is None:
+        return
+    elif dataset.path is None:
+        accepted = "an evaluation dataset together with --dataset, the items to learn on"
+        yield Problem(where["dataset.eval_path"], repr(dataset.eval_path), accepted)
+    elif Path(dataset.eval_path).resolve() == Path(dataset.path).resolve():
+        yield Problem(
+            where["dataset.eval_path"], "the dataset that is learned on", "another file, or none to split one off"
+        )
+
+
+def _rewarders(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    names = [str(rewarder.options.get("rewarder_id", rewarder.name)) for rewarder in settings.rewarders]
+    if not any(rewarder.weight > 0.0 for rewarder in settings.rewarders):
+        yield Problem(where["rewarders"], "no rewarder that counts", "at least one rewarder with a weight above 0")
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem(where["rewarders"], f"{name!r} twice", "every rewarder once: scores are kept by its name")
+
+
+def _stages(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    names = [stage.name for stage in settings.stages]
+    if names not in (["learn"], ["learn", "spec-guard"]):
+        yield Problem(where["stages"], ", ".join(names) or "no stage", "learn, then spec-guard last")
+
+
+def _faults(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    shares = settings.simulated.faults.model_dump()
+    if math.fsum(shares.values()) > 1.0:
+        places_named = ", ".join(where[f"simulated.faults.{kind}"] for kind, share in shares.items() if share > 0.0)
+        yield Problem(
+            places_named, f"shares that sum to {math.fsum(shares.values()):g}", "shares that sum to at most 1"
+        )
+
+
+def _budget(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+    budget, model, size = settings.budget, settings.model, group_size_in_force(settings)
+    if budget.max_calls is not None and budget.max_calls < size:
+        yield Problem(where["budget.max_calls"], str(budget.max_calls), f"at least {size}, the calls of one group")
+    if budget.max_tokens is not None and budget.max_tokens <= model.max_tokens:
+        accepted = f"more than {model.max_tokens}, which one call may use by model.max_tokens"
+        yield Problem(where["budget.max_tokens"], str(budget.max_tokens), accepted)
+    for name, cap in (("budget.max_usd", budget.max_usd), ("budget.task_max_usd", budget.task_max_usd)):
+        if cap is not None:
+            yield from _money(cap, choose_models(settings), model.max_tokens, where[name])
+
+
+def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iterator[Problem]:
+    if models.unpriced and models.name:
+        names = " and ".join(repr(name) for name in models.unpriced)
+        yield Problem(
+            where,
+            f"a cap of {cap:g} USD with no price for {names}",
+            "an entry in model.prices for every model in use, or --max-tokens or --max-calls instead: "
+            "an unknown price cannot be capped",
+        )
+    dearest = max((models.prices[name].output for name in models.in_use if name in models.prices), default=0.0)
+    one_call = Decimal(repr(dearest)) * max_tokens / 1_000_000
+    if Decimal(repr(cap)) < one_call:
+        yield Problem(
+            where, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
+        )
+
+
+_CHECKS = (
+    _group_size, _fan_out, _schedule, task_id_problems, endpoint_problems, _datasets, _rewarders, _stages, _faults,
+    _budget,
+)  # fmt: skip
+
+
+def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:
+    learning, model, simulated = settings.tfgrpo, settings.model, choose_models(settings).simulated
+    if not learning.enabled:
+        yield "FEATURE_TFGRPO_GROUP is off: one actor per item, measured, and nothing is learned"
+    if sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
+        yield (
+            f"a batch of {learning.batch_size} is more than the {learning.sample_size} items of an epoch: "
+            "the library is curated once an epoch"
+        )
+    if learning.temperature.eval > learning.temperature.train:
+        yield (
+            f"the evaluation temperature {learning.temperature.eval:g} is above the training temperature "
+            f"{learning.temperature.train:g}"
+        )
+    if not model.send_temperature:
+        yield "model.send_temperature is off: the endpoint's own temperature is used for training and evaluation alike"
+    if settings.actor.timeout_s < model.timeout_s:
+        yield (
+            f"a rollout may take {settings.actor.timeout_s:g} s and one of its calls {model.timeout_s:g} s: "
+            "the rollout ends first"
+        )
+    yield from dry_run_warnings(settings)
+    yield from _data_warnings(settings, simulated=simulated)
+    if not simulated and key_is_missing(model, env):
+        yield f"{model.api_key_env} is not set: the endpoint is asked without a key"
+
+
+def _data_warnings(settings: Settings, *, simulated: bool) -> Iterator[str]:
+    dataset = settings.dataset
+    own_items = dataset.path is not None or dataset.mix is not None
+    if simulated and own_items:
+        yield "the SIMULATED model knows only the items of its own worlds; on other items its rewards mean nothing"
+    if not simulated and not own_items:
+        yield f"no --dataset: a real model is tried on the items of the simulated world {settings.simulated.world!r}"
+    if dataset.mix is not None and all(each.name != DATASET_GRADERS for each in settings.rewarders):
+        yield f"the graders of the data mix are not used: no {DATASET_GRADERS} among the rewarders"

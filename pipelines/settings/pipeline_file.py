@@ -1,0 +1,126 @@
+"""What does a pipeline file say? YAML read strictly into a plain mapping, with the label its problems are told under.
+
+Refuses duplicate keys, keys that are not text, aliases, tags and more than one document. Scalars follow YAML 1.2, so
+that ``1e-6`` is a number and ``no`` is a word. Whether a key is known is decided in ``tfgrpo.pipelines.settings.layers``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfgrpo.pipelines.problems import did_you_mean
+from tfgrpo.stores.errors import PipelineError
+
+_SHIPPED = Path(__file__).parent.parent
+_SUFFIXES = (".yaml", ".yml")
+_EXPONENT = r"[eE][-+]?[0-9]+"
+_FLOAT = rf"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:{_EXPONENT})?|[0-9]+{_EXPONENT}|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """A pipeline file as read: nested mappings, lists and scalars."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+
+def label_of(path: Path) -> str:
+    """What problems and settings of a pipeline file are attributed to."""
+    return f"pipeline file {path}"
+
+
+def shipped_pipelines() -> tuple[str, ...]:
+    """Names of the pipelines that come with the package."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a file is one of those."""
+    return path.parent == _SHIPPED
+
+
+def find_pipeline(name_or_path: str | Path) -> Path:
+    """Path of a shipped pipeline by its bare name, or of your own file. Raises ``PipelineError`` for neither."""
+    name = str(name_or_path)
+    if name in shipped_pipelines():
+        return _SHIPPED / f"{name}.yaml"
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.suffix.lower() in _SUFFIXES or len(path.parts) > 1:
+        raise PipelineError.one("--pipeline", f"{name!r}, where no file is", "the path of a pipeline file")
+    accepted = f"{did_you_mean(name, shipped_pipelines())}, or the path of a pipeline file"
+    raise PipelineError.one("--pipeline", repr(name), accepted)
+
+
+def load_pipeline(path: Path) -> PipelineFile:
+    """Read a pipeline file. Raises ``PipelineError`` naming the line for whatever is no plain mapping."""
+    label = label_of(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise PipelineError.one(label, error.strerror or type(error).__name__, "a file that can be read") from None
+    except UnicodeDecodeError as error:
+        raise PipelineError.one(label, f"no UTF-8 at byte {error.start}", "a file in UTF-8") from None
+    document = _parse(text, label)
+    if not isinstance(document, dict):
+        raise PipelineError.one(label, "no mapping" if document else "nothing", "settings, as `key: value` lines")
+    return PipelineFile(path, document)
+
+
+def _parse(text: str, label: str) -> object:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader with less in it
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{label}: line {mark.line + 1}" if mark is not None else label
+        raise PipelineError.one(where, error.problem or "no YAML", error.note or "plain YAML") from None
+    except yaml.YAMLError as error:
+        raise PipelineError.one(label, str(error).split("\n", maxsplit=1)[0], "plain YAML") from None
+    except RecursionError:
+        raise PipelineError.one(label, "nesting without end", "plain YAML, nested a few levels deep") from None
+    except ValueError as error:
+        raise PipelineError.one(label, str(error), "numbers of a readable length") from None
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML 1.2 core scalars, no aliases, no duplicate keys, only text as keys."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML declares it
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "an alias", mark, "every value written out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise _bad_key(key_node, "a key that is no text", "text, in quotes where it looks like a number")
+            if key in seen:
+                raise _bad_key(key_node, f"a second {key!r}", "every key once")
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _bad_key(node: yaml.Node, problem: str, accepted: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark, accepted)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)", "tTfF"),
+    ("null", r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", _FLOAT, "-+.0123456789"),
+):
+    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))

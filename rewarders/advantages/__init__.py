@@ -1,0 +1,3 @@
+"""Advantages of the rollouts of a group, for one group and for batches."""
+
+__all__ = ["group"]

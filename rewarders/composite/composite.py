@@ -1,0 +1,239 @@
+"""What do several rewarders say together? The ``composite`` rewarder: a weighted mean of parts, times gates.
+
+It asks and computes; it has no opinion of its own. A part of weight 0 is not asked, and neither is any part about an
+attempt that a gate has closed on. What an abstention means is said in its options, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from tfgrpo.rewarders.asking import Asker, asks_model
+from tfgrpo.rewarders.base import Abstained, Ask, Range, RewardContext, Rewarder, Verdict, declared_range
+from tfgrpo.rewarders.composite.weighing import DECIMALS, weighted_mean
+from tfgrpo.rewarders.judge.seam import JudgeLoad, judge_loads
+from tfgrpo.rewarders.judge.votes import all_of
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import RewardError, RewarderTimeout
+from tfgrpo.stores.frozen_json import frozen
+from tfgrpo.stores.outcomes import RewardScore
+
+OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A rewarder with its share in the mean."""
+
+    rewarder: Rewarder
+    weight: float = 1.0
+    score_range: Range | None = None
+    """Lowest and highest score. None: what the rewarder declares."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with a composite, and what would be right."""
+
+    given: str
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeRewarder:
+    """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
+
+    A gate gives from 0 to 1. Raises ``ValueError`` for weights that are not finite, below 0, or 0 throughout, for two
+    members of one name, and for a member that ranks totals, which only the pipeline has.
+    """
+
+    parts: tuple[Part, ...]
+    gates: tuple[Rewarder, ...] = ()
+    on_abstain: OnAbstain = "fail"
+    """What a part that abstains does to an attempt: ``fail``, the composite abstains; ``skip``, the other parts decide;
+    ``zero``, it counts as 0. A gate that abstains is closed under ``zero``; otherwise the composite abstains."""
+    rewarder_id: str = "composite"
+
+    def __post_init__(self) -> None:
+        faults = composite_faults(self.parts, self.gates, self.on_abstain)
+        if faults:
+            raise ValueError("; ".join(f"{fault.given}; accepted: {fault.accepted}" for fault in faults))
+
+    @property
+    def members(self) -> tuple[Rewarder, ...]:
+        """Those that are asked: gates, and parts with a weight above 0."""
+        return (*self.gates, *(part.rewarder for part in self._counting))
+
+    @property
+    def score_range(self) -> Range:
+        """Range of what these parts and gates can come to."""
+        ranges = [(part.weight, declared_range(part.rewarder, part.score_range)) for part in self._counting]
+        lows, highs = [(weight, ends[0]) for weight, ends in ranges], [(weight, ends[1]) for weight, ends in ranges]
+        if self.on_abstain == "zero":
+            lows, highs = [(w, min(0.0, low)) for w, low in lows], [(w, max(0.0, high)) for w, high in highs]
+        low, high = weighted_mean(lows), weighted_mean(highs)
+        if self.on_abstain == "skip":
+            low, high = min(end for _, end in lows), max(end for _, end in highs)
+        return (min(0.0, low), max(0.0, high)) if self.gates else (low, high)
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether any member asks a model."""
+        return any(asks_model(member) for member in self.members)
+
+    @property
+    def compares(self) -> bool:
+        """Whether any part has nothing to say of a single attempt."""
+        return any(getattr(member, "compares", False) for member in self.members)
+
+    def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
+        """What the judges among its members ask of one group."""
+        gates, parts = _loads(self.gates, group_size), _loads([part.rewarder for part in self._counting], group_size)
+        # Gates may close on everything.
+        return (*gates, *(replace(load, calls_low=0) for load in parts)) if self.gates else parts
+
+    async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
+        """One verdict for each attempt. A member that breaks abstains on all attempts.
+
+        Raises ``RewarderTimeout`` when a member hangs.
+        """
+        gated = await _all(self.gates, context, ask)
+        by_gates = [tuple(said[place] for said in gated) for place in range(len(context.outputs))]
+        openings = [self._opening(verdicts) for verdicts in by_gates]
+        asked = [self.compares or _is_open(opening) for opening in openings]
+        worth_it = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
+        counting = [part.rewarder for part in self._counting]
+        by_parts = zip(*await _all(counting, replace(context, outputs=worth_it), ask), strict=True)
+        return [
+            self._verdict(opening, verdicts, next(by_parts) if wanted else ())
+            for opening, verdicts, wanted in zip(openings, by_gates, asked, strict=True)
+        ]
+
+    async def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """``combine`` on threads of its own, for whoever asks a composite directly."""
+        with RewarderThreads() as threads:
+            return await self.combine(context, Asker(threads, context.time_limit_s).part)
+
+    @property
+    def _counting(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.weight > 0)
+
+    def _opening(self, gates: Sequence[Verdict]) -> float | Abstained:
+        """How far the gates stand open for one attempt."""
+        product = 1.0
+        for verdict in gates:
+            if isinstance(verdict, RewardScore):
+                if not 0.0 <= verdict.score <= 1.0:
+                    reason = f"the gate {verdict.rewarder_id} gave {verdict.score:g}, expected from 0 to 1"
+                    return Abstained(self.rewarder_id, reason, broke=True)
+                product *= verdict.score
+            elif self.on_abstain == "zero":
+                product = 0.0
+            else:
+                reason = f"the gate {verdict.rewarder_id} abstained: {verdict.reason}"
+                return Abstained(self.rewarder_id, reason, broke=verdict.broke)
+        return product
+
+    def _verdict(self, opening: float | Abstained, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
+        if isinstance(opening, Abstained):
+            return opening
+        weights = [part.weight for part in self._counting]
+        details = {
+            "by": "composite",
+            "gates": [_row(verdict) for verdict in gates],
+            "parts": [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)],
+        }
+        if not opening:
+            closed = ", ".join(verdict.rewarder_id for verdict in gates if not _score(verdict))
+            return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", frozen(details))
+        mean = self._mean(parts)
+        if isinstance(mean, Abstained):
+            return mean
+        shown = " + ".join(
+            f"{weight:g} * {_score_text(verdict)}" for verdict, weight in zip(parts, weights, strict=True)
+        )
+        times = "".join(f" * {_score_text(verdict)}" for verdict in gates)
+        evidence = f"({shown}) / {math.fsum(weights):g}{times}"
+        return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
+
+    def _mean(self, parts: Sequence[Verdict]) -> float | Abstained:
+        weighted: list[tuple[float, float]] = []
+        for verdict, part in zip(parts, self._counting, strict=True):
+            if isinstance(verdict, RewardScore):
+                weighted.append((part.weight, verdict.score))
+            elif self.on_abstain == "zero":
+                weighted.append((part.weight, 0.0))
+            elif self.on_abstain == "fail":
+                return Abstained(self.rewarder_id, f"{verdict.rewarder_id} abstained: {verdict.reason}", verdict.broke)
+        if not weighted:
+            broke = any(isinstance(verdict, Abstained) and verdict.broke for verdict in parts)
+            return Abstained(self.rewarder_id, "every part abstained", broke)
+        return weighted_mean(weighted)
+
+
+def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[Fault]:
+    """Why these cannot make a composite; nothing when they can."""
+    weights = [part.weight for part in parts]
+    everybody = [*gates, *(part.rewarder for part in parts)]
+    names = [member.rewarder_id for member in everybody]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    ranking = [member.rewarder_id for member in everybody if getattr(member, "ranks", False)]
+    faults = []
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+        faults.append(Fault(f"weights are {weights}", "finite numbers of at least 0"))
+    elif not any(weights):
+        faults.append(Fault("no part has a weight above 0", "at least one that has"))
+    elif not math.isfinite(sum(weights)):
+        faults.append(Fault(f"weights are {weights}, which sum to infinity", "smaller weights"))
+    if on_abstain not in get_args(OnAbstain):
+        faults.append(Fault(f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
+    if doubled:
+        faults.append(Fault(f"{', '.join(doubled)} more than once", "a rewarder_id of its own for each"))
+    if ranking:
+        faults.append(Fault(f"{', '.join(ranking)} ranks totals, which stand in the pipeline", "what scores outputs"))
+    return faults
+
+
+async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) -> list[tuple[Verdict, ...]]:
+    """What each member says of each attempt; one that breaks abstains, one that hangs raises."""
+
+    async def one(member: Rewarder) -> tuple[Verdict, ...]:
+        try:
+            return await ask(member, context)
+        except RewarderTimeout:
+            raise
+        except RewardError as error:
+            return tuple(Abstained(member.rewarder_id, str(error), broke=True) for _ in context.outputs)
+
+    return await all_of(one(member) for member in members)
+
+
+def _loads(members: Sequence[Rewarder], group_size: int) -> tuple[JudgeLoad, ...]:
+    return tuple(load for member in members for load in judge_loads(member, group_size))
+
+
+def _is_open(opening: float | Abstained) -> bool:
+    return not isinstance(opening, Abstained) and opening > 0.0
+
+
+def _score(verdict: Verdict) -> float | None:
+    return verdict.score if isinstance(verdict, RewardScore) else None
+
+
+def _score_text(verdict: Verdict) -> str:
+    score = _score(verdict)
+    return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    """A member's verdict as it stands in the record."""
+    if isinstance(verdict, Abstained):
+        return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
+    return {
+        "name": verdict.rewarder_id,
+        "score": verdict.score,
+        "evidence": verdict.evidence,
+        "details": verdict.details,
+    }

@@ -1,0 +1,3 @@
+"""Graders behind an HTTP service."""
+
+__all__ = ["grader"]

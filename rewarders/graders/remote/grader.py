@@ -1,0 +1,186 @@
+"""What does a grading service say? Sends a batch as JSON over HTTP, and reads the results back item by item.
+
+The time limit is one for the whole call, however many attempts and however slowly an answer trickles. An item that the
+service says nothing usable of is not graded; a service that cannot be asked raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.rewarders.graders.grades import FailedResult, Grade, Graded, matched, not_graded
+from tfgrpo.rewarders.graders.options import above_zero, refuse
+from tfgrpo.rewarders.graders.records import field as of_record
+from tfgrpo.rewarders.graders.remote.http import HttpPool, Reply
+from tfgrpo.stores.errors import GraderUnavailable, Problem, RewarderTimeout
+
+_WAIT_S: Final = 0.25
+"""Before the second attempt; doubled before each further one."""
+_MOST_RETRIES: Final = 10
+_FIXED_BYTES: Final = 1 << 20
+_BYTES_PER_ITEM: Final = 64 << 10
+"""Longest answer: an honest result has a few hundred bytes, and may explain itself."""
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOKEN: Final = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGrader:
+    """A grading service at an address. Raises ``PipelineError`` with every option that has no meaning."""
+
+    url: str
+    timeout_s: float = 60.0
+    """Seconds for a batch in total, retries included."""
+    retries: int = 2
+    """Further attempts when there is no connection, or the answer is 429 or 5xx."""
+    token_env: str | None = None
+    """Name of the environment variable whose value is sent as bearer token; read for every call."""
+    pool: HttpPool = field(default_factory=HttpPool, compare=False, repr=False)
+    """Connections, which graders may share."""
+
+    def __post_init__(self) -> None:
+        refuse(
+            _address(self.url), above_zero("timeout_s", self.timeout_s), _retries(self.retries), _env(self.token_env)
+        )
+
+    async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
+        """One result for each input, in order; a ``FailedResult`` for what the service said nothing usable of.
+
+        Raises ``RewarderTimeout`` when there is no whole answer in time, ``GraderUnavailable`` when the service cannot be
+        reached, refuses, or answers something else than results.
+        """
+        samples = [_sample(item) for item in inputs]
+        bodies = [sample for sample in samples if isinstance(sample, bytes)]
+        asked = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
+        said = iter(matched(asked, await self._asked(bodies), strict=True) if asked else ())
+        return [
+            _result(item, next(said) if isinstance(sample, bytes) else not_graded(sample))
+            for item, sample in zip(inputs, samples, strict=True)
+        ]
+
+    async def aclose(self) -> None:
+        """Close the connections that are open on the running event loop."""
+        await self.pool.aclose()
+
+    async def _asked(self, samples: Sequence[bytes]) -> list[Any]:
+        """What the service returned, in whatever order."""
+        body = b'{"samples": [' + b", ".join(samples) + b"]}"
+        most_bytes = _FIXED_BYTES + len(samples) * _BYTES_PER_ITEM
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                reply = await self._answered(body, most_bytes)
+            return _results(reply)
+        except TimeoutError:
+            raise RewarderTimeout(f"{self._place}: no whole answer within {self.timeout_s:g} s") from None
+        except GraderUnavailable as error:
+            raise GraderUnavailable(f"{self._place}: {error}") from None
+
+    async def _answered(self, body: bytes, most_bytes: int) -> Reply:
+        """The first answer that is no transient fault."""
+        headers = self._headers()
+        fault = ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                await asyncio.sleep(_WAIT_S * 2 ** (attempt - 1))
+            try:
+                reply = await self.pool.post(self.url, body, headers, most_bytes)
+            except ConnectionError as error:
+                fault = str(error)
+                continue
+            if reply.status != 429 and reply.status < 500:
+                return reply
+            fault = f"it answered {reply.status}"
+        tried = f" ({self.retries + 1} attempts)" if self.retries else ""
+        raise GraderUnavailable(f"{fault}{tried}")
+
+    def _headers(self) -> Mapping[str, str]:
+        headers = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
+        if self.token_env is None:
+            return headers
+        token = os.environ.get(self.token_env, "")
+        if _TOKEN.fullmatch(token) is None:
+            raise GraderUnavailable(f"the variable {self.token_env} holds no token")
+        return {**headers, "authorization": f"Bearer {token}"}
+
+    @property
+    def _place(self) -> str:
+        """The address without its query, which may hold what is nobody's business."""
+        return self.url.partition("?")[0].partition("#")[0]
+
+
+def _sample(item: GraderInput) -> bytes | ValueError:
+    """An item as it goes over the wire, or why it cannot: the record is a user's, and may hold NaN."""
+    fields = {
+        "sample_id": item.sample_id,
+        **{name: of_record(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
+        "completion": item.completion,
+        "reasoning": item.reasoning,
+        "final_response": item.answer,
+        "completion_tokens": item.completion_tokens,
+        "completion_index": item.completion_index,
+    }
+    try:
+        return json.dumps(fields, allow_nan=False, default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return ValueError(f"its record cannot be sent as JSON: {error}")
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
+
+
+def _results(reply: Reply) -> list[Any]:
+    """What an answer holds under ``results``; nothing there is an empty list. Raises ``GraderUnavailable``."""
+    if not 200 <= reply.status < 300:
+        moved = ", a redirect, which is not followed" if 300 <= reply.status < 400 else ""
+        raise GraderUnavailable(f"it answered {reply.status}{moved}")
+    try:
+        answer = json.loads(reply.content)
+    except (ValueError, RecursionError) as error:
+        raise GraderUnavailable(f"its answer is no JSON: {str(error)[:100]}") from None
+    results = answer.get("results", []) if isinstance(answer, dict) else None
+    if not isinstance(results, list):
+        raise GraderUnavailable("its answer has no list of results")
+    return [result if isinstance(result, dict) else None for result in results]
+
+
+def _result(item: GraderInput, grade: Grade) -> GradeResult:
+    if isinstance(grade, Graded):
+        return GradeResult(item.sample_id, grade.reward, item.completion_index)
+    return FailedResult(item.sample_id, float("nan"), item.completion_index, grade.reason, grade.error_type)
+
+
+def _address(url: object) -> Iterator[Problem]:
+    accepted = "an address like https://host/grade, without user name or password"
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        fine = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        if parts is None or not fine or parts.username is not None or parts.password is not None:
+            # Not repeated: a password may be in it.
+            yield Problem("url", f"a {type(url).__name__} that is no such address", accepted)
+    except ValueError:
+        yield Problem("url", "text that is no address", accepted)
+
+
+def _retries(value: object) -> Iterator[Problem]:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
+        yield Problem("retries", repr(value), f"a whole number from 0 to {_MOST_RETRIES}")
+
+
+def _env(name: object) -> Iterator[Problem]:
+    if name is None:
+        return
+    if not isinstance(name, str) or _VARIABLE.fullmatch(name) is None:
+        yield Problem("token_env", "no such name", "the name of an environment variable, never the token itself")
+    elif _TOKEN.fullmatch(os.environ.get(name, "")) is None:
+        yield Problem("token_env", f"{name}, which holds no token", "a variable with printable ASCII without spaces")

@@ -1,0 +1,136 @@
+"""What can be said of a judge in a pipeline file? One frozen set of options, checked once; all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
+from tfgrpo.rewarders.judge.reading import Scale
+from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.numbers import is_finite
+
+Strength: TypeAlias = Literal["wins", "bradley_terry"]
+
+_LONGEST_RUBRIC: Final = 20_000
+_WHOLE: Final = {
+    "votes": (1, 25),
+    "retries": (0, 5),
+    "max_tokens": (1, 1_000_000),
+    "max_chars": (200, 1_000_000),
+    "max_pairs": (1, 10_000),
+}
+"""Accepted range of each whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """How a judge judges. Raises ``ValueError`` that names every option with a value it does not take."""
+
+    rubric: str | None = None
+    """What counts, in words. None: that the output does what the task asks, correctly and in the form asked for."""
+    rubric_file: str | None = None
+    """File that holds the rubric, from the working directory; instead of ``rubric``."""
+    votes: int = 1
+    """Judgements of each output, or of each pair in each order; the median counts."""
+    scale: Scale = "unit"
+    """What the judge is asked for: ``unit``, 0 to 1, or ``signed``, -1 to 1. The score is from 0 to 1 either way."""
+    retries: int = 1
+    """How often a judge is asked again whose answer cannot be used, before the vote is lost."""
+    temperature: float = 0.3
+    """Of the judge's calls."""
+    model: str | None = None
+    """Model that judges, as the endpoint calls it. None: the one that reflects."""
+    max_tokens: int | None = None
+    """Longest reply. None: ``model.max_tokens``."""
+    max_chars: int = 20_000
+    """Longest part of an output that is shown; the middle of a longer one is left out."""
+    reference: bool = False
+    """Whether the judge is shown the item's answer."""
+    strength: Strength = "wins"
+    """Comparisons only: ``wins``, the share of comparisons won with ties as half; ``bradley_terry``, fitted strengths."""
+    max_pairs: int = 28
+    """Comparisons only: most pairs of a group that are compared, each in both orders; more where fewer would not connect
+    all attempts of the group."""
+
+    def __post_init__(self) -> None:
+        faults = list(_faults(asdict(self)))
+        if faults:
+            raise ValueError(
+                "; ".join(f"{fault.name} is {fault.given}; accepted: {fault.accepted}" for fault in faults)
+            )
+
+    @property
+    def rubric_text(self) -> str:
+        """The rubric in force. A file is read whenever it is asked for; raises ``OSError`` or ``ValueError``."""
+        if self.rubric_file is None:
+            return (self.rubric or DEFAULT_RUBRIC).strip()
+        return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
+
+
+def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
+    """The options of a pipeline file. Raises ``PipelineError`` with every problem, a rubric that cannot be read included.
+
+    ``where`` says in messages where they stand.
+    """
+    defaults = {field.name: field.default for field in fields(JudgeOptions)}
+    accepted = ", ".join(sorted(defaults))
+    problems = [Problem(f"{where}.{name}", repr(given[name]), accepted) for name in given if name not in defaults]
+    values = {**defaults, **{name: value for name, value in given.items() if name in defaults}}
+    problems += [Problem(f"{where}.{fault.name}", fault.given, fault.accepted) for fault in _faults(values)]
+    if not problems:
+        options = JudgeOptions(**values)
+        fault = _rubric_fault(options)
+        if fault is None:
+            return options
+        problems = [Problem(f"{where}.{fault.name}", fault.given, fault.accepted)]
+    raise PipelineError(problems)
+
+
+class _Fault(NamedTuple):
+    name: str
+    given: str
+    accepted: str
+
+
+def _faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
+    if values["rubric"] is not None and values["rubric_file"] is not None:
+        yield _Fault("rubric_file", "a rubric as well", "one of rubric and rubric_file")
+    for name in ("rubric", "rubric_file", "model"):
+        value = values[name]
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            yield _Fault(name, repr(value), "text")
+    for name, accepted in (("scale", get_args(Scale)), ("strength", get_args(Strength))):
+        if values[name] not in accepted:
+            yield _Fault(name, repr(values[name]), ", ".join(accepted))
+    if not isinstance(values["reference"], bool):
+        yield _Fault("reference", repr(values["reference"]), "true or false")
+    yield from _number_faults(values)
+
+
+def _number_faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
+    for name, (low, high) in _WHOLE.items():
+        value = values[name]
+        if value is None and name == "max_tokens":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            yield _Fault(name, repr(value), f"a whole number from {low} to {high:,}")
+    heat = values["temperature"]
+    if isinstance(heat, bool) or not isinstance(heat, int | float) or not (is_finite(heat) and 0 <= heat <= 2):
+        yield _Fault("temperature", repr(heat), "a number from 0 to 2")
+
+
+def _rubric_fault(options: JudgeOptions) -> _Fault | None:
+    name = "rubric" if options.rubric_file is None else "rubric_file"
+    try:
+        text = options.rubric_text
+    except (OSError, ValueError) as error:
+        reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
+        return _Fault(name, f"{options.rubric_file!r}: {reason}", "a text file in UTF-8 that says what counts")
+    if not text:
+        return _Fault(name, "nothing", "what counts, in words")
+    if len(text) > _LONGEST_RUBRIC:
+        return _Fault(name, f"{len(text):,} characters", f"at most {_LONGEST_RUBRIC:,}")
+    return None

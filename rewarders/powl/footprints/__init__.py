@@ -1,0 +1,3 @@
+"""Behavioural footprints of process models."""
+
+__all__ = ["footprint", "relations"]

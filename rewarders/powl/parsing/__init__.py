@@ -1,0 +1,3 @@
+"""Read process models from text and JSON."""
+
+__all__ = ["json_parser", "text"]

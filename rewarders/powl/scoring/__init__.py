@@ -1,0 +1,3 @@
+"""Rewarders for process models."""
+
+__all__ = ["answers", "equal", "rewarders"]

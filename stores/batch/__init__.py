@@ -1,0 +1,3 @@
+"""Batches of rollout groups as frozen arrays, with their files."""
+
+__all__ = ["batch", "checks", "lines", "lists", "names", "ragged", "shapes"]

@@ -1,0 +1,264 @@
+"""How do groups become Arrow tables and Parquet files, and come back? One row per rollout; the extra ``parquet``.
+
+What has no fixed type (prompts, completions, metadata) is a column of JSON texts. Files are written and read in pieces, so
+that their size does not matter; a reader sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
+from pathlib import Path
+from typing import Any, Final
+
+from tfgrpo.stores.batch.checks import check_groups
+from tfgrpo.stores.batch.lines import groups_of_lines
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError, StoreError
+from tfgrpo.stores.frozen_json import Json
+
+SCHEMA_VERSION: Final = b"1"
+_VERSION_KEY: Final = b"tfgrpo.experience_batch"
+_ROW_GROUP: Final = 1_000
+"""Groups written at once, and rollouts read at once."""
+
+_GROUP: Final = {
+    "group_id": "string",
+    "group_place": "int64",
+    "state": "string",
+    "bare_state": "string",
+    "target_size": "int64",
+    "policy_version": "string",
+    "experience_version": "string",
+    "prompt_token_ids": "list<int64>",
+    "group_metadata": "string",
+}
+_ROLLOUT: Final = {
+    "rollout_id": "string",
+    "index": "int64",
+    "completion": "string",
+    "status": "string",
+    "reward": "double",
+    "reward_parts": "string",
+    "logprob_tokens": "list<double>",
+    "logprob_token_ids": "list<int64>",
+    "logprob_total": "double",
+    "logprob_count": "int64",
+    "logprob_kind": "string",
+    "logprob_complete": "bool",
+    "logprob_mask": "list<int64>",
+    "model": "string",
+    "temperature": "double",
+    "top_p": "double",
+    "seed": "int64",
+    "max_tokens": "int64",
+    "finish_reason": "string",
+    "prompt_tokens": "int64",
+    "completion_tokens": "int64",
+    "reasoning_tokens": "int64",
+    "cost_usd": "double",
+    "latency_s": "double",
+    "error": "string",
+    "metadata": "string",
+}
+_LOGPROB: Final = ("tokens", "token_ids", "total", "count", "kind", "complete", "mask")
+_SAMPLING: Final = ("model", "temperature", "top_p", "seed", "max_tokens", "finish_reason")
+_USAGE: Final = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cost_usd")
+
+
+def to_table(groups: Sequence[RolloutGroup]) -> Any:
+    """The groups as a ``pyarrow.Table``, one row per rollout, in order; a group without rollouts has one row of its own.
+
+    Raises ``ShapeError`` for groups whose values do not fit together, ``SettingsError`` without pyarrow.
+    """
+    arrow = _pyarrow()
+    check_groups(groups)
+    return _table(arrow, groups, 0)
+
+
+def from_table(table: Any) -> tuple[RolloutGroup, ...]:
+    """The groups of a table that ``to_table`` made. Raises ``DatasetError`` for any other."""
+    _check_schema(table.schema, "table")
+    return tuple(_groups_of_rows(iter(table.to_pylist()), "table"))
+
+
+def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
+    """Write a stream of groups as one Parquet file, replaced at one stroke, 0600; the number of rollouts written.
+
+    Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
+    ``SettingsError`` without pyarrow.
+    """
+    arrow, parquet = _pyarrow(), _load("pyarrow.parquet")
+    written, place = 0, 0
+    stream = iter(groups)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        part = Path(name)
+        try:
+            with parquet.ParquetWriter(name, _schema(arrow)) as writer:
+                while chunk := list(islice(stream, _ROW_GROUP)):
+                    check_groups(chunk)
+                    writer.write_table(_table(arrow, chunk, place))
+                    place += len(chunk)
+                    written += sum(len(group.rollouts) for group in chunk)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error}") from error
+    return written
+
+
+def read_parquet(path: Path) -> Iterator[RolloutGroup]:
+    """The groups of a file, one at a time, in bounded memory. Raises ``DatasetError`` for a file that is none of these."""
+    arrow, parquet = _pyarrow(), _load("pyarrow.parquet")
+    if not path.exists():
+        raise DatasetError.one(str(path), "no such file", "a Parquet file of rollout groups")
+    try:
+        with contextlib.closing(parquet.ParquetFile(path)) as file:
+            _check_schema(file.schema_arrow, str(path))
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_ROW_GROUP))
+            yield from _groups_of_rows(rows, str(path))
+    except (OSError, arrow.ArrowException) as error:
+        raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
+
+
+def _table(arrow: Any, groups: Sequence[RolloutGroup], first: int) -> Any:
+    rows = [row for place, group in enumerate(groups, start=first) for row in _rows(group, place)]
+    try:
+        return arrow.Table.from_pylist(rows, schema=_schema(arrow))
+    except (arrow.ArrowException, OverflowError) as error:
+        raise RecordRejected(f"a value that its column cannot hold: {error}") from error
+
+
+def _schema(arrow: Any) -> Any:
+    kinds = {
+        "string": arrow.string(),
+        "int64": arrow.int64(),
+        "double": arrow.float64(),
+        "bool": arrow.bool_(),
+        "list<int64>": arrow.list_(arrow.int64()),
+        "list<double>": arrow.list_(arrow.float64()),
+    }
+    return arrow.schema(
+        [arrow.field(name, kinds[kind]) for name, kind in {**_GROUP, **_ROLLOUT}.items()],
+        metadata={_VERSION_KEY: SCHEMA_VERSION},
+    )
+
+
+def _rows(group: RolloutGroup, place: int) -> Iterator[dict[str, Any]]:
+    shared = {
+        "group_id": group.id,
+        "group_place": place,
+        "state": _json(group.state, group.id),
+        "bare_state": None if group.bare_state is None else _json(group.bare_state, group.id),
+        "target_size": group.target_size,
+        "policy_version": group.policy_version,
+        "experience_version": group.experience_version,
+        "prompt_token_ids": group.prompt_token_ids,
+        "group_metadata": _json(group.metadata, group.id),
+    }
+    if not group.rollouts:
+        yield shared
+    for rollout in group.rollouts:
+        yield {**shared, **_row(rollout)}
+
+
+def _row(rollout: Rollout) -> dict[str, Any]:
+    logprob = rollout.logprob
+    given = {} if logprob is None else {f"logprob_{name}": getattr(logprob, name) for name in _LOGPROB}
+    return {
+        "rollout_id": rollout.id,
+        "index": rollout.index,
+        "completion": None if rollout.completion is None else _json(rollout.completion, rollout.id),
+        "status": rollout.status,
+        "reward": None if rollout.reward is None else float(rollout.reward),
+        "reward_parts": _json(rollout.reward_parts, rollout.id),
+        **given,
+        **{name: getattr(rollout.sampling, name) for name in _SAMPLING},
+        **{name: getattr(rollout.usage, name) for name in _USAGE},
+        "latency_s": rollout.latency_s,
+        "error": rollout.error,
+        "metadata": _json(rollout.metadata, rollout.id),
+    }
+
+
+def _json(value: Json, name: str) -> str:
+    try:
+        return canonical_json(value)
+    except ValueError as error:
+        raise RecordRejected(f"{name!r}: {error}") from error
+
+
+def _groups_of_rows(rows: Iterator[dict[str, Any]], source: str) -> Iterator[RolloutGroup]:
+    """By way of the canonical lines, so that there is one reader and one set of checks."""
+    for place, members in groupby(rows, key=lambda row: row["group_place"]):
+        whole = list(members)
+        try:
+            lines = [json.dumps(line) for line in _lines(whole)]
+        except (TypeError, ValueError) as error:
+            raise DatasetError.one(f"{source}: group {place}", str(error)[:200], "columns of JSON text") from error
+        yield from groups_of_lines(lines, source=f"{source}: group {place}")
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    first = rows[0]
+    rollouts = [row for row in rows if row["rollout_id"] is not None]
+    head = {
+        "kind": "group",
+        "schema_version": 1,
+        "size": len(rollouts),
+        "id": first["group_id"],
+        "state": json.loads(first["state"]),
+        "bare_state": None if first["bare_state"] is None else json.loads(first["bare_state"]),
+        "metadata": json.loads(first["group_metadata"]),
+    }
+    names = ("target_size", "policy_version", "experience_version", "prompt_token_ids")
+    yield {**head, **{name: first[name] for name in names}}
+    for row in rollouts:
+        yield _line(row)
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    logprob = {name: row[f"logprob_{name}"] for name in _LOGPROB}
+    same = ("index", "status", "reward", "latency_s", "error")
+    return {
+        "kind": "rollout",
+        "id": row["rollout_id"],
+        "group_id": row["group_id"],
+        "completion": None if row["completion"] is None else json.loads(row["completion"]),
+        "reward_parts": json.loads(row["reward_parts"]),
+        "logprob": None if logprob["kind"] is None else logprob,
+        "sampling": {name: row[name] for name in _SAMPLING},
+        "usage": {name: row[name] for name in _USAGE},
+        "metadata": json.loads(row["metadata"]),
+        **{name: row[name] for name in same},
+    }
+
+
+def _check_schema(schema: Any, source: str) -> None:
+    version = (schema.metadata or {}).get(_VERSION_KEY)
+    missing = sorted({*_GROUP, *_ROLLOUT} - set(schema.names))
+    if version != SCHEMA_VERSION or missing:
+        given = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
+        raise DatasetError.one(
+            source, given, f"rollout groups as tfgrpo writes them, schema version {SCHEMA_VERSION.decode()}"
+        )
+
+
+def _pyarrow() -> Any:
+    return _load("pyarrow")
+
+
+def _load(name: str) -> Any:
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+    raise SettingsError.one("pyarrow", "not installed", "the extra: pip install 'tfgrpo[parquet]'")

@@ -1,0 +1,153 @@
+"""What is a batch of experience? Groups of rollouts as data, checked as a whole when it is made.
+
+It is made in memory and handed on: it is no record of a run, draws no conclusions, and computes no advantages
+(``tfgrpo.rewarders.advantages.batch`` does, from ``arrays()``). The shapes of one rollout and one group are in
+``tfgrpo.stores.batch.shapes``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tfgrpo.stores.batch.checks import check_groups, is_number
+from tfgrpo.stores.batch.lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
+from tfgrpo.stores.batch.ragged import Dropped, RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.errors import ShapeError
+
+if TYPE_CHECKING:
+    from tfgrpo.stores.batch.arrays import ExperienceArrays
+
+__all__ = ["ExperienceBatch", "LogProbs", "Rollout", "RolloutGroup", "RolloutUsage", "Sampling"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperienceBatch:
+    """Groups of rollouts, in order.
+
+    Raises ``ShapeError``, with every problem of every group, for ids that repeat or do not fit, numbers that are none,
+    NaN and infinity (unless ``allow_nan``), rewards of rollouts that failed, and token lists of unequal length.
+    """
+
+    groups: tuple[RolloutGroup, ...]
+    allow_nan: bool = field(default=False, compare=False)
+    """Let rewards and log-probabilities be NaN or infinite. Nothing that computes with them will take such a batch."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        check_groups(self.groups, allow_nan=self.allow_nan)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[RolloutGroup]:
+        return iter(self.groups)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Every rollout, state by state."""
+        return (rollout for group in self.groups for rollout in group.rollouts)
+
+    def arrays(self) -> ExperienceArrays:
+        """Rewards, log-probabilities and lengths as ``float64[B, Gmax]``, with the masks that say which of them exist."""
+        # numpy is loaded by those who ask for arrays: the shapes alone are on the path of every command.
+        from tfgrpo.stores.batch.arrays import arrays_of_groups  # noqa: PLC0415
+
+        return arrays_of_groups(self.groups)
+
+    def flat(self) -> FlatExperience:
+        """One entry per rollout, state by state: the order in which rewards are asked for."""
+        return FlatExperience.of(self.groups)
+
+    def to_lists(self, *, partial: bool = False) -> ExperienceLists:
+        """The four parallel lists. Raises ``ShapeError`` for rewards or log-probabilities that are absent.
+
+        ``partial``: put None in their place instead.
+        """
+        return lists_of_groups(self.groups, partial=partial)
+
+    @classmethod
+    def from_lists(
+        cls,
+        states: Sequence[object],
+        action_groups: Sequence[object],
+        reward_groups: object,
+        log_prob_old_groups: object = None,
+        *,
+        group_size: int | None = None,
+        ids: Sequence[str] | None = None,
+        allow_nan: bool = False,
+    ) -> ExperienceBatch:
+        """Take over four parallel lists: states [B], then actions, rewards and log-probabilities [B][G].
+
+        Rewards and log-probabilities may be nested lists or anything with ``tolist`` (numpy, torch).
+        ``group_size``: what every group must have; None: groups may differ, but every list of a group must agree.
+        ``log_prob_old_groups`` may be None: none were captured. ``ids`` names the groups; by default
+        their place and a digest of their content do, as ``g0-1f3a9c0b7d2e``: groups of two buffers are two groups.
+        Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text in place
+        of a list of states, values that are no numbers, NaN or infinity.
+        """
+        groups = groups_of_lists(
+            ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups),
+            group_size=group_size,
+            ids=ids,
+            allow_nan=allow_nan,
+        )
+        return cls(groups, allow_nan)
+
+    def merge(self, *others: ExperienceBatch) -> ExperienceBatch:
+        """The groups of several batches, one after another. Raises ``ShapeError`` for a group that two of them hold."""
+        groups = [group for batch in (self, *others) for group in batch.groups]
+        return ExperienceBatch(tuple(groups), any(batch.allow_nan for batch in (self, *others)))
+
+    def filter(
+        self, *, min_spread: float | None = None, keep: Callable[[RolloutGroup], bool] | None = None
+    ) -> ExperienceBatch:
+        """Only the groups whose rewards differ by ``min_spread`` (population standard deviation), and that ``keep`` keeps.
+
+        A group with fewer than two rewards has no spread and is left out whenever ``min_spread`` is given; so is, even
+        for a ``min_spread`` of 0, a flat one. Raises ``ShapeError`` for a ``min_spread`` that is no finite number.
+        """
+        if min_spread is not None and not is_number(min_spread, allow_nan=False):
+            raise ShapeError.one("min_spread", "a finite number, or None", repr(min_spread))
+        return ExperienceBatch(
+            tuple(
+                group
+                for group in self.groups
+                if (min_spread is None or _differs(group, min_spread)) and (keep is None or keep(group))
+            ),
+            self.allow_nan,
+        )
+
+    def split(self, size: int) -> tuple[ExperienceBatch, ...]:
+        """Batches of ``size`` groups, the last one with what is left. Raises ``ShapeError`` for a size below 1."""
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ShapeError.one("size", "a whole number of at least 1", repr(size))
+        starts = range(0, len(self.groups), size)
+        return tuple(ExperienceBatch(self.groups[start : start + size], self.allow_nan) for start in starts)
+
+    def shaped(
+        self,
+        policy: RaggedPolicy,
+        *,
+        group_size: int | None = None,
+        min_group_size: int = 2,
+        rng: random.Random | None = None,
+    ) -> tuple[ExperienceBatch, tuple[Dropped, ...]]:
+        """The groups as a consumer wants them, and what was left out for it, with reasons.
+
+        A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (by default its own
+        target), or ``ShapeError`` names all that have not. ``pad``: as it is; ``arrays()`` masks what is missing.
+        ``drop_group``: without the groups that have fewer than ``min_group_size``. ``resample``: exactly
+        ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
+        below ``min_group_size`` are dropped.
+        """
+        shaped = shape_groups(self.groups, policy, group_size=group_size, min_group_size=min_group_size, rng=rng)
+        return ExperienceBatch(shaped.groups, self.allow_nan), shaped.dropped
+
+
+def _differs(group: RolloutGroup, min_spread: float) -> bool:
+    spread = group.spread
+    return spread is not None and spread > 0.0 and spread >= min_spread

@@ -1,0 +1,49 @@
+"""What is a group called that nobody named, and when are two groups the same? By their content, not by when it came.
+
+A place alone would name the first group of every collection alike. A digest of what was asked, answered and rewarded is
+equal for equal replies in every process, and differs where anything else does. How long it took is left out of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.plain import plain
+
+_ID_DIGITS: Final = 12
+"""A million groups at one place have the same one with a chance below one in five hundred."""
+
+
+def default_id(place: int, content: object) -> str:
+    """``g0-`` and hex digits: the place in its collection, and a digest of the content."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
+    return f"g{place}-{sha256_hex(text)[:_ID_DIGITS]}"
+
+
+def named_by_content(group: RolloutGroup, place: int) -> RolloutGroup:
+    """The group, and its rollouts, with its default id."""
+    value = plain(_timeless(group))
+    del value["id"]
+    for rollout in value["rollouts"]:
+        del rollout["id"], rollout["group_id"]
+    name = default_id(place, value)
+    rollouts = (replace(rollout, id=f"{name}/{rollout.index}", group_id=name) for rollout in group.rollouts)
+    return replace(group, id=name, rollouts=tuple(rollouts))
+
+
+def same_content(one: RolloutGroup, other: RolloutGroup) -> bool:
+    """Whether two groups are equal but for the time their rollouts took."""
+    return one == other or _timeless(one) == _timeless(other)
+
+
+def _timeless(group: RolloutGroup) -> RolloutGroup:
+    return replace(group, rollouts=tuple(replace(rollout, latency_s=None) for rollout in group.rollouts))
+
+
+def _as_json(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)

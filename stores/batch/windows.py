@@ -1,0 +1,117 @@
+"""How does experience arrive over time? A window over the latest groups, with everything else on disk if wanted.
+
+A window forgets the oldest group for each new one beyond its size. It is a view: what must last is appended to a file
+of groups as it comes (``tfgrpo.stores.batch.lines``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutGroup
+from tfgrpo.stores.batch.checks import check_groups, is_count
+from tfgrpo.stores.batch.lines import lines_of_group, read_groups
+from tfgrpo.stores.batch.names import same_content
+from tfgrpo.stores.batch.texts import TextFolder
+from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.files.atomic import append_lines
+
+
+class ExperienceWindow:
+    """The latest ``size`` groups, oldest first. Safe for threads.
+
+    ``path``: every group is appended to this file before it is in the window. ``texts``: where its long texts go.
+    Raises ``ShapeError`` for a size below 1.
+    """
+
+    def __init__(self, size: int, *, path: Path | None = None, texts: TextFolder | None = None) -> None:
+        _check_size("size", size)
+        self._path = path
+        self._texts = texts
+        # Guards the groups: a writer adds while readers copy.
+        self._lock = threading.Lock()
+        self._size = size
+        self._groups: OrderedDict[str, RolloutGroup] = OrderedDict()
+
+    def append(self, group: RolloutGroup) -> None:
+        """Add a group. Raises what ``extend`` raises."""
+        self.extend([group])
+
+    def extend(self, groups: Iterable[RolloutGroup]) -> None:
+        """Add groups in order, all of them or none. A group that is in the window already is passed over.
+
+        Raises ``ShapeError`` for groups whose values do not fit together, and for one that bears the id of another group
+        in the window; ``RecordRejected`` for what no line of the file can hold, ``StoreError`` when the disk refuses.
+        """
+        given = list(groups)
+        check_groups(given)
+        with self._lock:
+            fresh = self._fresh(given)
+            if self._path is not None:
+                append_lines(self._path, [line for group in fresh for line in lines_of_group(group, self._texts)])
+            self._groups.update((group.id, group) for group in fresh)
+            while len(self._groups) > self._size:
+                self._groups.popitem(last=False)
+
+    def window(self, count: int | None = None) -> ExperienceBatch:
+        """The latest ``count`` groups as a batch, or all there are. Raises ``ShapeError`` for a count below 1."""
+        if count is not None:
+            _check_size("count", count)
+        groups = tuple(self)
+        return ExperienceBatch(groups if count is None else groups[-count:])
+
+    def _fresh(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        known = [(place, group) for place, group in enumerate(groups) if group.id in self._groups]
+        problems = [
+            ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {place}")
+            for place, group in known
+            if not same_content(self._groups[group.id], group)
+        ]
+        if problems:
+            raise ShapeError(problems)
+        return [group for group in groups if group.id not in self._groups]
+
+    def clear(self) -> None:
+        """Forget every group; the file stays."""
+        with self._lock:
+            self._groups.clear()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[RolloutGroup]:
+        with self._lock:
+            return iter(tuple(self._groups.values()))
+
+
+def latest_groups(path: Path, count: int, *, texts: TextFolder | None = None) -> ExperienceBatch:
+    """The latest ``count`` groups of a file, as a batch; a group that was appended again counts once, as it is now.
+
+    Reads the file once, in the memory of ``count`` groups. Raises ``ShapeError`` for a count below 1, and what
+    ``read_groups`` raises.
+    """
+    _check_size("count", count)
+    latest: OrderedDict[str, RolloutGroup] = OrderedDict()
+    for group in read_groups(path, texts=texts):
+        latest[group.id] = group
+        latest.move_to_end(group.id)
+        if len(latest) > count:
+            latest.popitem(last=False)
+    return ExperienceBatch(tuple(latest.values()))
+
+
+def batches(groups: Iterable[RolloutGroup], size: int) -> Iterator[ExperienceBatch]:
+    """A stream of groups as batches of ``size``, the last one with what is left. Raises ``ShapeError``."""
+    _check_size("size", size)
+    stream = iter(groups)
+    while chunk := tuple(islice(stream, size)):
+        yield ExperienceBatch(chunk)
+
+
+def _check_size(name: str, size: int) -> None:
+    if not is_count(size) or size < 1:
+        raise ShapeError.one(name, "a whole number of at least 1", repr(size))

@@ -1,0 +1,276 @@
+"""Index of a store on disk: where each record is, and which records of a domain are in force, the most valuable first.
+
+``experiences.index`` beside the store is a SQLite database that follows the file: only what was appended since the last
+look is read. It is a view. It is built anew when it does not fit the file or the packs in force, nothing else is lost
+with it, and every line that it points to is parsed again by its reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import CorruptFile, StoreError
+from tfgrpo.stores.experiences.lines import Skipped, parse, text_in
+from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.line_file import Line, line_at, lines_between, whole_until
+from tfgrpo.stores.words import count_words
+
+ResultT = TypeVar("ResultT")
+_VERSION: Final = 1
+_LINES: Final = 50_000
+"""Lines of one transaction: others take turns meanwhile."""
+_PATIENCE_S: Final = 600.0
+_IDS: Final = 500
+_SCHEMA: Final = (
+    "CREATE TABLE record (offset INTEGER PRIMARY KEY, id, status, domain, support INTEGER, score REAL, rank REAL, words)",
+    "CREATE INDEX by_id ON record (id)",
+    "CREATE INDEX ranked ON record (domain, support DESC, score DESC, rank DESC, id) WHERE status = 'live'",
+    "CREATE TABLE gone (domain TEXT, id TEXT, PRIMARY KEY (domain, id)) WITHOUT ROWID",
+    "CREATE TABLE pack (pack_id TEXT PRIMARY KEY, version TEXT)",
+    "CREATE TABLE seen (until INTEGER, last INTEGER, digest TEXT, inode INTEGER, size INTEGER, mtime INTEGER)",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_RANKED: Final = (
+    "SELECT offset, id FROM record WHERE domain = ? AND status = 'live' AND words <= ? AND score >= ?"
+    " ORDER BY support DESC, score DESC, rank DESC, id"
+)
+# The index is named, because the planner would go through all lessons of the domain.
+_KNOWN: Final = "SELECT 1 FROM record INDEXED BY by_id WHERE domain = ? AND id = ? AND status IN ('live', 'out')"
+_SUPERSEDED: Final = "UPDATE record INDEXED BY by_id SET status = 'out' WHERE domain = ? AND id = ? AND status = 'live'"
+_COUNTS: Final = (
+    "SELECT total(status = 'unreadable'), total(status = 'over_long' OR (status = 'live' AND domain = ?1 AND words > ?2)),"
+    " total(status = 'unverified' AND domain = ?1), total(status = 'repeated' AND domain = ?1) FROM record"
+)
+
+
+class _Seen(NamedTuple):
+    """How far the index has read, and what the file was then."""
+
+    until: int = 0
+    last: int = 0
+    """Where the last line begins."""
+    digest: str = ""
+    """Of that line."""
+    inode: int = 0
+    size: int = 0
+    mtime: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The index while it is open, up to date with the file."""
+
+    database: sqlite3.Connection
+    path: Path
+    fd: int
+
+    def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
+        """All records with these ids, in file order."""
+        rows: list[tuple[int, str]] = []
+        wanted = list(dict.fromkeys(ids))
+        for start in range(0, len(wanted), _IDS):
+            names = wanted[start : start + _IDS]
+            marks = ",".join("?" * len(names))
+            rows += self.database.execute(f"SELECT offset, id FROM record WHERE id IN ({marks})", names)  # noqa: S608
+        found = (self._parsed(*row) for row in sorted(rows))
+        return [record for record in found if isinstance(record, ExperienceRecord)]
+
+    def first(self, experience_id: str) -> ExperienceRecord | Literal["unreadable", "over_long"] | None:
+        """What the first line with this id holds, None when there is none."""
+        asked = "SELECT offset, id FROM record WHERE id = ? ORDER BY offset LIMIT 1"
+        row = self.database.execute(asked, (experience_id,)).fetchone()
+        return None if row is None else self._parsed(*row)
+
+    def beginning(self, prefix: str, limit: int) -> list[ExperienceRecord]:
+        """Records whose id begins with ``prefix``, by id, at most ``limit``."""
+        asked = "SELECT offset, id FROM record WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id, offset LIMIT ?"
+        rows = self.database.execute(asked, (prefix, len(prefix), prefix, limit))
+        found = [self._parsed(*row) for row in rows]
+        return [record for record in found if isinstance(record, ExperienceRecord)]
+
+    def ranked(self, domain: str, min_reward: float | None, max_words: int) -> Iterator[ExperienceRecord]:
+        """The records of a domain that are in force, the most valuable first."""
+        least = float("-inf") if min_reward is None else min_reward
+        for row in self.database.execute(_RANKED, (domain, max_words, least)):
+            record = self._parsed(*row)
+            if not isinstance(record, ExperienceRecord):
+                raise self.unfit()
+            yield record
+
+    def skipped(self, domain: str, max_words: int) -> Skipped:
+        """How many lines stay out, by reason: records of the domain, and lines that hold no record."""
+        return Skipped(*map(int, self.database.execute(_COUNTS, (domain, max_words)).fetchone()))
+
+    def unfit(self) -> CorruptFile:
+        """The error that makes the reader build the index anew."""
+        return CorruptFile(f"{self.path}: its index does not fit it")
+
+    def _parsed(self, offset: int, name: str) -> ExperienceRecord | Literal["unreadable", "over_long"]:
+        line = line_at(self.fd, self.path, offset)
+        if _id_of(line) != name:
+            raise self.unfit()
+        return parse(line)
+
+
+class ExperienceIndex:
+    """The index of one store. Nothing stays open between two readings.
+
+    ``verify`` is whether a record's stamp holds, ``version`` names the version of a pack that it is checked against.
+    """
+
+    def __init__(self, path: Path, verify: Callable[[ExperienceRecord], bool], version: Callable[[str], str]) -> None:
+        self._path = path
+        self._place = TaskPaths(path.parent).experiences_index
+        self._verify = verify
+        self._version = version
+
+    def read(self, work: Callable[[View], ResultT], *, end: int | None = None) -> ResultT:
+        """Return what ``work`` makes of the index. ``end`` is the size of the file for one who holds its lock.
+
+        Where the index cannot be kept, a temporary one is made. Raises ``StoreError`` when that fails too, ``CorruptFile``
+        when the file changes while it is read.
+        """
+        end = whole_until(self._path) if end is None else end
+        for anew in (False, True):
+            try:
+                return self._on(str(self._place), work, end, anew=anew)
+            except (OSError, sqlite3.OperationalError):  # a directory that is read-only, a full disk
+                break
+            except CorruptFile:
+                continue
+            except sqlite3.DatabaseError:  # no database any more
+                self._remove()
+        try:
+            return self._on("", work, end, anew=True)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{self._path}: cannot be indexed: {error}") from error
+
+    def _on(self, place: str, work: Callable[[View], ResultT], end: int, *, anew: bool) -> ResultT:
+        if place:
+            os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with contextlib.ExitStack() as stack:
+            # The empty name is a temporary database.
+            database = stack.enter_context(
+                contextlib.closing(sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None))
+            )
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute("PRAGMA cache_size = -64000")
+            if anew or not self._is_current(database, fd, end):
+                self._catch_up(database, fd, end, anew=anew)
+            database.execute("BEGIN")  # another process may make it anew meanwhile
+            if not self._is_current(database, fd, end):
+                raise CorruptFile(f"{self._path}: its index is made anew by others, or the file changes")
+            return work(View(database, self._path, fd))
+
+    def _remove(self) -> None:
+        for name in (self._place.name, f"{self._place.name}-journal"):
+            with contextlib.suppress(OSError):
+                self._place.with_name(name).unlink()
+
+    def _catch_up(self, database: sqlite3.Connection, fd: int, end: int, *, anew: bool) -> None:
+        """Take in the lines before byte ``end`` that were appended since the last look, by anyone."""
+        done = cleared = False
+        while not done:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                if not _is_made(database):
+                    _make(database)
+                seen = _seen(database)
+                if (anew and not cleared) or not self._fits(database, seen, fd):
+                    if cleared:  # by a process with other packs, over and over
+                        return
+                    seen, cleared = _clear(database), True
+                done = self._take_in(database, seen, fd, end)
+
+    def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
+        return _is_made(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
+
+    def _fits(self, database: sqlite3.Connection, seen: _Seen, fd: int) -> bool:
+        """Whether what was indexed is still in the file, and was checked against the packs in force."""
+        status = os.fstat(fd)
+        if not seen.until:
+            return True
+        if seen.inode != status.st_ino or status.st_size < seen.until:
+            return False
+        if seen.size == status.st_size and seen.mtime != status.st_mtime_ns:  # changed in its place
+            return False
+        if sha256_hex(os.pread(fd, seen.until - seen.last, seen.last)) != seen.digest:
+            return False
+        return all(version == self._version(name) for name, version in database.execute("SELECT * FROM pack"))
+
+    def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> bool:
+        """Index the next lines and return whether none is left before ``end``."""
+        status = os.fstat(fd)
+        until, last = seen.until, seen.last
+        for line in islice(lines_between(fd, until, end), _LINES):
+            self._add(database, line)
+            until, last = line.offset + len(line.data) + 1, line.offset
+        if until == seen.until < end:
+            raise CorruptFile(f"{self._path}: was cut off while it was read")
+        digest = sha256_hex(os.pread(fd, until - last, last))
+        database.execute("DELETE FROM seen")
+        row = (until, last, digest, status.st_ino, status.st_size, status.st_mtime_ns)
+        database.execute("INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
+        return until >= end
+
+    def _add(self, database: sqlite3.Connection, line: Line) -> None:
+        record = parse(line.data)
+        if isinstance(record, str):
+            unread = (line.offset, _id_of(line.data), record)
+            database.execute("INSERT INTO record (offset, id, status) VALUES (?, ?, ?)", unread)
+            return
+        database.execute("INSERT OR IGNORE INTO pack VALUES (?, ?)", (record.pack_id, self._version(record.pack_id)))
+        reward = record.reward
+        worth = (support_of(record), reward.gt_score, reward.relative_rank, count_words(record.summary32))
+        values = (line.offset, record.experience_id, self._status(database, record), record.domain, *worth)
+        database.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def _status(self, database: sqlite3.Connection, record: ExperienceRecord) -> str:
+        """Whether a record is in force; what it supersedes is not any more. Only one whose stamp holds takes part."""
+        if not self._verify(record):
+            return "unverified"
+        key = (record.domain, record.experience_id)
+        if database.execute(_KNOWN, key).fetchone():
+            return "repeated"
+        targets = [(record.domain, name) for name in record.supersedes]
+        database.executemany("INSERT OR IGNORE INTO gone VALUES (?, ?)", targets)
+        database.executemany(_SUPERSEDED, targets)
+        superseded = database.execute("SELECT 1 FROM gone WHERE domain = ? AND id = ?", key).fetchone()
+        return "out" if superseded or record.operation == "delete" else "live"
+
+
+def _is_made(database: sqlite3.Connection) -> bool:
+    return bool(database.execute("PRAGMA user_version").fetchone()[0] == _VERSION)
+
+
+def _make(database: sqlite3.Connection) -> None:
+    """Make the tables, in place of those of another version."""
+    for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        database.execute(f'DROP TABLE "{name}"')
+    for statement in _SCHEMA:
+        database.execute(statement)
+
+
+def _clear(database: sqlite3.Connection) -> _Seen:
+    for name in ("record", "gone", "pack", "seen"):
+        database.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of the line above
+    return _Seen()
+
+
+def _seen(database: sqlite3.Connection) -> _Seen:
+    return _Seen(*(database.execute("SELECT * FROM seen").fetchone() or ()))
+
+
+def _id_of(line: bytes) -> str:
+    return text_in(line, "experience_id").encode("utf-8", "replace").decode()

@@ -1,0 +1,66 @@
+"""Which experiences are in force? A fold over records: history stays as it is, a library is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.experiences.record import ExperienceRecord
+
+_ID_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Experiences in force, in a stable order: a reworded one keeps its place, a new one comes last."""
+
+    entries: tuple[ExperienceRecord, ...]
+
+    @classmethod
+    def of_ids(cls, records: Iterable[ExperienceRecord], ids: Sequence[str]) -> Self:
+        """The library with these experiences, in the order of ``ids``; an id that no record bears is left out.
+
+        Of records with one id the first counts, as in the store.
+        """
+        wanted = set(ids)
+        found: dict[str, ExperienceRecord] = {}
+        for record in records:
+            if record.experience_id in wanted:
+                found.setdefault(record.experience_id, record)
+        unique = dict.fromkeys(ids)
+        return cls(tuple(found[name] for name in unique if name in found and found[name].operation != "delete"))
+
+    @property
+    def library_id(self) -> str:
+        """Sixteen hex digits over ids, polarities and texts in their order; equal libraries have equal ids."""
+        content = [[entry.experience_id, entry.polarity, entry.summary32] for entry in self.entries]
+        return sha256_hex(canonical_json(content))[:_ID_DIGITS]
+
+
+def fold(base: Library, records: Iterable[ExperienceRecord]) -> Library:
+    """The library after these records, oldest first.
+
+    What a record supersedes leaves, and its own text takes the place of the first that left, or the last place when none was
+    there: targets that are not in the library are passed over. A record that is in force already changes nothing.
+    """
+    entries = {entry.experience_id: entry for entry in base.entries}
+    for record in records:
+        if record.experience_id not in entries:
+            entries = _applied(entries, record)
+    return Library(tuple(entries.values()))
+
+
+def _applied(entries: dict[str, ExperienceRecord], record: ExperienceRecord) -> dict[str, ExperienceRecord]:
+    leaving = [name for name in entries if name in record.supersedes]
+    fresh = {} if record.operation == "delete" else {record.experience_id: record}
+    if not leaving:
+        return entries | fresh
+    after: dict[str, ExperienceRecord] = {}
+    for name, entry in entries.items():
+        if name == leaving[0]:
+            after |= fresh
+        elif name not in leaving:
+            after[name] = entry
+    return after

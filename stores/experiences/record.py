@@ -1,0 +1,109 @@
+"""What does a stored experience look like? The strict, frozen shape of one line of ``experiences.jsonl``."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tfgrpo.stores.identifiers import check_identifier
+from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+
+Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
+Polarity: TypeAlias = Literal["do", "avoid"]
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Strict(BaseModel):
+    """Frozen, no coercion, unknown keys refused, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Reward(Strict):
+    """What the evidence of a lesson was worth."""
+
+    gt_score: float
+    """Total reward, weighted over all rewarders, of the best attempt behind the lesson: of its groups, and of its targets."""
+    relative_rank: float = Field(ge=0.0, le=1.0)
+    """Rank of that attempt in its group: 1 is best, ties share the mean rank."""
+
+
+class ToolStat(Strict):
+    """Use of one tool in the rollouts that taught the lesson, summed."""
+
+    tool: str = Field(min_length=1)
+    tokens: int = Field(ge=0)
+    latency_ms: float = Field(ge=0.0)
+    cost_usd: float | None = Field(default=None, ge=0.0)
+    """None when the price is unknown; never zero for unknown."""
+
+
+class ExperienceRecord(Strict):
+    """One operation on the library, stamped. History is only ever appended to.
+
+    ``add`` supersedes nothing, ``modify`` exactly one record, ``merge`` at least two, ``delete`` exactly one and has no text.
+    """
+
+    schema_version: Literal[1, 2] = 2
+    """In version 1 the signature does not cover ``created_at``."""
+    experience_id: str
+    run_id: str
+    task_id: str
+    domain: str = Field(min_length=1)
+    pack_id: str
+    tags: tuple[str, ...] = ()
+    epoch: int = Field(ge=1)
+    batch: int = Field(ge=0)
+    group_id: str
+    operation: Operation
+    supersedes: tuple[str, ...] = ()
+    summary32: str
+    polarity: Polarity
+    reward: Reward
+    tool_stats: tuple[ToolStat, ...] = ()
+    evidence: tuple[str, ...] = ()
+    """Ids of the rollouts that showed it."""
+    stamp_signature: str
+    """Hex SHA-256, see ``tfgrpo.stores.experiences.signing``. Empty means unstamped: such a record is refused by the store."""
+    created_at: datetime
+
+    @field_validator("run_id", "task_id", "pack_id")
+    @classmethod
+    def _safe_identifier(cls, value: str) -> str:
+        return check_identifier(value)
+
+    @field_validator("stamp_signature")
+    @classmethod
+    def _hex_or_empty(cls, value: str) -> str:
+        if value and not _SHA256.fullmatch(value):
+            raise ValueError("stamp_signature must be 64 lower-case hex digits")
+        return value
+
+    @field_validator("created_at")
+    @classmethod
+    def _aware(cls, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            raise ValueError("created_at must carry a time zone")
+        return value
+
+    @model_validator(mode="after")
+    def _text_and_targets_fit_the_operation(self) -> Self:
+        if count_words(self.summary32) > MAX_WORDS:
+            raise ValueError(f"summary32 has {count_words(self.summary32)} words; at most {MAX_WORDS}")
+        if len(self.summary32) > MAX_CHARS:
+            raise ValueError(f"summary32 has {len(self.summary32)} characters; at most {MAX_CHARS}")
+        if (self.operation == "delete") == bool(self.summary32.strip()):
+            raise ValueError("a delete has no text, every other operation has some")
+        targets = len(self.supersedes)
+        fits = {"add": targets == 0, "modify": targets == 1, "merge": targets >= 2, "delete": targets == 1}
+        if not fits[self.operation]:
+            raise ValueError(f"{self.operation} cannot supersede {targets} records")
+        return self
+
+
+def support_of(record: ExperienceRecord) -> int:
+    """How many groups showed a lesson. A rollout's id is its group's id, a slash and a number."""
+    return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})

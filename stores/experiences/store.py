@@ -1,0 +1,252 @@
+"""Which experiences has a task stored, and which are worth showing? The append-only store ``experiences.jsonl``.
+
+It takes stamped records in whole batches and gives back the best that are still in force, by an index beside it that can
+always be made anew. It never rewrites a line, never decides what is learned, and never shows what is unstamped or too long.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import RecordRejected, StoreError
+from tfgrpo.stores.experiences.index import ExperienceIndex, View
+from tfgrpo.stores.experiences.lineage import Lineage, StoredBatch
+from tfgrpo.stores.experiences.lines import Skipped, encode, parse, same_content
+from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
+from tfgrpo.stores.words import MAX_WORDS, count_words
+
+
+class ExperienceStore:
+    """The experiences of one task, for any number of threads and processes at once.
+
+    ``approved`` holds the packs in force by id: a record is stored and shown only under the stamp of one of them, and with
+    ``task_id`` only as a record of that task.
+    ``max_words`` may lower the limit of 32. With ``epochs``, a record of a later epoch is refused.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        approved: Mapping[str, PackStamp],
+        task_id: str | None = None,
+        max_words: int = MAX_WORDS,
+        epochs: int | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        if not 1 <= max_words <= MAX_WORDS:
+            raise ValueError(f"max_words is {max_words}; accepted: 1 to {MAX_WORDS}")
+        self.path = path
+        self._approved = dict(approved)
+        self._task_id = task_id
+        self._max_words = max_words
+        self._epochs = epochs
+        self._clock = clock
+        self._index = ExperienceIndex(path, self.verify_stamp, self._version)
+        self._lineage = Lineage(TaskPaths(path.parent).batches)
+        self._turn = threading.Lock()
+        self._skipped: Callable[[], Skipped] = Skipped
+
+    @property
+    def skipped(self) -> Skipped:
+        """What the last reading passed over; complete once that reading has ended."""
+        return self._skipped()
+
+    def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
+        """Store all records or none, durably, and say how many were new.
+
+        A record that is stored already with the same content (whenever created) is passed over, so a resumed run may
+        repeat its batches. ``manifest_path`` is kept beside the store as the batch's origin.
+
+        Raises ``RecordRejected`` when a record is unstamped, stamped for another version of its pack, changed since, too
+        long, of no epoch of the run, or bears the id of a different record; ``StoreError`` when the disk refuses.
+        Nothing is stored then.
+        """
+        offered = self._checked(records)
+        if not offered:
+            return 0
+        with self._turn, exclusively(self.path) as file:
+            before = file.size
+            fresh = [encode(record) for record in self._new(offered, before)]
+            try:
+                if fresh:
+                    file.append(fresh, fsync=True)
+                self._lineage.record(tuple(offered), manifest_path, self._clock())
+            except StoreError:
+                file.undo(before)
+                raise
+        return len(fresh)
+
+    def fetch_top(
+        self,
+        domain: str,
+        limit: int,
+        min_reward: float | None = None,
+        *,
+        tags: Iterable[str] = (),
+        max_per_group: int | None = None,
+    ) -> list[ExperienceRecord]:
+        """The best experiences in force of a domain, at most ``limit``.
+
+        Only records whose stamp holds take part, also in superseding others. A record must bear all ``tags``, its
+        ``gt_score`` must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
+        groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
+        name for the weighted total reward of the best attempt behind a lesson, whatever rewarders gave it.
+        """
+        check_request(limit, min_reward, max_per_group)
+        wanted = set(tags)
+
+        def best(view: View) -> list[ExperienceRecord]:
+            ranked = view.ranked(domain, min_reward, self._max_words)
+            tagged = (record for record in ranked if wanted <= set(record.tags))
+            chosen = list(islice(capped(tagged, max_per_group), limit))
+            if not all(map(self.verify_stamp, chosen)):
+                raise view.unfit()
+            return chosen
+
+        self._skipped = partial(self._passed_over, domain)
+        return self._index.read(best) if self.path.exists() else []
+
+    def verify_stamp(self, record: ExperienceRecord) -> bool:
+        """Whether the record is of this task, stamped under the pack version in force, and not changed since."""
+        pack = self._approved.get(record.pack_id)
+        return pack is not None and self.owns(record) and signature_holds(record, pack)
+
+    def owns(self, record: ExperienceRecord) -> bool:
+        """Whether the record is of this task; any is where no task was named."""
+        return self._task_id in (None, record.task_id)
+
+    def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
+        """All records with these ids, in file order, whatever their stamps."""
+        wanted = set(ids)
+        if not wanted or not self.path.exists():
+            return []
+        if not self._approved:  # an index would have nothing to check stamps against
+            return [record for record in self.records() if record.experience_id in wanted]
+        return self._index.read(lambda view: view.find(wanted))
+
+    def find_beginning(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
+        """Records whose id begins with ``prefix``, by id, at most ``limit``."""
+        return self._index.read(lambda view: view.beginning(prefix, limit)) if self.path.exists() else []
+
+    def records(self) -> Iterator[ExperienceRecord]:
+        """The whole history in file order, streaming, whatever its stamps. Lines that hold no record are counted."""
+        counts: Counter[str] = Counter()
+        self._skipped = lambda: Skipped(**counts)
+        for line in read_whole_lines(self.path):
+            record = parse(line.data)
+            if isinstance(record, ExperienceRecord):
+                yield record
+            else:
+                counts[record] += 1
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Every batch with the manifest of the run that stored it, oldest first."""
+        return self._lineage.batches()
+
+    def _passed_over(self, domain: str) -> Skipped:
+        return self._index.read(lambda view: view.skipped(domain, self._max_words)) if self.path.exists() else Skipped()
+
+    def _version(self, pack_id: str) -> str:
+        """What the stamps of a pack's records are checked against, as one text."""
+        pack = self._approved.get(pack_id)
+        return "" if pack is None else canonical_json([pack.stamp, pack.stamped_at, self._task_id])
+
+    def _checked(self, records: Sequence[ExperienceRecord]) -> dict[str, ExperienceRecord]:
+        offered: dict[str, ExperienceRecord] = {}
+        for record in records:
+            problem = self._problem(record)
+            if record.experience_id in offered:
+                problem = "its id occurs twice in the batch"
+            if problem is not None:
+                raise RecordRejected(f"experience {record.experience_id!r} is not stored: {problem}")
+            offered[record.experience_id] = record
+        return offered
+
+    def _problem(self, record: ExperienceRecord) -> str | None:
+        try:
+            # A copy may have been changed without validation.
+            ExperienceRecord.model_validate(record.model_dump(warnings=False))
+        except ValidationError as error:
+            return error.errors()[0]["msg"]
+        if count_words(record.summary32) > self._max_words:
+            return f"it has {count_words(record.summary32)} words; at most {self._max_words}"
+        if self._epochs is not None and record.epoch > self._epochs:
+            return f"it is of epoch {record.epoch}, the run has {self._epochs}"
+        return self._stamp_problem(record)
+
+    def _stamp_problem(self, record: ExperienceRecord) -> str | None:
+        if not record.stamp_signature:
+            return "it is unstamped"
+        if not self.owns(record):
+            return f"it is of task {record.task_id!r}"
+        if record.pack_id not in self._approved:
+            return f"its pack {record.pack_id!r} is not approved"
+        if not self.verify_stamp(record):
+            return f"its stamp does not hold under the version of {record.pack_id!r} in force"
+        return None
+
+    def _new(self, offered: Mapping[str, ExperienceRecord], size: int) -> list[ExperienceRecord]:
+        """Those that are not stored yet. Raises ``RecordRejected`` for an id that bears another content."""
+        if not size:
+            return list(offered.values())
+        stored = self._index.read(lambda view: {name: view.first(name) for name in offered}, end=size)
+        for name, found in stored.items():
+            if found is not None and not self._is_stored(found, offered[name]):
+                raise RecordRejected(f"experience {name!r} is stored already with another content")
+        return [record for name, record in offered.items() if stored[name] is None]
+
+    def _is_stored(self, found: ExperienceRecord | str, record: ExperienceRecord) -> bool:
+        return isinstance(found, ExperienceRecord) and same_content(found, record) and self.verify_stamp(found)
+
+
+def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
+    """Sorts experiences, the most valuable first: by support, reward and rank, ties by id."""
+    return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
+
+
+def best_of(
+    records: Iterable[ExperienceRecord],
+    limit: int,
+    *,
+    min_reward: float | None = None,
+    max_per_group: int | None = None,
+) -> list[ExperienceRecord]:
+    """At most ``limit`` records, the most valuable first.
+
+    Their ground-truth reward reaches ``min_reward``, and one source group gives at most ``max_per_group`` of them.
+    Raises ``ValueError`` for a limit that means nothing.
+    """
+    check_request(limit, min_reward, max_per_group)
+    fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
+    return list(islice(capped(sorted(fitting, key=value_order), max_per_group), limit))
+
+
+def check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
+    """Raise ``ValueError`` for a limit that means nothing."""
+    if limit < 0 or (max_per_group is not None and max_per_group < 1):
+        raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
+    if min_reward is not None and math.isnan(min_reward):
+        raise ValueError("min_reward is not a number")
+
+
+def capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
+    """The records, of one source group the first ``max_per_group``; all for None."""
+    taken: Counter[str] = Counter()
+    for record in ranked:
+        if max_per_group is None or taken[record.group_id] < max_per_group:
+            taken[record.group_id] += 1
+            yield record

@@ -1,0 +1,130 @@
+"""How is a file changed so that nobody ever sees half a change? Whole batches of lines, and files replaced at one stroke."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfgrpo.stores.canonical import canonical_json, key_digest
+from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_lines
+
+
+def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> None:
+    """Append a batch of lines, all or none, alone among threads and processes; the file is created 0600 with its parents.
+
+    Raises ``StoreError`` when the disk refuses (the file is then as before), ``ValueError`` for a line with a newline in it.
+    """
+    if lines:
+        with exclusively(path) as file:
+            file.append(lines, fsync=fsync)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of whole batches, streaming; none when there is no file. Raises ``CorruptFile`` when one is not UTF-8."""
+    for line in read_whole_lines(path):
+        try:
+            yield line.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptFile(f"{path}: the line at byte {line.offset} is not UTF-8") from error
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` when it is no JSON."""
+    try:
+        text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RecordRejected(f"{path}: {error}") from error
+    replace_text(path, text + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file: a reader sees the old text or the new one. 0600, parents are created.
+
+    Raises ``RecordRejected`` when the text is not Unicode, ``StoreError`` when the disk refuses (the old file stays).
+    """
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RecordRejected(f"{path}: {error}") from error
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _swap(path, data)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be replaced: {error.strerror}") from error
+
+
+def _swap(path: Path, data: bytes) -> None:
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    beside = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+class KeyedJsonl:
+    """A file of JSON objects in which every key occurs once: a row whose key is there already is not written again.
+
+    Memory holds a digest per key. Only what was appended since the last call is read, whoever appended it.
+    """
+
+    def __init__(self, path: Path, key: Callable[[dict[str, Any]], str]) -> None:
+        self.path = path
+        self._key = key
+        self._known: set[int] = set()
+        self._read_until = 0
+        self._turn = threading.Lock()
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Append the rows whose keys are new, all or none, and say how many. Of equal keys among the rows the first counts.
+
+        Raises ``RecordRejected`` when a row is no JSON, ``StoreError`` when the disk refuses; the file is then as before.
+        """
+        offered = self._by_key(rows)
+        if not offered:
+            return 0
+        with self._turn, exclusively(self.path) as file:
+            self._catch_up(file)
+            fresh = {key: line for key, line in offered.items() if key not in self._known}
+            if fresh:
+                file.append(tuple(fresh.values()))
+                self._known.update(fresh)
+                self._read_until = file.size
+        return len(fresh)
+
+    def _by_key(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+        offered: dict[int, str] = {}
+        for row in rows:
+            try:
+                line = canonical_json(row)
+                line.encode()  # lone surrogates are JSON, and no line of a file
+                offered.setdefault(self._digest(dict(row)), line)
+            except (TypeError, ValueError) as error:
+                raise RecordRejected(f"{self.path}: {error}") from error
+        return offered
+
+    def _digest(self, row: dict[str, Any]) -> int:
+        return key_digest(str(self._key(row)).encode("utf-8", "surrogatepass"))
+
+    def _catch_up(self, file: LineFile) -> None:
+        if file.size < self._read_until:  # somebody shortened the file by hand
+            self._known.clear()
+            self._read_until = 0
+        for line in file.lines(self._read_until):
+            # A line damaged by hand has no key, so its row may be written again.
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                self._known.add(self._digest(json.loads(line.data)))
+        self._read_until = file.size

@@ -1,0 +1,182 @@
+"""What has been spent, and does one more call fit? Frozen figures and pure rules, all in integers.
+
+Waiting, locking and files are the business of ``tfgrpo.stores.ledger.ledger``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from tfgrpo.stores.ledger.prices import NANO
+
+Json: TypeAlias = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Caps on one run, or on a task. None: no cap."""
+
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
+    scope: str = ""
+    """Put before the name of a cap in messages."""
+
+    @property
+    def max_nano(self) -> int | None:
+        """``max_usd`` in nano-dollars, rounded down."""
+        return None if self.max_usd is None else int(Fraction(str(self.max_usd)) * NANO)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Calls, tokens and nano-dollars of one reservation, or of many."""
+
+    calls: int = 0
+    tokens: int = 0
+    nano_usd: int = 0
+    unpriced: int = 0
+    """How many of the calls have no known price; ``nano_usd`` is the bound of the others."""
+
+    def __post_init__(self) -> None:
+        if min(self.calls, self.tokens, self.nano_usd, self.unpriced) < 0:
+            raise ValueError(f"an amount cannot be negative: {self}")
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.nano_usd + other.nano_usd,
+            self.unpriced + other.unpriced,
+        )
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(
+            self.calls - other.calls,
+            self.tokens - other.tokens,
+            self.nano_usd - other.nano_usd,
+            self.unpriced - other.unpriced,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a ledger says. Money counts only calls of known price; ``unknown_price_calls`` says how many were not."""
+
+    calls: int = 0
+    """Calls that left, with or without an answer."""
+    tokens: int = 0
+    """Tokens that endpoints reported."""
+    nano_usd: int = 0
+    """Their price."""
+    at_risk_tokens: int = 0
+    """Upper bound of the tokens of calls that left and brought no usage back; they count against the cap."""
+    at_risk_nano: int = 0
+    unknown_price_calls: int = 0
+    lost_calls: int = 0
+    """Calls that left and brought no usage back."""
+    overruns: int = 0
+    """Calls that used more than had been reserved for them; the excess is counted as it was."""
+    implausible_usage: int = 0
+    """Calls whose reported usage was far above what their request could use; they are settled at their upper bound."""
+    unmeasured_attempts: int = 0
+    """Attempts of agents that call models by themselves. What they spent comes on top of all other figures, unknown."""
+
+    @property
+    def usd(self) -> float:
+        """Known money spent, in dollars, without what is at risk."""
+        return self.nano_usd / NANO
+
+    @property
+    def at_risk_usd(self) -> float:
+        """Money that lost calls may have cost, in dollars."""
+        return self.at_risk_nano / NANO
+
+    @property
+    def committed(self) -> Amount:
+        """What counts against the caps for good: settled and at risk."""
+        return Amount(self.calls, self.tokens + self.at_risk_tokens, self.nano_usd + self.at_risk_nano)
+
+    def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
+        """After a call for which ``held`` was reserved came back with this usage; price unknown when None."""
+        unknown = nano_usd is None
+        over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
+        call = Totals(
+            calls=held.calls,
+            tokens=tokens,
+            nano_usd=nano_usd or 0,
+            at_risk_nano=held.nano_usd if unknown else 0,
+            unknown_price_calls=held.calls if unknown else 0,
+            overruns=int(over),
+            implausible_usage=0 if believed else held.calls,
+        )
+        return self.plus(call)
+
+    def lost(self, held: Amount) -> Totals:
+        """After a call left for which ``held`` was reserved and no usage came back."""
+        call = Totals(
+            calls=held.calls,
+            at_risk_tokens=held.tokens,
+            at_risk_nano=held.nano_usd,
+            unknown_price_calls=held.unpriced,
+            lost_calls=held.calls,
+        )
+        return self.plus(call)
+
+    def to_json(self) -> Json:
+        """Figures by name."""
+        return {name: getattr(self, name) for name in _FIGURES}
+
+    @classmethod
+    def from_json(cls, figures: Json) -> Totals:
+        """Back from ``to_json``; names that are absent count zero. Raises ``ValueError`` for anything but integers."""
+        known = {name: figures.get(name, 0) for name in _FIGURES}
+        if not all(type(value) is int and value >= 0 for value in known.values()):
+            raise ValueError(f"ledger totals must be integers from 0: {known}")
+        return cls(**known)
+
+    def plus(self, more: Totals) -> Totals:
+        """Both together."""
+        return Totals(*(getattr(self, name) + getattr(more, name) for name in _FIGURES))
+
+
+_FIGURES: Final = tuple(field.name for field in fields(Totals))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """May an amount be reserved? ``refusal`` is set when no outcome of the calls in flight could make room."""
+
+    granted: bool
+    refusal: str | None = None
+
+
+def judge(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> Verdict:
+    """Grant when all that is committed, in flight and asked for fits every cap; refuse when waiting is useless."""
+    granted = True
+    committed = totals.committed
+    for name, cap, spent, flying, more in (
+        ("max_calls", budget.max_calls, committed.calls, in_flight.calls, ask.calls),
+        ("max_tokens", budget.max_tokens, committed.tokens, in_flight.tokens, ask.tokens),
+        ("max_usd", budget.max_nano, committed.nano_usd, in_flight.nano_usd, ask.nano_usd),
+    ):
+        if cap is None or spent + flying + more <= cap:
+            continue
+        granted = False
+        if spent + more > cap:
+            return Verdict(False, _refusal(budget.scope + name, cap, spent, more))
+    return Verdict(granted)
+
+
+def _refusal(name: str, cap: int, spent: int, more: int) -> str:
+    show = _as_usd if name.endswith("max_usd") else str
+    return (
+        f"{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need {show(more)}; "
+        "under a higher cap it goes on"
+    )
+
+
+def _as_usd(nano: int) -> str:
+    return f"{nano / NANO:.6f}"

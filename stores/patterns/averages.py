@@ -1,0 +1,78 @@
+"""What would a table of successes alone remember? Running averages by labels, and the hint made of them.
+
+This is how earlier best-of-K systems kept their memory: only rewards of at least 0.5 enter, so that no average ever falls
+below that, and structures with the same labels are one. It is kept for comparison with their figures; what selections go
+by are the statistics over all observations in ``tfgrpo.stores.patterns.stats``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from types import MappingProxyType
+from typing import Final
+
+from tfgrpo.stores.patterns.stats import SUCCESS, PatternStats
+
+HEADING: Final = "Previously successful process patterns (avoid exact duplication):"
+_CENT: Final = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAverage:
+    """Successes of one set of labels."""
+
+    hits: int
+    total: float
+
+    @property
+    def average(self) -> float:
+        """Mean reward of the successes."""
+        return self.total / self.hits
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAverages:
+    """Successes by label key. Frozen: ``remember`` gives a new table."""
+
+    entries: Mapping[str, RunningAverage] = field(default_factory=lambda: MappingProxyType({}))
+    """In the order in which they last had a success."""
+
+    @classmethod
+    def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
+        """The table that all observations behind ``patterns`` come to."""
+        entries: dict[str, RunningAverage] = {}
+        for pattern in sorted(patterns, key=lambda pattern: pattern.round):
+            if pattern.hits:
+                before = entries.pop(pattern.label, RunningAverage(0, 0.0))
+                entries[pattern.label] = RunningAverage(before.hits + pattern.hits, before.total + pattern.total)
+        return cls(MappingProxyType(entries))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def remember(self, rewards: Iterable[tuple[str, float]]) -> LabelAverages:
+        """The table after a round of (label key, reward), in order. NaN and rewards below 0.5 change nothing."""
+        entries = dict(self.entries)
+        for label, reward in rewards:
+            if reward >= SUCCESS:
+                before = entries.pop(label, RunningAverage(0, 0.0))
+                entries[label] = RunningAverage(before.hits + 1, before.total + reward)
+        return LabelAverages(MappingProxyType(entries))
+
+    def hint(self, most: int) -> str:
+        """The best averages as numbered lines below a heading; empty for none. Equal ones by hits, then the latest."""
+        latest = reversed(list(self.entries.items()))
+        best = sorted(latest, key=lambda entry: (-entry[1].average, -entry[1].hits))[:most]
+        lines = [
+            f"{number}. {label} (avg reward: {two_decimals(entry.average)})"
+            for number, (label, entry) in enumerate(best, 1)
+        ]
+        return "\n".join([HEADING, *lines]).rstrip() if lines else ""
+
+
+def two_decimals(value: float) -> str:
+    """A figure with two decimals, halves rounded up as its decimal digits say: 0.575 is 0.58, other than in ``format``."""
+    exact = Decimal(repr(value))
+    return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)

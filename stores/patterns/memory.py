@@ -1,0 +1,176 @@
+"""Which structures did earlier selections of a task try, and how did they do? ``patterns.jsonl``, for one scope at a time.
+
+Observations are appended; when there are many more lines than structures the file is replaced by one line each. Lines are
+signed with the stamp of the pack they were made under: one that was edited, or is of another version of the pack, counts
+for nothing. What is made of the figures is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from filelock import FileLock
+
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.experiences.signing import PackStamp, sign_record
+from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
+from tfgrpo.stores.patterns.averages import LabelAverages
+from tfgrpo.stores.patterns.stats import Observation, PatternStats, Ranked, rank_patterns, with_observation
+
+SCHEMA_VERSION: Final = 1
+MAX_TEXT_CHARS: Final = 2_000
+"""Longest structure that is remembered; a longer one would fill a prompt by itself."""
+_SLACK: Final = 256
+_FOREIGN: Final = 4_000
+"""Lines of other scopes that a compaction keeps, the newest."""
+_STATS: Final = tuple(field.name for field in fields(PatternStats))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryScope:
+    """Whose memory it is. What was learned of one field, by one measure, from one kind of model, says nothing of others."""
+
+    domain: str
+    measure: str
+    """What the rewards mean: names of the rewarders that count."""
+    simulated: bool
+    pack: PackStamp
+
+    def columns(self) -> dict[str, Any]:
+        """As it stands in every line; the stamp itself is in the signature."""
+        return {
+            "domain": self.domain,
+            "measure": self.measure,
+            "simulated": self.simulated,
+            "pack_id": self.pack.pack_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """How much is remembered, and for how long."""
+
+    max_patterns: int = 1_000
+    half_life: float = 50.0
+    """Rounds after which an observation weighs half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The memory of a scope as it stood when it was read."""
+
+    patterns: tuple[PatternStats, ...] = ()
+    """In the order in which they were first seen."""
+    round: int = 0
+    """Rounds that were remembered."""
+    skipped: int = 0
+    """Lines that belong to no scope that is known, or were changed, or are no lines of this file."""
+    half_life: float = 50.0
+
+    def ranked(self) -> Ranked:
+        """Structures to follow, to avoid, and that were tried, as of the round to come."""
+        return rank_patterns(self.patterns, self.round, self.half_life)
+
+    def averages(self) -> LabelAverages:
+        """Running averages of the successes, by labels."""
+        return LabelAverages.of(self.patterns)
+
+
+class PatternMemory:
+    """The memory of one scope in one file, for any number of threads and processes at once."""
+
+    def __init__(
+        self, path: Path, scope: MemoryScope, limits: MemoryLimits | None = None, *, clock: Clock = utc_now
+    ) -> None:
+        self.path = path
+        self.scope = scope
+        self.limits = limits or MemoryLimits()
+        self._clock = clock
+
+    def read(self) -> Remembered:
+        """What is remembered now; empty when there is no file."""
+        return self._folded(read_lines(self.path))[0]
+
+    def observe(self, observations: Sequence[Observation], selection_id: str) -> Remembered:
+        """Remember one round, all of it or none, and say what is remembered then. Structures that are too long are left out.
+
+        Raises ``StoreError`` when the disk refuses; the file is then as before.
+        """
+        kept = [seen for seen in observations if max(len(seen.text), len(seen.label)) <= MAX_TEXT_CHARS]
+        if not kept:
+            return self.read()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_name(f"{self.path.name}.lock"), mode=0o600):
+            before, foreign = self._folded(read_lines(self.path))
+            now = before.round + 1
+            at = self._clock().isoformat()
+            fresh = [
+                self._line("observed", {**asdict(seen), "round": now, "selection_id": selection_id}, at)
+                for seen in kept
+            ]
+            after = self._after(before, kept, now)
+            lines = sum(1 for _ in read_lines(self.path)) + len(fresh)
+            if lines <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
+                append_lines(self.path, fresh)
+            else:
+                whole = [self._line("pattern", asdict(pattern), at) for pattern in after.patterns]
+                replace_text(self.path, "".join(f"{line}\n" for line in (*foreign[-_FOREIGN:], *whole)))
+        return after
+
+    def _after(self, before: Remembered, seen: Iterable[Observation], now: int) -> Remembered:
+        patterns = {pattern.structure: pattern for pattern in before.patterns}
+        for each in seen:
+            patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.limits.half_life)
+        return Remembered(self._capped(patterns, now), now, before.skipped, self.limits.half_life)
+
+    def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
+        if len(patterns) <= self.limits.max_patterns:
+            return tuple(patterns.values())
+        weights = {name: pattern.faded(now, self.limits.half_life).weight for name, pattern in patterns.items()}
+        heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))
+        kept = set(heaviest[: self.limits.max_patterns])
+        return tuple(pattern for name, pattern in patterns.items() if name in kept)
+
+    def _folded(self, lines: Iterable[str]) -> tuple[Remembered, list[str]]:
+        """The memory of this scope, and the lines of others."""
+        patterns: dict[str, PatternStats] = {}
+        foreign: list[str] = []
+        now = skipped = 0
+        for line in lines:
+            value = _object(line)
+            if value is None or not value.items() >= self.scope.columns().items():
+                skipped += value is None
+                foreign += [] if value is None else [line]
+                continue
+            if value.get("stamp_signature") != sign_record(value, self.scope.pack):
+                skipped += 1
+                foreign.append(line)
+                continue
+            now = max(now, value["round"])
+            self._take(value, patterns)
+        return Remembered(self._capped(patterns, now), now, skipped, self.limits.half_life), foreign
+
+    def _take(self, value: Mapping[str, Any], patterns: dict[str, PatternStats]) -> None:
+        name = value["structure"]
+        if value["kind"] == "pattern":
+            patterns[name] = PatternStats(**{key: value[key] for key in _STATS})
+            return
+        seen = Observation(name, value["label"], value["text"], value["reward"])
+        patterns[name] = with_observation(patterns.get(name), seen, value["round"], self.limits.half_life)
+
+    def _line(self, kind: str, content: Mapping[str, Any], at: str) -> str:
+        line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}
+        return canonical_json({**line, "stamp_signature": sign_record(line, self.scope.pack)})
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,295 @@
+"""Which calls of this run were answered already? An append-only file, read by key.
+
+A reply is on disk before its caller sees it, so a run that is killed and started again pays for nothing twice. The
+journal neither sends calls nor knows what a reply means, and it never drops or rewrites an entry: when a key occurs
+twice, the later entry counts. Every line carries a checksum. A damaged line is counted and moved to ``<name>.torn``, and
+its call counts as unanswered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+
+from tfgrpo.stores.canonical import key_digest
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
+from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.group_terms import Arm
+
+AnswerT = TypeVar("AnswerT")
+EntryKind: TypeAlias = Literal["reply", "failure"]
+_CHUNK = 1 << 20
+_HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
+_SUM_BYTES = len(',"sum":"0123456789abcdef"}')
+_UNSUMMED = {"schema", "key", "kind", "at", "payload"}
+"""Fields of an entry of schema 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """Which call of a run this is. Arms and roles hold no slash, so the text form is unambiguous."""
+
+    epoch: int
+    arm: Arm
+    batch: int
+    item_id: str
+    rollout: int
+    turn: int
+    role: str
+    """``rollout``, ``reflect``, ``curate``, ``tool``, ``agent``, ``judge`` and the like."""
+    attempt: int = 0
+    """Counts repairs of a structured answer, not retries of one request."""
+
+    def text(self, digest: str) -> str:
+        """The key as one string, with the first 16 digits of the request's digest: another request is another call."""
+        name = _attempt_name(self.epoch, self.arm, self.batch, self.item_id, self.rollout)
+        return f"{name}/{self.turn}/{self.role}/{self.attempt}#{digest[:16]}"
+
+
+def draw_id(item_id: str, draw: int) -> str:
+    """Names one draw of an item, which ``CallKey`` calls its item: a second draw is another group with other replies."""
+    return item_id if draw == 0 else f"{item_id}~{draw}"
+
+
+def attempt_name(group: Mapping[str, Any], rollout: int) -> str:
+    """What the keys of an attempt's calls begin with. ``group`` is its line in ``groups.jsonl``, ``rollout`` its index."""
+    item = draw_id(group["item_id"], group.get("draw", 0))
+    return _attempt_name(group["epoch"], group["arm"], group["batch"], item, rollout)
+
+
+def attempt_and_role(key_text: str) -> tuple[str, str]:
+    """The attempt that a key belongs to and the role of its call; item ids may hold slashes and hashes.
+
+    Raises ``ValueError`` for a text that is no key.
+    """
+    name, _, role, _ = key_text.rpartition("#")[0].rsplit("/", 3)
+    return name, role
+
+
+def _attempt_name(epoch: int, arm: str, batch: int, item: str, rollout: int) -> str:
+    return f"{epoch}/{arm}/{batch}/{item}/{rollout}"
+
+
+class Journal:
+    """The answered calls of one run. Safe for any number of threads and processes at once.
+
+    An entry is a dictionary ``{"schema": 2, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``; in the
+    file, ``sum`` follows, BLAKE2b over the bytes before it. Entries of schema 1, without ``sum``, are read too.
+    Memory holds a digest and an offset per key, some 130 bytes as Python keeps them, never a reply. Surviving a kill of
+    the process is promised, surviving a loss of power is not (there is no ``fsync``).
+    """
+
+    def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
+        """Open or create. Damaged lines and a torn last one go to ``<name>.torn``; without ``repair`` they stay."""
+        self.path = path
+        self._clock = clock
+        self._repairs = repair
+        self._file = LockedFile(path)
+        self._offsets: dict[int, int] = {}
+        self._end = 0
+        self._reading = threading.Lock()
+        self._damage: list[tuple[int, int]] = []
+        self.damaged = 0
+        """Lines that are no whole entry, as found so far."""
+        with self._file.locked():
+            self._catch_up_and_repair()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, key_text: str) -> dict[str, Any] | None:
+        """The latest whole entry of this key, or None. Entries of other processes are seen. Raises ``CorruptFile``."""
+        digest = key_digest(_encode_key(key_text))
+        if digest not in self._offsets:
+            self._catch_up()
+        offset = self._offsets.get(digest)
+        if offset is None:
+            return None
+        line = self._line(offset)
+        if _key_in(line) != _encode_key(key_text):
+            raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
+        return _entry(line)
+
+    def answer(
+        self, key_text: str, decode: Callable[[Mapping[str, Any]], AnswerT], *, final: bool
+    ) -> AnswerT | TfgrpoError | None:
+        """What ``decode`` makes of the payload of this key, the error of a recorded failure, or None.
+
+        An entry that cannot be decoded is treated as a damaged line; ``final``: the call cannot be made again, and it
+        raises ``CorruptFile``.
+        """
+        entry = self.get(key_text)
+        if entry is None:
+            return None
+        payload = entry["payload"]
+        try:
+            if entry["kind"] == "failure":
+                return error_named(str(payload["error_type"]), str(payload["reason"]))
+            return decode(payload)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if final:
+                raise CorruptFile(f"{self.path}: the entry for call {key_text} is no reply: {error!r}") from error
+        with self._file.locked():
+            offset = self._offsets.pop(key_digest(_encode_key(key_text)))
+            self._damage.append((offset, len(self._line(offset))))
+            self.damaged += 1
+            self._catch_up_and_repair()
+        return None
+
+    def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
+        """Record the reply to a call. It is in the file when this returns.
+
+        Raises ``RecordRejected`` when the payload is no JSON, ``StoreError`` when the disk refuses; either way the
+        file stays whole.
+        """
+        self._append(key_text, "reply", payload)
+
+    def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
+        """Record that a call failed for good, so that a resumed run does not make it again."""
+        self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said of damaged lines; None when there was none."""
+        name = self.path.name
+        moved = f"{counted(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
+        return moved if self.damaged else None
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Every entry in file order, one at a time; of a key that occurs twice, both."""
+        for line in self._lines(0):
+            if _key_in(line) is not None:
+                yield _entry(line)
+
+    def close(self) -> None:
+        """Close the file; harmless when repeated."""
+        self._file.close()
+
+    def _append(self, key_text: str, kind: EntryKind, payload: Mapping[str, Any]) -> None:
+        key = _encode_key(key_text)
+        at = self._clock().isoformat()
+        try:
+            body = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise RecordRejected(f"journal entry {key_text}: {error}") from error
+        # Plain ASCII, key and checksum at fixed places: opening reads keys without parsing replies.
+        line = b'{"schema":2,"key":%b,"kind":"%b","at":"%b","payload":%b' % (
+            key,
+            kind.encode(),
+            at.encode(),
+            body.encode(),
+        )
+        line += _sum(line) + b"\n"
+        with self._file.locked():
+            if self._file.size() != self._end:
+                self._catch_up_and_repair()
+            start = self._file.append(line)
+            self._offsets[key_digest(key)] = start
+            self._end = start + len(line)
+
+    def _catch_up_and_repair(self) -> None:
+        """Under the file lock no writer is at work, so an incomplete last line is torn and never will be completed."""
+        self._catch_up()
+        torn = self._file.size() > self._end
+        self.damaged += torn
+        if not self._repairs:
+            return
+        for offset, length in self._damage:
+            self._file.set_aside(offset, length)
+        self._damage.clear()
+        if torn:
+            self._file.cut(self._end)
+
+    def _catch_up(self) -> None:
+        """Index complete lines that were appended since the last look, by anyone."""
+        with self._reading:
+            if self._file.size() == self._end:
+                return
+            offset = self._end
+            for line in self._lines(offset):
+                self._index(line, offset)
+                offset += len(line) + 1
+            self._end = max(self._end, offset)
+
+    def _index(self, line: bytes, offset: int) -> None:
+        if not line.strip():  # a line that was moved away, or an empty one
+            return
+        key = _key_in(line)
+        if key is None:
+            self.damaged += 1
+            self._damage.append((offset, len(line)))
+            return
+        digest = key_digest(key)
+        self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
+
+    def _lines(self, offset: int) -> Iterator[bytes]:
+        """Complete lines from ``offset`` on, without their newlines."""
+        rest = b""
+        while chunk := self._file.read_at(offset, _CHUNK):
+            offset += len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+
+    def _line(self, offset: int) -> bytes:
+        line = b""
+        while b"\n" not in line:
+            chunk = self._file.read_at(offset + len(line), max(8192, len(line)))
+            if not chunk:
+                raise CorruptFile(f"{self.path}: the entry at byte {offset} was cut off while the journal was open")
+            line += chunk
+        return line.partition(b"\n")[0]
+
+
+def _key_in(line: bytes) -> bytes | None:
+    """Return the encoded key of a whole entry, None for a damaged line."""
+    line = line.removesuffix(b"\r")  # line ends that a tool has converted
+    head = _HEAD.match(line)
+    if head is None:
+        return _key_in_unsummed(line)
+    return head[1] if line[-_SUM_BYTES:] == _sum(line[:-_SUM_BYTES]) else None
+
+
+def _key_in_unsummed(line: bytes) -> bytes | None:
+    """The same for an entry of schema 1, which has to be parsed."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.keys() != _UNSUMMED or entry["schema"] != 1:
+        return None
+    whole = (
+        isinstance(entry["key"], str) and entry["kind"] in get_args(EntryKind) and isinstance(entry["payload"], dict)
+    )
+    return _encode_key(entry["key"]) if whole else None
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(line)
+    entry.pop("sum", None)
+    return entry
+
+
+def _sum(body: bytes) -> bytes:
+    """End of the line that begins with ``body``."""
+    return b',"sum":"%b"}' % blake2b(body, digest_size=8).hexdigest().encode()
+
+
+def _encode_key(key_text: str) -> bytes:
+    return json.dumps(key_text).encode()

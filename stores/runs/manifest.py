@@ -1,0 +1,71 @@
+"""What was this run? ``manifest.json``: status, settings with their sources, seeds, stamps, cohorts, results, warnings.
+
+Replaced whole at every change, so a reader finds the manifest before or after, never between. It records what it is
+given; deciding and measuring happen elsewhere. Secrets are never among the settings, so they are never in here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from tfgrpo.stores.errors import CorruptFile, RecordRejected
+from tfgrpo.stores.files.atomic import replace_json
+
+SCHEMA_VERSION: Final = 1
+RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed"]
+TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
+
+
+class ManifestFile:
+    """The manifest of one run. One writer; fields are merged key by key, a given key replaces what stood there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Any]:
+        """The manifest as it stands; empty before the first ``update``. Raises ``CorruptFile``."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise CorruptFile(f"{self.path}: is no manifest: {error}") from error
+        if not isinstance(content, dict) or not 1 <= content.get("schema_version", 0) <= SCHEMA_VERSION:
+            raise CorruptFile(f"{self.path}: is no manifest of schema version {SCHEMA_VERSION} or older")
+        return content
+
+    def update(self, **fields: Any) -> dict[str, Any]:
+        """Merge fields in and put the file in place; returns the whole manifest.
+
+        Raises ``RecordRejected`` for an unknown status, a ``tfgrpo`` block that lacks one of its four parts, or what is no
+        JSON; the file is untouched then.
+        """
+        _check(fields)
+        blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": _empty_block()}
+        content = {**blank, **self.read(), **fields}
+        replace_json(self.path, content)
+        return content
+
+    def warn(self, text: str, *, lasting: bool = False) -> None:
+        """Add a warning, unless it is there already. A lasting one records an event, and stays when the run is resumed."""
+        content = self.read()
+        keys = ["warnings", "lasting_warnings"] if lasting else ["warnings"]
+        before = {key: content.get(key, []) for key in keys}
+        added = {key: [*texts, text] for key, texts in before.items() if text not in texts}
+        if added:
+            self.update(**added)
+
+
+def _empty_block() -> dict[str, Any]:
+    return {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
+
+
+def _check(fields: dict[str, Any]) -> None:
+    status = fields.get("status", "running")
+    if status not in get_args(RunStatus):
+        raise RecordRejected(f"manifest: status {status!r}; accepted: {', '.join(get_args(RunStatus))}")
+    missing = [key for key in TFGRPO_KEYS if key not in fields.get("tfgrpo", TFGRPO_KEYS)]
+    if missing:
+        raise RecordRejected(f"manifest: the tfgrpo block lacks {', '.join(missing)}")

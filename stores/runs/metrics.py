@@ -1,0 +1,134 @@
+"""What did each group of a run measure? ``metrics.jsonl``, one line per (run, epoch, group), appended as groups come back.
+
+A line that is there already is not written again, so a resumed run may report its groups once more. Lines are never held
+in memory, only a digest per key. What the lines come to by epoch is the business of ``tfgrpo.stores.runs.per_epoch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines, replace_json
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.group_terms import Arm, Phase, Signal
+from tfgrpo.stores.percentiles import METHOD
+from tfgrpo.stores.plain import plain
+from tfgrpo.stores.runs.per_epoch import aggregate
+
+SCHEMA_VERSION: Final = 1
+_NOTHING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Use of one tool by the rollouts of a group, summed."""
+
+    tool: str
+    calls: int
+    tokens: int
+    cost_usd: float | None
+    """None when the price of any call is unknown."""
+    latency_ms: float
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetrics:
+    """One group, measured."""
+
+    run_id: str
+    epoch: int
+    group_id: str
+    group_size: int
+    phase: Phase
+    arm: Arm
+    signal: Signal
+    reward_mean: float | None
+    """Over the scored rollouts; None when there is none."""
+    reward_spread: float | None
+    """Population standard deviation of the scored rewards; None below two of them."""
+    outcomes: Mapping[str, int]
+    """Rollouts by how they ended."""
+    latency_ms: tuple[float, ...]
+    """Of each rollout."""
+    tools: tuple[ToolUse, ...]
+    measured: bool = True
+    """False when an agent called models, and perhaps tools, by itself."""
+
+    @property
+    def tool_cost_usd(self) -> float | None:
+        """Cost of all tool calls; None when any is unknown or may be, 0 when no tool was called."""
+        costs = [tool.cost_usd for tool in self.tools]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if self.measured and len(known) == len(costs) else None
+
+    def to_line(self) -> dict[str, Any]:
+        """The line as it is written, with the literal keys of the specification."""
+        return {
+            "schema": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "tfgrpo_epoch": self.epoch,
+            "group_id": self.group_id,
+            "group_size": self.group_size,
+            "phase": self.phase,
+            "arm": self.arm,
+            "status": "ok",
+            "signal": self.signal,
+            "reward_mean": self.reward_mean,
+            "reward_spread": self.reward_spread,
+            "outcomes": dict(self.outcomes),
+            "tool_cost_usd": self.tool_cost_usd,
+            "latency_ms": sum(self.latency_ms),
+            "rollout_latency_ms": list(self.latency_ms),
+            "tools": plain(self.tools),
+        }
+
+
+class MetricsStore:
+    """The metrics of one run: ``metrics.jsonl`` and ``per-epoch.json`` in its directory. One writer."""
+
+    def __init__(self, run_dir: Path) -> None:
+        paths = RunPaths(run_dir)
+        self.path = paths.metrics
+        self.per_epoch_path = paths.per_epoch
+        self._lines = KeyedJsonl(self.path, _key)
+
+    def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
+        """Write a line for each group, all or none, but for those that are there; says how many.
+
+        Raises ``RecordRejected`` for NaN, ``StoreError``.
+        """
+        return self._lines.append([group.to_line() for group in groups])
+
+    def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
+        """Write that an epoch failed and its evidence is void; once per run and epoch."""
+        line = {
+            "schema": SCHEMA_VERSION,
+            "run_id": run_id,
+            "tfgrpo_epoch": epoch,
+            "group_id": None,
+            "status": "failed",
+            "reason": reason,
+        }
+        return self._lines.append([line]) == 1
+
+    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NOTHING) -> dict[str, Any]:
+        """Sum the lines up by epoch, put ``per-epoch.json`` in place, and return its content.
+
+        ``learning``: how many reflections and curations an epoch asked for and lost, which no line of a group holds.
+        """
+        epochs = aggregate(read_lines(self.path))
+        for number, steps in learning.items():
+            if str(number) in epochs:
+                epochs[str(number)]["learning"] = dict(steps)
+        content = {"schema_version": SCHEMA_VERSION, "percentiles": METHOD, "epochs": epochs}
+        replace_json(self.per_epoch_path, content)
+        return content
+
+
+def _key(line: dict[str, Any]) -> str:
+    return f"{line['run_id']}\x1f{line['tfgrpo_epoch']}\x1f{line['group_id']}"

@@ -1,0 +1,71 @@
+"""How did the best-of-K rounds of a task go? ``selections.jsonl``, one line each, append-only.
+
+It is a history to decide the next stage from, and for people. Prompts and answers are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.record import Strict
+from tfgrpo.stores.files.atomic import append_lines, read_lines
+
+
+class SelectionRound(Strict):
+    """One round."""
+
+    schema_version: Literal[1] = 1
+    selection_id: str
+    at: datetime
+    item_id: str
+    model: str
+    simulated: bool
+    stage: str
+    """What was rewarded; empty when rewarders were named."""
+    measure: str
+    """Names of the rewarders that counted."""
+    format: str
+    k: int = Field(ge=1)
+    outcomes: Mapping[str, int]
+    """Candidates by how they ended."""
+    answered: int = Field(ge=0)
+    """Candidates that brought an answer at all."""
+    valid: int = Field(ge=0)
+    """Of those, the usable ones, repaired ones too."""
+    chosen: int | None
+    """Index of the chosen candidate; None when there was none."""
+    reward: float | None
+    """Reward of the chosen candidate; None when it has none."""
+    mean_reward: float | None
+    """Over the graded candidates."""
+    calls: int | None = Field(ge=0)
+    """None when an agent called models by itself, as ``tokens``."""
+    tokens: int | None = Field(ge=0)
+    cost_usd: float | None
+    """None when the price of any call is unknown."""
+    duration_s: float = Field(ge=0.0)
+
+
+def record_round(path: Path, entry: SelectionRound) -> None:
+    """Append a round. Raises ``StoreError`` when the disk refuses."""
+    append_lines(path, [entry.model_dump_json()])
+
+
+def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
+    """The rounds with the simulated or with real models, oldest first; none when there is no file.
+
+    Raises ``CorruptFile`` for a line that is no round.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            entry = SelectionRound.model_validate_json(line)
+        except ValidationError as error:
+            raise CorruptFile(f"{path}: line {number} is no selection: {error.errors()[0]['msg']}") from error
+        if entry.simulated is simulated:
+            yield entry

@@ -1,0 +1,335 @@
+"""Where does telemetry go? Exporters and providers, built from the standard ``OTEL_*`` environment.
+
+Without an endpoint nothing is built: an exporter that has nobody to talk to costs seconds at the end of a process. From
+the given environment come the choice of exporters, endpoint, protocol, timeout and headers; all other ``OTEL_*``
+variables (sampler, batch sizes, compression, certificates, resource) are read by the SDK itself from the process's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    ConsoleMetricExporter,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.metrics.view import View
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.util.re import parse_env_headers
+
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.telemetry.encoding import SpanEncoder
+
+Signal: TypeAlias = Literal["traces", "metrics"]
+Environment: TypeAlias = Mapping[str, str]
+Warn: TypeAlias = Callable[[str], object]
+DEFAULT_TIMEOUT_S: Final = 2.5
+MAX_TIMEOUT_S: Final = 60.0
+_EXPORTERS: Final = frozenset({"otlp", "console"})
+_LOG: Final = logging.getLogger("tfgrpo.telemetry")
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What was handed over and what arrived, for the one line at the end. Complaints are logged once, not per retry."""
+
+    ended: int = 0
+    delivered: int = 0
+    metrics_failed: bool = False
+    _complained: bool = False
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the counts: spans end in any thread."""
+
+    def span_ended(self) -> None:
+        """A sampled span is waiting for export."""
+        with self._turn:
+            self.ended += 1
+
+    def spans_sent(self, count: int, *, ok: bool, where: str) -> None:
+        """An export of spans came to its end."""
+        with self._turn:
+            self.delivered += count if ok else 0
+        self._complain(ok, where)
+
+    def metrics_sent(self, *, ok: bool, where: str) -> None:
+        """An export of metrics came to its end; metrics are cumulative, so only the last one matters."""
+        self.metrics_failed = not ok
+        self._complain(ok, where)
+
+    def _complain(self, ok: bool, where: str) -> None:
+        if not ok and not self._complained:
+            self._complained = True
+            _LOG.warning("telemetry cannot be delivered to %s; the run goes on without it", where)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one signal goes."""
+
+    exporter: Literal["otlp", "console"]
+    endpoint: str = ""
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """Host and port for people; never credentials."""
+        if self.exporter == "console":
+            return "the console"
+        parts = urlsplit(self.endpoint if "//" in self.endpoint else f"//{self.endpoint}")
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
+    """Where a signal goes, or None for nowhere.
+
+    ``warn`` is told of values that other programs may understand and this one does not. Raises ``SettingsError`` for an
+    endpoint that is none.
+    """
+    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    choice = _exporter(env, variable, signal, warn)
+    if choice == "console":
+        return Target("console")
+    if choice == "none":
+        return None
+    if not _signal_value(env, signal, "ENDPOINT")[1]:
+        if choice == "otlp":
+            warn(f"{variable}=otlp, but no OTEL_EXPORTER_OTLP_ENDPOINT is set: no {signal} are sent")
+        return None
+    protocol = _protocol(env, signal, warn)
+    endpoint = _endpoint(env, signal, protocol)
+    headers = parse_env_headers(_signal_value(env, signal, "HEADERS")[1], liberal=True)
+    return Target("otlp", endpoint, protocol, _timeout(env, signal, warn), headers)
+
+
+def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> str:
+    """The first exporter of a list that this program has, ``none`` when it has none of them, empty when none is named."""
+    value = env.get(variable, "")
+    named = [name.strip().lower() for name in value.split(",") if name.strip()]
+    if not named or "none" in named:
+        return "none" if named else ""
+    chosen = next((name for name in named if name in _EXPORTERS), "none")
+    if named != [chosen]:
+        done = f"no {signal} are sent" if chosen == "none" else f"{signal} go by {chosen} alone"
+        warn(f"{variable}={value}: {done} (this program has otlp and console)")
+    return chosen
+
+
+def _signal_value(env: Environment, signal: Signal, name: str) -> tuple[str, str]:
+    """Variable and value: the signal's own if set, else the common one."""
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
+    variable = own if env.get(own, "").strip() else f"OTEL_EXPORTER_OTLP_{name}"
+    return variable, env.get(variable, "").strip()
+
+
+def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/protobuf", "grpc"]:
+    variable, value = _signal_value(env, signal, "PROTOCOL")
+    protocol = value.lower()
+    if protocol == "grpc":
+        return "grpc"
+    if protocol not in {"", "http/protobuf"}:
+        warn(f"{variable}={value}: http/protobuf is spoken (this program has that and grpc)")
+    return "http/protobuf"
+
+
+def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
+    variable, value = _signal_value(env, signal, "ENDPOINT")
+    if protocol == "grpc":
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError.one(variable, "no such URL", "http://host:port or https://host:port")
+    return value if variable.endswith(f"{signal.upper()}_ENDPOINT") else f"{value.rstrip('/')}/v1/{signal}"
+
+
+def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:
+    """Seconds. The standard says milliseconds and Python's SDK seconds: nobody means a minute or more, or 60 ms or less."""
+    variable, value = _signal_value(env, signal, "TIMEOUT")
+    if not value:
+        return DEFAULT_TIMEOUT_S
+    try:
+        given = float(value)
+    except ValueError:
+        given = math.nan
+    if not given > 0:
+        warn(f"{variable}={value}: no time above 0, so {DEFAULT_TIMEOUT_S:g} s is taken")
+        return DEFAULT_TIMEOUT_S
+    return given if given <= MAX_TIMEOUT_S else min(given / 1000.0, MAX_TIMEOUT_S)
+
+
+class _WatchedSpans(SpanExporter):
+    """An exporter that keeps the count of what arrived."""
+
+    def __init__(self, inner: SpanExporter, delivery: Delivery, where: str) -> None:
+        self._inner = inner
+        self._delivery = delivery
+        self._where = where
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._inner.export(spans)
+        self._delivery.spans_sent(len(spans), ok=result is SpanExportResult.SUCCESS, where=self._where)
+        return result
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+
+class _WatchedMetrics(MetricExporter):
+    """An exporter that remembers whether the last metrics arrived."""
+
+    def __init__(self, inner: MetricExporter, delivery: Delivery, where: str) -> None:
+        # The reader asks the exporter for these; the inner one took them from the environment and has no getter.
+        super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
+        self._inner = inner
+        self._delivery = delivery
+        self._where = where
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        result = self._inner.export(metrics_data, timeout_millis, **kwargs)
+        self._delivery.metrics_sent(ok=result is MetricExportResult.SUCCESS, where=self._where)
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._inner.shutdown(timeout_millis, **kwargs)
+
+
+class _CountingBatches(BatchSpanProcessor):
+    """Batches spans and counts those that are due for export. A larger queue and a shorter delay than the SDK's own."""
+
+    def __init__(self, exporter: SpanExporter, delivery: Delivery, env: Environment) -> None:
+        super().__init__(
+            exporter,
+            max_queue_size=None if "OTEL_BSP_MAX_QUEUE_SIZE" in env else 16_384,
+            schedule_delay_millis=None if "OTEL_BSP_SCHEDULE_DELAY" in env else 1000,
+        )
+        self._delivery = delivery
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context is not None and span.context.trace_flags.sampled:
+            self._delivery.span_ended()
+        super().on_end(span)
+
+
+class _LeanSpanExporter(OTLPSpanExporter):
+    """The SDK's exporter with our encoder in front of its sender."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
+        self._encoder = SpanEncoder()
+        self._open = True
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        # The sender has no public name: where it is not what it was, the SDK's own way is taken.
+        send = getattr(getattr(self, "_client", None), "export", None)
+        if not self._open or send is None:
+            return super().export(spans)
+        return SpanExportResult.SUCCESS if send(self._encoder.encode(spans)).success else SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        self._open = False
+        super().shutdown()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """One signal's provider, and how to cut its exporter short."""
+
+    signal: Signal
+    where: str
+    shutdown: Callable[[], None]
+    abandon: Callable[[], None]
+
+
+def trace_provider(
+    target: Target, env: Environment, resource: Resource, delivery: Delivery
+) -> tuple[TracerProvider, Pipe]:
+    """A provider that batches spans to the target."""
+    _quieten()
+    exporter = _WatchedSpans(_span_exporter(target), delivery, target.where)
+    # The SDK's default asks the parent first, and no parent of ours is ever left out: the same spans at less cost.
+    sampler = None if env.get("OTEL_TRACES_SAMPLER") else ALWAYS_ON
+    provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    provider.add_span_processor(_CountingBatches(exporter, delivery, env))
+    return provider, Pipe("traces", target.where, provider.shutdown, exporter.shutdown)
+
+
+def meter_provider(
+    target: Target, env: Environment, resource: Resource, delivery: Delivery
+) -> tuple[MeterProvider, Pipe]:
+    """A provider that sends metrics to the target every ten seconds, each with its closed set of attributes.
+
+    Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.
+    """
+    _quieten()
+    exporter = _WatchedMetrics(_metric_exporter(target), delivery, target.where)
+    reader = PeriodicExportingMetricReader(
+        exporter, export_interval_millis=None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
+    )
+    metrics = (*n.OURS, *(metric for family in n.GENAI.values() for metric in family))
+    views = [View(instrument_name=metric.name, attribute_keys=set(metric.keys)) for metric in metrics]
+    exemplars = None if "OTEL_METRICS_EXEMPLAR_FILTER" in env else AlwaysOffExemplarFilter()
+    provider = MeterProvider([reader], resource, exemplars, shutdown_on_exit=False, views=views)
+    return provider, Pipe("metrics", target.where, provider.shutdown, exporter.shutdown)
+
+
+def _span_exporter(target: Target) -> SpanExporter:
+    if target.exporter == "console":
+        return ConsoleSpanExporter(out=sys.stderr)
+    if target.protocol == "grpc":
+        exporter: SpanExporter = _grpc("trace_exporter", "OTLPSpanExporter", target)
+        return exporter
+    return _LeanSpanExporter(target)
+
+
+def _metric_exporter(target: Target) -> MetricExporter:
+    if target.exporter == "console":
+        return ConsoleMetricExporter(out=sys.stderr)
+    if target.protocol == "grpc":
+        exporter: MetricExporter = _grpc("metric_exporter", "OTLPMetricExporter", target)
+        return exporter
+    return OTLPMetricExporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
+
+
+def _grpc(module: str, name: str, target: Target) -> Any:
+    try:
+        exporters = importlib.import_module(f"opentelemetry.exporter.otlp.proto.grpc.{module}")
+    except ImportError as error:
+        raise SettingsError.one(
+            "OTEL_EXPORTER_OTLP_PROTOCOL", "'grpc'", "http/protobuf, or grpc after: pip install 'tfgrpo[grpc]'"
+        ) from error
+    headers = tuple(target.headers.items()) or None
+    return getattr(exporters, name)(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers)
+
+
+def _quieten() -> None:
+    """The exporters log every retry; ours is one line. A level that somebody chose is left alone."""
+    logger = logging.getLogger("opentelemetry.exporter")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)

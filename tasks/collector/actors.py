@@ -1,0 +1,246 @@
+"""How are groups collected from the project's own actors and rewarders? Run as in a learning run, kept as data.
+
+Calls go through the run's journal, ledger and slots, so that collecting again asks for nothing twice. Nothing is
+reflected on and nothing is learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.ragged import RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.shapes import (
+    LogProbKind,
+    LogProbs,
+    Rollout,
+    RolloutGroup,
+    RolloutStatus,
+    RolloutUsage,
+    Sampling,
+    status_of_outcome,
+)
+from tfgrpo.stores.errors import RunAborted, ShapeError
+from tfgrpo.stores.frozen_json import Json
+from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.actors.base import Actor, AttemptContext
+from tfgrpo.tasks.collector.collector import Collected
+from tfgrpo.tasks.collector.options import GroupSink
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message
+from tfgrpo.tasks.runtime.containment import give_up_on
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
+
+_OPENING: Final = 2
+"""Messages that every conversation begins with: system text and item."""
+
+
+class ActorCollector:
+    """Collects groups from a runtime: its actor attempts, its rewarders score.
+
+    ``ragged``: as in ``CollectorOptions``, without ``resample``: an answered call is never asked again. ``on_group``
+    is given every group as soon as it is complete. Raises ``ShapeError`` for any other ``ragged``.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        ragged: RaggedPolicy = "pad",
+        min_group_size: int = 2,
+        logprob_kind: LogProbKind = "unknown",
+        on_group: GroupSink | None = None,
+    ) -> None:
+        if ragged not in ("strict", "pad", "drop_group"):
+            raise ShapeError.one("ragged", "strict | pad | drop_group", repr(ragged))
+        self._runtime = runtime
+        self._ragged: RaggedPolicy = ragged
+        self._min_group_size = min_group_size
+        self._kind: LogProbKind = logprob_kind
+        self._on_group = on_group
+
+    async def collect(self, specs: Sequence[GroupSpec]) -> Collected:
+        """One group for each spec, in order.
+
+        Raises ``RunAborted`` when no further call can succeed (the endpoint refuses the key), and ``ShapeError`` for
+        specs that share a group id, before anything is asked, and for short groups under ``strict``.
+        """
+        doubled = sorted(name for name, count in Counter(spec.group_id for spec in specs).items() if count > 1)
+        if doubled or not specs:
+            raise ShapeError.one("specs", "at least one, each with a group id of its own", ", ".join(doubled) or "none")
+        work = [asyncio.ensure_future(self._group(spec)) for spec in specs]
+        try:
+            groups = await asyncio.gather(*work)
+        finally:
+            await give_up_on(work)
+        shaped = shape_groups(groups, self._ragged, min_group_size=self._min_group_size)
+        return Collected(ExperienceBatch(shaped.groups), shaped.dropped)
+
+    async def _group(self, spec: GroupSpec) -> RolloutGroup:
+        taken = _Taken()
+        watched = replace(
+            self._runtime, model=_Watched(self._runtime.model, taken), actor=_Watching(self._runtime.actor, taken)
+        )
+        result = await run_group(replace(spec, reflect=False), watched)
+        if result.fatal is not None:
+            raise RunAborted(result.fatal)
+        group = _group_of(spec, result, taken, self._runtime, self._kind)
+        if self._on_group is not None:
+            self._on_group(group)
+        return group
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What was said in one group, by rollout index."""
+
+    calls: defaultdict[int, list[tuple[ChatRequest, ChatReply]]] = field(default_factory=lambda: defaultdict(list))
+    trajectories: dict[int, Trajectory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The model of the run; keeps what it answers to rollouts."""
+
+    inner: ChatModel
+    taken: _Taken
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        reply = await self.inner.complete(request, key)
+        if key.role == "rollout":
+            self.taken.calls[key.rollout].append((request, reply))
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Watching:
+    """The actor of the run; keeps its whole trajectories, which the records of a run shorten."""
+
+    inner: Actor
+    taken: _Taken
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        trajectory = await self.inner.attempt(attempt)
+        if isinstance(trajectory, Trajectory):
+            self.taken.trajectories[attempt.key("rollout", 0).rollout] = trajectory
+        return trajectory
+
+
+def _group_of(spec: GroupSpec, result: GroupResult, taken: _Taken, runtime: Runtime, kind: LogProbKind) -> RolloutGroup:
+    item = spec.item
+    user = "\n\n".join(part for part in (item.system_prompt, item.prompt) if part)
+    return RolloutGroup(
+        id=spec.group_id,
+        state=_sent(taken) or [_turn("system", spec.pack.system), _turn("user", user)],
+        rollouts=tuple(_rollout(record, spec, taken, runtime, kind) for record in result.rollouts),
+        target_size=spec.size,
+        bare_state=[_turn("user", user)],
+        policy_version=runtime.context.rollout_model,
+        experience_version=f"{spec.pack.pack_id}:{spec.pack.digest}",
+        metadata={
+            "item_id": item.id,
+            "answer": item.answer,
+            "domain": item.domain,
+            "run_id": runtime.context.run_id,
+            "epoch": spec.epoch,
+            "phase": spec.phase,
+            "arm": spec.arm,
+            "experience_ids": list(spec.pack.experience_ids),
+            "item": dict(item.metadata),
+        },
+    )
+
+
+def _rollout(record: RolloutRecord, spec: GroupSpec, taken: _Taken, runtime: Runtime, kind: LogProbKind) -> Rollout:
+    calls = taken.calls[record.index]
+    trajectory = taken.trajectories.get(record.index)
+    outcome = record.outcome
+    finish = trajectory.finish_reason if trajectory is not None else None
+    return Rollout(
+        id=record.rollout_id,
+        group_id=spec.group_id,
+        index=record.index,
+        completion=None if trajectory is None else _completion(trajectory, calls),
+        status=_status(record, finish),
+        reward=outcome.reward if isinstance(outcome, Scored) else None,
+        reward_parts={score.rewarder_id: score.score for score in record.scores},
+        logprob=_logprobs([reply for _, reply in calls], kind) if trajectory is not None else None,
+        sampling=Sampling(
+            model=calls[-1][1].model if calls else runtime.context.rollout_model,
+            temperature=spec.temperature,
+            seed=record.seed,
+            max_tokens=runtime.context.settings.model.max_tokens,
+            finish_reason=finish,
+        ),
+        usage=_usage(record, [reply for _, reply in calls]),
+        latency_s=record.latency_s,
+        error=None if isinstance(outcome, Scored) else outcome.reason,
+    )
+
+
+def _sent(taken: _Taken) -> Json:
+    """The opening as it was sent, by whichever rollout asked first; None when no model was asked."""
+    first = next((calls[0][0].messages for calls in taken.calls.values() if calls), ())
+    return [_turn(message.role, message.content) for message in first[:_OPENING]] or None
+
+
+def _completion(trajectory: Trajectory, calls: Sequence[tuple[ChatRequest, ChatReply]]) -> Json:
+    """The final text alone, or all turns after the opening where there were several and they end in that text."""
+    if len(calls) < 2 or calls[-1][1].message.content != trajectory.output:
+        return trajectory.output
+    request, reply = calls[-1]
+    return [_encoded(message) for message in (*request.messages[_OPENING:], reply.message)]
+
+
+def _encoded(message: Message) -> dict[str, Any]:
+    turn: dict[str, Any] = _turn(message.role, message.content)
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _turn(role: str, content: str | None) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _logprobs(replies: Sequence[ChatReply], kind: LogProbKind) -> LogProbs | None:
+    """Of all the tokens the policy wrote, turn after turn; what tools said in between is not among them."""
+    known = [reply.token_logprobs for reply in replies if reply.token_logprobs is not None]
+    if not known:
+        return None
+    tokens = [value for values in known for value in values]
+    complete = all(
+        reply.token_logprobs is not None
+        and reply.usage is not None
+        and len(reply.token_logprobs) >= reply.usage.completion
+        for reply in replies
+    )
+    if not complete:
+        return LogProbs(count=len(tokens), kind=kind)
+    return LogProbs(tuple(tokens), total=math.fsum(tokens), count=len(tokens), kind=kind, complete=True)
+
+
+def _usage(record: RolloutRecord, replies: Sequence[ChatReply]) -> RolloutUsage:
+    known = all(reply.usage is not None for reply in replies)
+    if not record.calls or not known:
+        return RolloutUsage(cost_usd=record.cost_usd)
+    reasoning = sum(reply.usage.reasoning for reply in replies if reply.usage is not None)
+    return RolloutUsage(record.prompt_tokens, record.completion_tokens, reasoning, record.cost_usd)
+
+
+def _status(record: RolloutRecord, finish_reason: str | None) -> RolloutStatus:
+    outcome = record.outcome
+    error_type = outcome.error_type if isinstance(outcome, Failed | Ungraded) else ""
+    return status_of_outcome(outcome.name, error_type, finish_reason)

@@ -1,0 +1,330 @@
+"""How is one batch collected? Asked for, checked, scored, and handed over group by group.
+
+What a policy returned is checked before the reward model is asked. A completion that fails is a rollout with a status,
+never a number and never the end of its siblings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.batch.checks import problems_of_group
+from tfgrpo.stores.batch.lists import as_list
+from tfgrpo.stores.batch.names import named_by_content
+from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, status_of
+from tfgrpo.stores.counted import counted
+from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
+from tfgrpo.stores.frozen_json import Json, frozen
+from tfgrpo.tasks.actors.base import FATAL
+from tfgrpo.tasks.collector.options import CollectorOptions
+from tfgrpo.tasks.collector.protocols import (
+    BatchPolicyModel,
+    Generation,
+    OneByOne,
+    PlacedPrompt,
+    PolicyModel,
+    Prompt,
+    RequestPlace,
+    RewardFunction,
+    RewardModel,
+    RolloutReward,
+    checked_rewards,
+    generation_of,
+    rewards_of,
+)
+from tfgrpo.tasks.runtime.containment import contained, give_up_on, told, without_stop_iteration
+
+PASSED_ON: Final = (ShapeError, ConfigError, *FATAL)
+"""What ends the whole collection: bad input, and failures that no further call can get past."""
+
+
+@dataclass(slots=True)
+class Collection:
+    """One call of ``collect``: everything that changes lives and ends here."""
+
+    policy: PolicyModel | BatchPolicyModel
+    reward: RewardModel | RewardFunction
+    size: int
+    options: CollectorOptions
+    generation: dict[str, Any]
+    problems: list[ShapeProblem] = field(default_factory=list)
+    threads: RewarderThreads = field(init=False)
+    slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.threads = RewarderThreads(self.options.concurrency)
+        self.slots = asyncio.Semaphore(self.options.concurrency)
+
+    async def run(self, prompts: Sequence[Prompt]) -> list[RolloutGroup]:
+        """All groups, scored. Raises ``ShapeError`` when any of them is not what it should be."""
+        policy = self.policy
+        drafts = await self._drafts_at_once(policy, prompts) if isinstance(policy, BatchPolicyModel) else None
+        work = [self._group(place, prompt, drafts[place] if drafts else None) for place, prompt in enumerate(prompts)]
+        groups = await _all_or_none(work)
+        if self.options.fuse_rewards and not self.problems:
+            groups = await self._scored_at_once(prompts, groups)
+        if not self.problems and self.options.ragged == "strict":
+            self.problems.extend(_losses(prompts, groups))
+        if self.problems:
+            raise ShapeError(self.problems)
+        return groups
+
+    async def _group(self, place: int, prompt: Prompt, drafted: list[Generation] | None) -> RolloutGroup:
+        generations = drafted if drafted is not None else await self._drafts(place, prompt, range(self.size))
+        group = self._checked(place, _group_of(prompt, generations, self.size))
+        if self.options.fuse_rewards or self.problems:
+            return group
+        group = await self._scored(group)
+        rounds = self.options.rounds if self.options.ragged == "resample" else 0
+        for refill in range(1, rounds + 1):
+            if len(group.scored) == self.size or self.problems:
+                break
+            group = await self._refilled(place, prompt, group, refill)
+        return self._handed_over(place, prompt, group)
+
+    async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
+        """The group with its missing rollouts asked for again. The lost ones go: they have no completion to keep."""
+        taken = {rollout.index for rollout in group.scored}
+        free = [index for index in range(self.size) if index not in taken]
+        fresh = _group_of(prompt, await self._drafts(place, prompt, free, refill), self.size)
+        again = [
+            replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
+            for rollout, index in zip(fresh.rollouts, free, strict=False)
+        ]
+        scored = await self._scored(self._checked(place, replace(fresh, rollouts=tuple(again))))
+        both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
+        return replace(group, rollouts=tuple(both))
+
+    # --- generations
+
+    async def _drafts_at_once(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
+        rows = await self._rows(policy, [prompt.state for prompt in prompts], self.size)
+        return [self._row(place, prompt, rows[place], range(self.size)) for place, prompt in enumerate(prompts)]
+
+    async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
+        try:
+            async with self.slots:
+                returned = await self._call(policy.generate_batch, states, count, **self.generation)
+        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            _pass_on(error)
+            return [_failed(error, count) for _ in states]
+        rows = as_list(returned)
+        if rows is None or len(rows) != len(states):
+            received = f"a {type(returned).__name__}" if rows is None else counted(len(rows), "group")
+            raise ShapeError.one("generations", f"{counted(len(states), 'group')}, one for each state", received)
+        return rows
+
+    async def _drafts(self, place: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0) -> list[Generation]:
+        """Generations for these places of the group."""
+        policy = self.policy
+        if isinstance(policy, BatchPolicyModel):
+            (row,) = await self._rows(policy, [prompt.state], len(indexes))
+            return self._row(place, prompt, row, indexes)
+        if getattr(policy, "accepts_n", True):
+            return await self._asked(policy, place, prompt, indexes, refill)
+        rows = await asyncio.gather(*(self._asked(policy, place, prompt, [index], refill) for index in indexes))
+        return [generation for row in rows for generation in row]
+
+    async def _asked(
+        self, policy: PolicyModel, place: int, prompt: Prompt, indexes: Sequence[int], refill: int
+    ) -> list[Generation]:
+        options = dict(self.generation)
+        if getattr(policy, "accepts_place", False):
+            options["place"] = RequestPlace(prompt.id, refill, indexes[0])
+        try:
+            async with self.slots:
+                if self.problems:  # this collection has failed: nothing more is spent on it
+                    return []
+                returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
+        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
+            _pass_on(error)
+            return _failed(error, len(indexes))
+        return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
+
+    def _row(self, place: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
+        """The generations of one state; a problem when there are too many, or too few of them under ``strict``."""
+        where, count = f"group index {place}, id {prompt.id!r}", len(indexes)
+        values = as_list(returned)
+        if values is None:
+            received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
+            self.problems.append(ShapeProblem("generations", f"a list of {count}", received, where))
+            return []
+        if len(values) > count or (len(values) < count and self.options.ragged == "strict"):
+            self.problems.append(ShapeProblem("generations", f"{count} for this state", str(len(values)), where))
+            return []
+        generations = [generation_of(value) for value in values]
+        for index, generation in zip(indexes, generations, strict=False):
+            try:
+                frozen(generation.completion)
+            except (TypeError, ValueError) as error:
+                self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
+                return []
+        return generations
+
+    def _checked(self, place: int, group: RolloutGroup) -> RolloutGroup:
+        """The group, once its shapes are looked at: before the reward model is asked."""
+        self.problems.extend(problems_of_group(group, place, allow_nan=self.options.allow_nan))
+        return group
+
+    # --- rewards
+
+    async def _scored(self, group: RolloutGroup) -> RolloutGroup:
+        (scored,) = await self._scored_together([group])
+        return scored
+
+    async def _scored_at_once(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        scored = await self._scored_together(groups)
+        return [self._handed_over(place, prompts[place], group) for place, group in enumerate(scored)]
+
+    async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The groups with their rewards, asked for with one call; a reward model that breaks leaves them ungraded."""
+        graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
+        if self.problems or not graded:
+            return list(groups)
+        names = [rollout.id for _, rollout in graded]
+        try:
+            rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
+        except ShapeError as error:
+            if self.options.ragged != "strict":
+                return [_with_rewards(group, dict.fromkeys(names, f"reward: {error}")) for group in groups]
+            where = f"group {groups[0].id!r}" if len(groups) == 1 else counted(len(groups), "group")
+            self.problems.extend(
+                replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
+            )
+            return list(groups)
+        return [_with_rewards(group, dict(zip(names, rewards, strict=True))) for group in groups]
+
+    async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
+        """A reward for each completion, or the text of what went wrong with it."""
+        if isinstance(self.reward, RewardModel):
+            try:
+                async with self.slots:
+                    returned = await self._call(self.reward.score_batch, states, completions)
+            except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
+                _pass_on(error)
+                return [f"reward: {told(error)[:500]}"] * len(states)
+            return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
+        pairs = zip(states, completions, strict=True)
+        return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
+
+    async def _reward(self, function: RewardFunction, state: Json, completion: Json) -> RolloutReward | str:
+        try:
+            async with self.slots:
+                returned = await self._call(function, state, completion)
+        except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
+            _pass_on(error)
+            return f"reward: {told(error)[:500]}"
+        return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
+
+    def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
+        if isinstance(prompt, PlacedPrompt):
+            group = named_by_content(group, place)
+        if self.options.on_group is not None and not self.problems:
+            self.options.on_group(group)
+        return group
+
+    # --- calls
+
+    async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a user's function, on a thread unless it is a coroutine function, within the time limit."""
+        try:
+            async with asyncio.timeout(self.options.timeout_s) as limit:
+                if _is_coroutine_function(function):
+                    return await contained(function(*args, **options))
+                return await contained(self._on_a_thread(lambda: function(*args, **options)))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ModelTimeout(f"no answer within {self.options.timeout_s:g} s") from None
+
+    async def _on_a_thread(self, call: Callable[[], Any]) -> Any:
+        future = self.threads.submit(without_stop_iteration(call))
+        try:
+            returned = await asyncio.wrap_future(future)
+        finally:
+            self.threads.abandon(future)
+        return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
+
+
+def _pass_on(error: Exception) -> None:
+    """Raise what ends a collection. A value that the user's own code could not store ends nothing but its call."""
+    if isinstance(error, PASSED_ON) and not isinstance(error, RecordRejected):
+        raise error
+
+
+def _failed(error: Exception, count: int) -> list[Generation]:
+    """What is left of ``count`` generations whose call raised this."""
+    return [Generation(None, status_of(type(error)), error=told(error)[:500])] * count
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have a coroutine for its call
+    return asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(called)
+
+
+async def _all_or_none(work: Sequence[Any]) -> list[RolloutGroup]:
+    """All results; when one fails for good, the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await give_up_on(tasks)
+
+
+def _group_of(prompt: Prompt, generations: Sequence[Generation], size: int) -> RolloutGroup:
+    return RolloutGroup(
+        id=prompt.id,
+        state=prompt.state,
+        rollouts=tuple(_rollout(prompt.id, index, generation) for index, generation in enumerate(generations)),
+        target_size=size,
+        bare_state=prompt.bare_state,
+        policy_version=prompt.policy_version,
+        experience_version=prompt.experience_version,
+        prompt_token_ids=next((each.prompt_token_ids for each in generations if each.prompt_token_ids), None),
+        metadata=prompt.metadata,
+    )
+
+
+def _rollout(group_id: str, index: int, generation: Generation) -> Rollout:
+    return Rollout(
+        id=f"{group_id}/{index}",
+        group_id=group_id,
+        index=index,
+        completion=generation.completion,
+        status=generation.status,
+        logprob=generation.logprob,
+        sampling=generation.sampling,
+        usage=generation.usage,
+        latency_s=generation.latency_s,
+        error=generation.error,
+        metadata=generation.metadata,
+    )
+
+
+def _with_rewards(group: RolloutGroup, rewards: Mapping[str, RolloutReward | str]) -> RolloutGroup:
+    return replace(group, rollouts=tuple(_rewarded(rollout, rewards.get(rollout.id)) for rollout in group.rollouts))
+
+
+def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
+    if reward is None:
+        return rollout
+    if isinstance(reward, str):
+        return replace(rollout, error=reward)
+    return replace(rollout, reward=reward.reward, reward_parts=reward.parts)
+
+
+def _losses(prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
+    """Under ``strict``: every group with fewer rewards than it should have, with the first reason."""
+    problems = []
+    for place, group in enumerate(groups):
+        if len(group.scored) == group.target_size:
+            continue
+        lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
+        why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
+        where = f"group index {place}, id {prompts[place].id!r}{why}"
+        problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
+    return problems

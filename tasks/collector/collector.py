@@ -1,0 +1,87 @@
+"""How are groups collected from a policy and a reward model? The collector: built once, checked once, called often.
+
+It keeps nothing between calls, so any number of them may run at once. One call is ``tfgrpo.tasks.collector.collect``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.checks import is_count
+from tfgrpo.stores.batch.ragged import Dropped, RaggedPolicy, shape_groups
+from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.frozen_json import Json
+from tfgrpo.tasks.collector.collect import Collection
+from tfgrpo.tasks.collector.options import CollectorOptions
+from tfgrpo.tasks.collector.protocols import Prompt, policy_of, prompts_of, reward_of
+
+_LOG: Final = logging.getLogger("tfgrpo.collector")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A batch, and what was left out of it."""
+
+    batch: ExperienceBatch
+    dropped: tuple[Dropped, ...] = ()
+
+
+class ExperienceCollector:
+    """Collects groups of ``group_size`` rollouts.
+
+    ``policy_model`` and ``reward_model`` are what ``tfgrpo.tasks.collector.protocols`` describes: with coroutines or plain
+    functions, for one state or all of them, for one completion or many. Plain functions run on threads of their own.
+    Raises ``ShapeError``, with every problem, for models that lack what is needed and for options that make no sense.
+    """
+
+    def __init__(
+        self,
+        policy_model: object,
+        reward_model: object,
+        group_size: int = 64,
+        options: CollectorOptions | None = None,
+    ) -> None:
+        self._options = CollectorOptions() if options is None else options
+        problems = self._options.problems()
+        if not is_count(group_size) or group_size < 1:
+            problems.insert(0, ShapeProblem("group_size", "a whole number of at least 1", repr(group_size)))
+        policy = policy_of(policy_model, problems)
+        reward = reward_of(reward_model, problems)
+        if problems or policy is None or reward is None:
+            raise ShapeError(problems)
+        self._policy = policy
+        self._reward = reward
+        self.group_size = group_size
+
+    async def collect(self, states: Sequence[Prompt | Json], **generation: Any) -> Collected:
+        """Groups for all states, in their order. ``generation`` goes to the policy, and nowhere else.
+
+        Raises ``ShapeError`` with every problem of the collection, and what no further call can get past (a key that
+        is refused).
+        """
+        prompts = prompts_of(states)
+        collection = Collection(self._policy, self._reward, self.group_size, self._options, generation)
+        try:
+            groups = await collection.run(prompts)
+        finally:
+            collection.threads.shutdown()
+        policy: RaggedPolicy = "drop_group" if self._options.ragged == "resample" else self._options.ragged
+        shaped = shape_groups(groups, policy, min_group_size=self._options.min_group_size)
+        return Collected(ExperienceBatch(shaped.groups, self._options.allow_nan), shaped.dropped)
+
+    def collect_experiences(self, states: Sequence[Prompt | Json], **generation: Any) -> ExperienceBatch:
+        """``collect`` for callers without an event loop; what was left out is logged. Raises ``RuntimeError`` inside one."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            collected = asyncio.run(self.collect(states, **generation))
+        else:
+            raise RuntimeError("an event loop runs here: use `await collector.collect(…)`")
+        for dropped in collected.dropped:
+            _LOG.warning("group %s left out: %s", dropped.group_id, dropped.reason)
+        return collected.batch

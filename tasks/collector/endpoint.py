@@ -1,0 +1,305 @@
+"""How does an OpenAI-compatible endpoint serve as a policy? One request for all completions of a state, where it can.
+
+Log-probabilities are taken with the generation. Slots, budget, retries and the key are the client's business
+(``tfgrpo.tasks.models.chat``); nothing is journalled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+import httpx
+
+from tfgrpo.stores.batch.shapes import LogProbKind, LogProbs, RolloutStatus, RolloutUsage, Sampling, status_of
+from tfgrpo.stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelCallError,
+    ModelReplyMalformed,
+    ModelRequestRejected,
+    SettingsError,
+)
+from tfgrpo.stores.frozen_json import FrozenDict, Json
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.prices import PriceBook
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.tasks.collector.logprobs import logprobs_of_choices
+from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import Endpoint
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.replies import Answer, decode_answer
+from tfgrpo.tasks.models.retry import Fault, RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport, refuse_socks
+
+_KEY: Final = CallKey(1, "train", 0, "collect", 0, 0, "rollout")
+"""Calls of a collector are in no journal; the client passes a key on and looks at it nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How an endpoint is asked for completions."""
+
+    model: str
+    temperature: float = 1.0
+    top_p: float | None = None
+    max_tokens: int = 1024
+    seed: int | None = None
+    """Each request of a collection gets a seed of its own, derived from this one, the state, the id of its group, its
+    place in it and the round of ``resample``. Completions that came with one request have that request's seed."""
+    logprobs: bool = True
+    logprob_kind: LogProbKind = "unknown"
+    """What the server's values are: vLLM gives ``raw`` ones unless it is started with ``--logprobs-mode``."""
+    use_n: bool = True
+    """Ask for all completions of a state with one request. An endpoint that gives fewer, or refuses that, is asked for the
+    rest one by one."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request, such as ``{"return_token_ids": true}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ManyRequest(ChatRequest):
+    n: int = 1
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _ManyReply(ChatReply):
+    choices: tuple[Answer | ModelReplyMalformed, ...] = ()
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _ManyClient(ChatClient):
+    """The client, reading every choice of a reply instead of the first."""
+
+    def _prepare(self, request: ChatRequest) -> Any:
+        call = super()._prepare(request)
+        if not isinstance(request, _ManyRequest):
+            return call  # pragma: no cover - the policy asks for nothing else
+        more = {"n": request.n, **request.fields} if request.n > 1 else dict(request.fields)
+        body = json.dumps({**json.loads(call.body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
+        nano = call.price.cost(len(body), request.max_tokens * request.n, 0) if call.price is not None else None
+        return replace(call, body=body, tokens=len(body) + request.max_tokens * request.n, nano_usd=nano)
+
+    def _read(
+        self, body: Mapping[str, Any], model: str, usage: Usage | None, latency_s: float, nano_usd: int | None
+    ) -> ChatReply | Fault:
+        given = body.get("choices")
+        raw = given if isinstance(given, list) else []
+        choices = tuple(self._choice(body, choice) for choice in raw)
+        good = next((place for place, choice in enumerate(choices) if isinstance(choice, Answer)), None)
+        read = body if good is None else {**body, "choices": [raw[good]]}
+        first = super()._read(read, model, usage, latency_s, nano_usd)
+        if isinstance(first, Fault):
+            return first
+        known = {name: getattr(first, name) for name in ChatReply.__dataclass_fields__}
+        return _ManyReply(**known, choices=choices, body=body)
+
+    def _choice(self, body: Mapping[str, Any], choice: object) -> Answer | ModelReplyMalformed:
+        try:
+            return self._endpoint.without_key(decode_answer({**body, "choices": [choice]}))
+        except ModelReplyMalformed as error:
+            return ModelReplyMalformed(self._endpoint.excerpt(str(error)))
+
+
+class EndpointPolicy:
+    """A ``PolicyModel`` over an endpoint: ``generate(state, n)``. Close it with ``aclose``, or use ``async with``.
+
+    States are texts (one user message) or lists of chat messages with text content. Retries, slots and the budget are
+    those of a run; without a ``ledger`` nothing bounds the spending but ``group_size`` and the number of states.
+    Raises ``EndpointError`` where the environment names a SOCKS proxy for the endpoint.
+    """
+
+    accepts_place: Final = True
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        options: SamplingOptions,
+        *,
+        transport: httpx.AsyncClient | httpx.AsyncBaseTransport | None = None,
+        concurrency: int = 64,
+        ledger: Ledger | None = None,
+        prices: PriceBook | None = None,
+        retry: RetryPolicy | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if transport is None:
+            refuse_socks(endpoint.url("/chat/completions"))
+        self._options = options
+        self._client = _ManyClient(
+            endpoint,
+            open_transport(concurrency=concurrency) if transport is None else transport,
+            limiter=AdaptiveLimiter(concurrency),
+            ledger=Ledger(Budget()) if ledger is None else ledger,
+            prices=PriceBook({}) if prices is None else prices,
+            retry=RetryPolicy() if retry is None else retry,
+            rng=random.Random() if rng is None else rng,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def generate(
+        self, state: Json, n: int, *, place: RequestPlace | None = None, **options: Any
+    ) -> list[Generation]:
+        """``n`` completions, with ``options`` (fields of ``SamplingOptions``) in place of the policy's own.
+
+        A collector says with ``place`` which request this is; without it, equal states get equal seeds.
+        Raises ``ModelCallError`` and ``BudgetRefused`` when the request as a whole fails, ``SettingsError`` for an option
+        or a state that is none.
+        """
+        chosen = _with(self._options, options)
+        messages = messages_of(state)
+        place = RequestPlace() if place is None else place
+        if not chosen.use_n or n == 1:
+            return await self._singly(messages, chosen, place, range(n))
+        try:
+            found = (await self._ask(messages, chosen, place, n))[:n]
+        except ModelRequestRejected:
+            # Some endpoints refuse any ``n`` but 1. What they refuse for another reason, they refuse here again.
+            found = await self._ask(messages, chosen, place, 1)
+        # Ollama and some gateways answer with one choice, whatever n says.
+        return [*found, *await self._singly(messages, chosen, place, range(len(found), n))]
+
+    async def _singly(
+        self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, steps: range
+    ) -> list[Generation]:
+        """One request for each step from ``place``; one that fails does not take along the others, which are paid for."""
+        places = (place._replace(first=place.first + step) for step in steps)
+        work = (self._ask(messages, options, each, 1) for each in places)
+        rows = await asyncio.gather(*work, return_exceptions=True)
+        found: list[Generation] = []
+        for row in rows:
+            if not isinstance(row, BaseException):
+                found.extend(row)
+            elif isinstance(row, ModelCallError | BudgetRefused) and not isinstance(row, ModelAuthRefused):
+                found.append(Generation(None, status_of(type(row)), error=str(row)))
+            else:
+                raise row
+        return found
+
+    async def _ask(
+        self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, n: int
+    ) -> list[Generation]:
+        said = json.dumps([[message.role, message.content] for message in messages])
+        seed = None if options.seed is None else derive_seed(options.seed, "collect", said, *place)
+        fields = dict(options.extra) | ({} if options.top_p is None else {"top_p": options.top_p})
+        request = _ManyRequest(
+            model=options.model,
+            messages=messages,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            seed=seed,
+            logprobs=options.logprobs,
+            n=n,
+            fields=fields,
+        )
+        reply = await self._client.complete(request, _KEY)
+        if not isinstance(reply, _ManyReply):  # pragma: no cover - the client reads nothing else
+            raise ModelReplyMalformed("the reply was read as a single one")
+        used = reply.usage
+        logprobs = logprobs_of_choices(
+            reply.body["choices"],
+            kind=options.logprob_kind,
+            completion_tokens=used.completion if used is not None else None,
+            hidden=used is not None and bool(used.reasoning),
+        )
+        places = range(min(n, len(reply.choices)))
+        return [_generation(reply, options, index, seed, logprobs[index]) for index in places]
+
+
+def messages_of(state: Json) -> tuple[Message, ...]:
+    """The chat messages of a state. Raises ``SettingsError`` for anything but a text or messages with text content."""
+    if isinstance(state, str):
+        return (Message("user", state),)
+    turns = state if isinstance(state, list | tuple) else ()
+    good = [
+        isinstance(turn, Mapping)
+        and turn.get("role") in ("system", "user", "assistant")
+        and isinstance(turn.get("content"), str)
+        and set(turn) <= {"role", "content"}
+        for turn in turns
+    ]
+    if not good or not all(good):
+        given = f"{state!r:.80}"
+        raise SettingsError.one("state", given, "a text, or chat messages with a role and text content")
+    return tuple(Message(turn["role"], turn["content"]) for turn in turns)
+
+
+def _generation(
+    reply: _ManyReply, options: SamplingOptions, index: int, seed: int | None, logprob: LogProbs | None
+) -> Generation:
+    answer, raw = reply.choices[index], reply.body["choices"][index]
+    alone = len(reply.choices) == 1
+    usage = reply.usage if alone else None
+    sampling = Sampling(
+        model=reply.model,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        seed=seed,
+        max_tokens=options.max_tokens,
+        finish_reason=answer.finish_reason if isinstance(answer, Answer) else None,
+    )
+    shared = FrozenDict({} if alone else {"choices_in_request": len(reply.choices)})
+    if isinstance(answer, ModelReplyMalformed):
+        return Generation(None, "transport_error", sampling=sampling, error=str(answer), metadata=shared)
+    return Generation(
+        completion=answer.message.content,
+        status=_status(answer),
+        logprob=logprob,
+        sampling=sampling,
+        usage=_usage(reply, usage, logprob.count if logprob is not None and logprob.complete else None),
+        latency_s=reply.latency_s,
+        error=None if answer.message.content is not None else "the model called a tool, and none were offered",
+        prompt_token_ids=_ids(reply.body.get("prompt_token_ids") or raw.get("prompt_token_ids")),
+        metadata=shared,
+    )
+
+
+def _status(answer: Answer) -> RolloutStatus:
+    if answer.finish_reason == "content_filter":
+        return "filtered"
+    return "parse_error" if answer.message.content is None else "ok"
+
+
+def _usage(reply: _ManyReply, usage: Usage | None, counted: int | None) -> RolloutUsage:
+    """Of one choice. Of several, only the sum was reported.
+
+    Their tokens are known by their log-probabilities, if at all; each bears an equal share of the cost, so that the
+    shares add up to what was paid.
+    """
+    if usage is not None:
+        return RolloutUsage(usage.prompt, usage.completion, usage.reasoning, reply.cost_usd)
+    prompt = reply.usage.prompt if reply.usage is not None else None
+    cost = None if reply.cost_usd is None else reply.cost_usd / len(reply.choices)
+    return RolloutUsage(prompt_tokens=prompt, completion_tokens=counted, cost_usd=cost)
+
+
+def _ids(given: object) -> tuple[int, ...] | None:
+    if isinstance(given, Sequence) and given and all(isinstance(token, int) for token in given):
+        return tuple(given)
+    return None
+
+
+def _with(options: SamplingOptions, changes: Mapping[str, Any]) -> SamplingOptions:
+    unknown = sorted(set(changes) - set(SamplingOptions.__dataclass_fields__))
+    if unknown:
+        accepted = ", ".join(SamplingOptions.__dataclass_fields__)
+        raise SettingsError.one("generation options", ", ".join(unknown), accepted)
+    return replace(options, **changes)

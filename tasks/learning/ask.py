@@ -1,0 +1,151 @@
+"""How is the learning model asked a question? By template and JSON; a broken answer is asked for again.
+
+It counts what the asking cost; what the answers mean is for reflection and curation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
+
+from tfgrpo.prompt_packs.models import TemplateRole
+from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.tasks.actors.base import FATAL
+from tfgrpo.tasks.actors.recorded import model_key
+from tfgrpo.tasks.learning.replies import AnswerT, read_answer
+from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
+from tfgrpo.tasks.models.structured import repair
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts
+from tfgrpo.tasks.shapes import ReflectionFailure
+
+TEMPERATURE = 0.3
+"""Of every learning call: some freedom of wording, little of judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[AnswerT]):
+    """One structured question to the learning model."""
+
+    key: CallKey
+    template: TemplateRole
+    """Which of the pack's templates instructs the model."""
+    payload: Mapping[str, Any]
+    """Goes out as one JSON object in the user message."""
+    schema: AnswerSchema
+    shape: type[AnswerT]
+
+
+@dataclass(slots=True)
+class Spend:
+    """What a learning step has used so far, and what stopped it."""
+
+    calls: int = 0
+    tokens: int | None = 0
+    """None when the usage of any call is unknown."""
+    costs: list[float | None] = field(default_factory=list)
+    failure: ReflectionFailure | None = None
+    broken: list[ReflectionFailure] = field(default_factory=list)
+    """Calls that brought no answer, with the key under which that can be recorded."""
+    budget_refused: str | None = None
+    fatal: str | None = None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Sum, or None when any part is unknown."""
+        return add_costs(self.costs)
+
+    def add(self, reply: ChatReply) -> None:
+        """Count one reply."""
+        self.calls += 1
+        self.tokens = add_counts([self.tokens, reply.usage.total if reply.usage else None])
+        self.costs.append(reply.cost_usd)
+
+    def absorb(self, other: Spend) -> None:
+        """Count what a side question used. Its failure stays its own; what stops the run is ours."""
+        self.calls += other.calls
+        self.tokens = add_counts([self.tokens, other.tokens])
+        self.costs.extend(other.costs)
+        self.broken.extend(other.broken)
+        self.budget_refused = self.budget_refused or other.budget_refused
+        self.fatal = self.fatal or other.fatal
+
+
+async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> AnswerT | None:
+    """The answer, or None with the reason noted in ``spend``: a failure, a refused budget, or the end of the run."""
+    asked: list[str] = []
+    try:
+        return await _ask(question, runtime, spend, asked)
+    except BudgetRefused as error:
+        spend.budget_refused = str(error)
+    except FATAL as error:
+        spend.fatal = f"{type(error).__name__}: {error}"
+    except ModelCallError as error:
+        spend.failure = ReflectionFailure(type(error).__name__, str(error), asked[-1])
+        spend.broken.append(spend.failure)
+    except RepairExhausted as error:
+        spend.failure = ReflectionFailure(type(error).__name__, str(error))
+    return None
+
+
+async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, asked: list[str]) -> AnswerT:
+    settings = runtime.context.settings
+
+    replies: list[ChatReply] = []
+
+    async def once(messages: tuple[Message, ...]) -> ChatReply:
+        key = replace(question.key, attempt=question.key.attempt + len(asked))
+        request = ChatRequest(
+            model=runtime.context.learning_model,
+            messages=_with_repair_advice(messages, runtime) if asked else messages,
+            temperature=TEMPERATURE,
+            max_tokens=settings.model.learner_max_tokens,
+            seed=_seed(settings.tfgrpo.seed_of("train"), key),
+            answer_schema=question.schema,
+        )
+        asked.append(model_key(key, request))
+        reply = await runtime.model.complete(request, key)
+        spend.add(reply)
+        replies.append(reply)
+        return reply
+
+    def read(text: str) -> AnswerT:
+        cut = replies[-1].finish_reason == "length" and runtime.context.rules > 1
+        return read_answer(question.shape, question.schema, text, cut=cut)
+
+    return await repair(
+        read,
+        once,
+        _opening(question, runtime),
+        question.schema,
+        settings.tfgrpo.max_repairs + 1,
+    )
+
+
+def _opening(question: Question[Any], runtime: Runtime) -> tuple[Message, ...]:
+    return (
+        Message("system", _text(runtime, question.template, question.payload)),
+        Message("user", canonical_json(question.payload)),
+    )
+
+
+def _with_repair_advice(messages: tuple[Message, ...], runtime: Runtime) -> tuple[Message, ...]:
+    """Endpoints differ on a second system message, so the advice joins the first one."""
+    first, *rest = messages
+    return (replace(first, content=f"{first.content}\n\n{_text(runtime, 'repair', {})}"), *rest)
+
+
+def _text(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:
+    """A template of the pack with the limits in force, which the payload states too."""
+    values = {"max_chars": runtime.max_chars, "max_words": runtime.max_words, **payload}
+    return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
+
+
+def _seed(run_seed: int, key: CallKey) -> int:
+    """Of its own for every learning call."""
+    return derive_seed(run_seed, key.role, key.epoch, key.batch, key.item_id, key.turn, key.attempt)

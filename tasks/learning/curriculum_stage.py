@@ -1,0 +1,119 @@
+"""Which stage of the curriculum is a task in? Validity first, then behaviour: a pure function of its history.
+
+The rules of moving on are those of the selection's thresholds; a stage that was reached is left again only when the
+figures fall clearly below them, so that it does not flicker. Behaviour is never rewarded without a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tfgrpo.pipelines.settings.selection import Stage, StageThresholds
+
+VALIDITY: Final[Stage] = "VALIDITY_GAP"
+BEHAVIOUR: Final[Stage] = "BEHAVIORAL_CONSOLIDATION"
+Use: TypeAlias = Literal["development", "production", "history"]
+"""``development`` stays with validity, ``production`` asks for behaviour; otherwise the history decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRound:
+    """What a round says of the task."""
+
+    reward: float | None
+    """Of the chosen candidate; None when nothing could be chosen or graded."""
+    answered: int
+    """Candidates that brought an answer."""
+    valid: int
+    """Of those, the usable ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Where the stage changed."""
+
+    round: int
+    """After how many rounds of the history."""
+    stage: Stage
+    """The stage from there on."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageDecision:
+    """The stage to work in, why, and how it came about."""
+
+    stage: Stage
+    why: str
+    transitions: tuple[Transition, ...] = ()
+
+
+def decide_stage(
+    history: Sequence[PastRound],
+    *,
+    reference: bool,
+    use: Use = "history",
+    thresholds: StageThresholds | None = None,
+) -> StageDecision:
+    """The stage for the next round, given all rounds so far, oldest first. ``reference``: whether it has one."""
+    if use == "production" and reference:
+        return StageDecision(BEHAVIOUR, "a reference is there, and it counts")
+    if use == "development":
+        return StageDecision(VALIDITY, "validity was asked for")
+    if not history:
+        return StageDecision(VALIDITY, "there is no history yet")
+    transitions = _transitions(history, thresholds or StageThresholds())
+    stage = transitions[-1].stage if transitions else VALIDITY
+    why = transitions[-1].why if transitions else f"not good enough to move on, after {len(history)} rounds"
+    if stage == BEHAVIOUR and not reference:
+        return StageDecision(VALIDITY, f"there is no reference, although {why}", transitions)
+    return StageDecision(stage, why, transitions)
+
+
+def _transitions(history: Sequence[PastRound], limits: StageThresholds) -> tuple[Transition, ...]:
+    stage: Stage = VALIDITY
+    since = 0
+    found: list[Transition] = []
+    for end in range(1, len(history) + 1):
+        why = (_moves_on if stage == VALIDITY else _falls_back)(history[since:end], limits)
+        if why:
+            stage, since = (BEHAVIOUR if stage == VALIDITY else VALIDITY), end
+            found.append(Transition(end, stage, why))
+    return tuple(found)
+
+
+def _moves_on(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+    """Why the stage is done, judged by all its rounds; empty when it is not."""
+    last = rounds[-limits.rounds :]
+    high = [each for each in last if each.reward is not None and each.reward > limits.min_reward]
+    if len(high) < limits.rounds:
+        return ""
+    mean, parsed = _mean(rounds), _parsed(rounds)
+    if mean is None or parsed is None or mean <= limits.min_reward or parsed <= limits.min_parsed:
+        return ""
+    return f"{limits.rounds} rounds in a row were above {limits.min_reward:g}, with {parsed:.0%} usable answers"
+
+
+def _falls_back(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+    """Why the stage is given up, judged by its last rounds; empty when it is not."""
+    last = rounds[-limits.rounds :]
+    if len(last) < limits.rounds:
+        return ""
+    mean, parsed = _mean(last), _parsed(last)
+    if mean is not None and mean < limits.min_reward - limits.margin:
+        return f"the mean reward of the last {limits.rounds} rounds fell to {mean:.2f}"
+    if parsed is not None and parsed < limits.min_parsed - limits.margin:
+        return f"the share of usable answers of the last {limits.rounds} rounds fell to {parsed:.0%}"
+    return ""
+
+
+def _mean(rounds: Sequence[PastRound]) -> float | None:
+    rewards = [each.reward for each in rounds if each.reward is not None]
+    return sum(rewards) / len(rewards) if rewards else None
+
+
+def _parsed(rounds: Sequence[PastRound]) -> float | None:
+    answered = sum(each.answered for each in rounds)
+    return sum(each.valid for each in rounds) / answered if answered else None

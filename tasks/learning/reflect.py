@@ -1,0 +1,145 @@
+"""What separated the good attempts of a group from the bad ones? One call to the learning model, turned into proposals.
+
+It proposes; whether a proposal enters the library is curation's decision.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfgrpo.rewarders.advantages.group import best_first
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.tasks.learning.ask import Question, Spend, ask
+from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer, LessonsAnswer
+from tfgrpo.tasks.learning.transcripts import transcript_of
+from tfgrpo.tasks.learning.wording import accept_wording
+from tfgrpo.tasks.rollout import FinishedRollout
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupSpec, Proposal
+
+_ALL_TRANSCRIPTS_CHARS = 16_000
+_LEAST_TRANSCRIPT_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RankedAttempt:
+    """A scored attempt with its place in the group."""
+
+    rollout: FinishedRollout
+    reward: float
+    rank: float
+    """1 best, 0 worst, ties share the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What reflection on one group brought, and what it cost."""
+
+    proposals: tuple[Proposal, ...]
+    rejected: tuple[tuple[str, str], ...]
+    """Texts that broke a rule, with the reason."""
+    spend: Spend
+
+
+async def reflect_on_group(
+    spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime
+) -> Reflection:
+    """Contrast the attempts of an informative group. A call that breaks is noted in the spend, never raised."""
+    settings = runtime.context.settings.tfgrpo
+    shown = attempts_to_show(attempts, everything=settings.reflection == "all")
+    spend = Spend()
+    question = Question(_key(spec, "reflect", 0), "reflect", _payload(spec, shown, runtime), LESSONS, LessonsAnswer)
+    answer = await ask(question, runtime, spend)
+    if answer is None:
+        return Reflection((), (), spend)
+    return await _screened(spec, answer.lessons, shown, spread, runtime, spend)
+
+
+def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> tuple[RankedAttempt, ...]:
+    """Best and worst, or all from best to worst; among equals the cheaper comes first, then the earlier.
+
+    The worst of the pair is the cheapest of those with the least reward: tokens alone must not make the contrast.
+    """
+    rewards = [attempt.reward for attempt in attempts]
+    tokens = [attempt.rollout.tally.completion_tokens for attempt in attempts]
+    order = best_first(rewards, tokens)
+    if everything:
+        return tuple(attempts[position] for position in order)
+    least = min(rewards)
+    worst = next(position for position in order if rewards[position] == least)
+    return (attempts[order[0]], attempts[worst])
+
+
+def _payload(spec: GroupSpec, shown: Sequence[RankedAttempt], runtime: Runtime) -> dict[str, Any]:
+    settings = runtime.context.settings.tfgrpo
+    room = max(_LEAST_TRANSCRIPT_CHARS, _ALL_TRANSCRIPTS_CHARS // len(shown))
+    payload: dict[str, Any] = {
+        "task": spec.item.prompt,
+        "attempts": [
+            {
+                "label": _label(position),
+                "reward": attempt.reward,
+                "transcript": transcript_of(attempt.rollout.frames, attempt.rollout.output, room),
+            }
+            for position, attempt in enumerate(shown)
+        ],
+        "max_lessons": settings.lessons_per_group,
+        "max_words": runtime.max_words,
+    }
+    if settings.show_ground_truth and spec.item.answer:
+        payload["reference_answer"] = spec.item.answer
+    return payload
+
+
+async def _screened(
+    spec: GroupSpec,
+    lessons: Sequence[LessonAnswer],
+    shown: Sequence[RankedAttempt],
+    spread: float,
+    runtime: Runtime,
+    spend: Spend,
+) -> Reflection:
+    most = runtime.context.settings.tfgrpo.lessons_per_group
+    accepted: list[Proposal] = []
+    rejected = [(lesson.text, f"more than {most} lessons from one group") for lesson in lessons[most:]]
+    for turn, lesson in enumerate(lessons[:most], start=1):
+        wording = await accept_wording(
+            lesson.text, answers=(spec.item.answer,), key=_key(spec, "shorten", turn), runtime=runtime, spend=spend
+        )
+        if not wording.accepted:
+            rejected.append((wording.text, wording.reason))
+        elif any(wording.text == proposal.text for proposal in accepted):
+            if runtime.context.rules < 2:
+                rejected.append((wording.text, "said twice"))
+        else:
+            accepted.append(_proposal(spec, wording.text, lesson, shown, spread))
+    return Reflection(tuple(accepted), tuple(rejected), spend)
+
+
+def _proposal(
+    spec: GroupSpec, text: str, lesson: LessonAnswer, shown: Sequence[RankedAttempt], spread: float
+) -> Proposal:
+    return Proposal(
+        text=text,
+        polarity=lesson.polarity,
+        group_id=spec.group_id,
+        item_id=spec.item.id,
+        evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
+        best_reward=shown[0].reward,
+        best_rank=shown[0].rank,
+        spread=spread,
+    )
+
+
+def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
+    return CallKey(
+        epoch=spec.epoch, arm=spec.arm, batch=spec.batch, item_id=spec.draw_id, rollout=0, turn=turn, role=role
+    )
+
+
+def _label(position: int) -> str:
+    letters = string.ascii_uppercase
+    return letters[position] if position < len(letters) else f"{_label(position // 26 - 1)}{letters[position % 26]}"

@@ -1,0 +1,132 @@
+"""What does a piece of advice say, and about which pitfall? Answered from its words; it never sees an item.
+
+A lesson counts for a pitfall when it touches the pitfall's subject and contains a phrase for the right way or for the
+mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, turns its vote round. Text whose
+words do not stand in a sensible order (see ``fluency``) says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.tasks.models.simulated.roles.fluency import reads_as_language
+from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice, Pitfall
+
+Stance = Literal[-1, 1]
+
+_NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
+_TURNS = re.compile(
+    r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout)"
+)
+_REACH = 4
+"""How many words after a negation are negated."""
+_JOINED = (
+    (re.compile(r"\binstead of\b"), "insteadof"),
+    (re.compile(r"\brather than\b"), "ratherthan"),
+    (re.compile(r"\b(?:leav(?:e|es|ing)|left) out\b"), "leaveout"),
+    (re.compile(r"\b(?:don'?t|doesn'?t|do not|does not|must not|should not|cannot)\b"), "not"),
+    (re.compile(r",\s*(?:but )?instead\b"), " / instead"),
+    (re.compile(r"[.;:!?()\u2013\u2014]"), " / "),
+    (re.compile(r","), " , "),
+    (re.compile(r"[^\w,/]+"), " "),
+)
+_LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
+_BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
+_CACHED_TEXTS = 256
+
+
+def _word(alternatives: str) -> str:
+    """The pattern of one word of a phrase."""
+    parts = [f"{part[1:]}\\b" if part.startswith("=") else f"{part}\\w*" for part in alternatives.split("|")]
+    return f"(?:{'|'.join(parts)})"
+
+
+def _phrase(phrase: str) -> re.Pattern[str]:
+    gap = rf"(?: (?!{_NEGATION}\b)[\w,]+){{0,3}}? "
+    return re.compile(rf"(?<!\S){gap.join(_word(word) for word in phrase.split())}(?!\S)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    name: str
+    about: tuple[re.Pattern[str], ...]
+    votes: tuple[tuple[re.Pattern[str], Stance], ...]
+
+
+def _compile(pitfall: Pitfall) -> _Compiled:
+    right: list[tuple[re.Pattern[str], Stance]] = [(_phrase(phrase), 1) for phrase in pitfall.right]
+    wrong: list[tuple[re.Pattern[str], Stance]] = [(_phrase(phrase), -1) for phrase in pitfall.wrong]
+    about = tuple(re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about)
+    return _Compiled(pitfall.name, about, tuple(right + wrong))
+
+
+def normalised(text: str) -> str:
+    """Lower case, single spaces, ``/`` for the end of a sentence or part of one, joined negations."""
+    text = text.lower().replace("\u2019", "'")
+    for pattern, replacement in _JOINED:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split()).strip("/ ")
+
+
+def _turned(words: str, start: int, *, avoided: bool) -> bool:
+    """Whether the phrase that begins at ``start`` is meant the other way round."""
+    clause = words[:start].rsplit("/", 1)[-1].rsplit(",", 1)[-1].split()
+    turns = sum(1 for word in clause[-_REACH:] if _TURNS.fullmatch(word))
+    first_sentence = "/" not in words[:start]
+    says_so_itself = words.startswith(("not ", "never ", "avoid"))
+    return (turns + (avoided and first_sentence and not says_so_itself)) % 2 == 1
+
+
+class Lexicon:
+    """Recognises advice on a closed set of pitfalls. Remembers the prompts it read last, and nothing else."""
+
+    def __init__(self, pitfalls: Iterable[Pitfall]) -> None:
+        self._compiled = tuple(_compile(pitfall) for pitfall in pitfalls)
+        self._read: dict[str, Mapping[str, float]] = {}
+
+    def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
+        """For each pitfall the text takes a side on: 1 when it helps against it, -1 when it leads into it."""
+        if not reads_as_language(text):
+            return {}
+        words = normalised(text)
+        found: dict[str, Stance] = {}
+        for compiled in self._compiled:
+            if not all(pattern.search(words) for pattern in compiled.about):
+                continue
+            total = sum(
+                -vote if _turned(words, match.start(), avoided=polarity == "avoid") else vote
+                for pattern, vote in compiled.votes
+                for match in pattern.finditer(words)
+            )
+            if total:
+                found[compiled.name] = 1 if total > 0 else -1
+        return found
+
+    def advice(self, system_text: str) -> Mapping[str, float]:
+        """How the lessons of a system prompt bear on each pitfall: 1 all for the right way, -1 all for the mistake."""
+        known = self._read.get(system_text)
+        if known is None:
+            known = self._weigh(lessons_in(system_text))
+            if len(self._read) >= _CACHED_TEXTS:
+                self._read.pop(next(iter(self._read)))
+            self._read[system_text] = known
+        return known
+
+    def _weigh(self, lessons: Iterable[Advice]) -> dict[str, float]:
+        votes: dict[str, list[int]] = {}
+        for lesson in lessons:
+            for name, stance in self.stances(lesson.polarity, lesson.text).items():
+                votes.setdefault(name, []).append(stance)
+        return {name: sum(given) / len(given) for name, given in votes.items()}
+
+
+def lessons_in(system_text: str) -> tuple[Advice, ...]:
+    """The lessons of the prompt's block, in order; text outside the block is not advice."""
+    block = _BLOCK.search(system_text)
+    if block is None:
+        return ()
+    return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in _LESSON_LINE.findall(block.group(1)))

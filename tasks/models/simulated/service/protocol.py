@@ -1,0 +1,204 @@
+"""What does the simulated service accept? Chat completion requests, strictly: what it would not honour, it refuses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tfgrpo.tasks.models.simulated.service.strictness import NAME, strict_fault
+
+MODEL_NAME = "simulated"
+_ONE = Annotated[float, Field(ge=1.0, le=1.0)]
+_ZERO = Annotated[float, Field(ge=0.0, le=0.0)]
+_NOTHING = Annotated[list[str], Field(max_length=0)]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class TextPart(_Wire):
+    """A piece of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(_Wire):
+    """Name and raw arguments of a call."""
+
+    name: str = Field(pattern=NAME)
+    arguments: str
+
+
+class WireToolCall(_Wire):
+    """A call the assistant made earlier in the dialogue."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class WireMessage(_Wire):
+    """One message of the dialogue."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"a message of role {self.role} has no tool_calls")
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is required")
+        if (self.tool_call_id is None) is (self.role == "tool"):
+            raise ValueError("tool_call_id belongs to messages of role tool, and to no other")
+        return self
+
+
+class OfferedFunction(_Wire):
+    """A function on offer."""
+
+    name: str = Field(pattern=NAME)
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _can_be_followed(self) -> Self:
+        fault = strict_fault(self.parameters) if self.strict else None
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+
+class OfferedTool(_Wire):
+    """A tool on offer."""
+
+    type: Literal["function"]
+    function: OfferedFunction
+
+
+class NamedSchema(_Wire):
+    """The schema an answer has to follow."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str = Field(pattern=NAME)
+    body: dict[str, Any] = Field(alias="schema", default_factory=dict)
+    strict: bool | None = None
+    description: str | None = None
+
+    @model_validator(mode="after")
+    def _can_be_followed(self) -> Self:
+        fault = strict_fault(self.body) if self.strict else None
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+
+class ResponseFormat(_Wire):
+    """The form an answer has to have."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if (self.json_schema is None) is (self.type == "json_schema"):
+            raise ValueError("json_schema belongs to the type json_schema, and to no other")
+        return self
+
+
+class ChatBody(_Wire):
+    """The body of ``POST /v1/chat/completions``. What is not honoured may be given with the value that asks for nothing."""
+
+    model: str
+    messages: list[WireMessage] = Field(min_length=1)
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    parallel_tool_calls: Literal[True] | None = None
+    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: Literal[0] | None = None
+    top_p: _ONE | None = None
+    presence_penalty: _ZERO | None = None
+    frequency_penalty: _ZERO | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    stop: _NOTHING | None = None
+    modalities: list[Literal["text"]] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    n: Literal[1] | None = None
+    stream: Literal[False] | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """Most completion tokens."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """Names of the tools that may be called."""
+        if self.tool_choice == "none":
+            return frozenset()
+        return frozenset(tool.function.name for tool in self.tools or ())
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("max_tokens and max_completion_tokens exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _calls_are_answered(self) -> Self:
+        open_calls: set[str] = set()
+        for message in self.messages:
+            if message.role == "tool":
+                if message.tool_call_id not in open_calls:
+                    raise ValueError(f"no call {message.tool_call_id!r} waits for a message of role tool")
+                open_calls.discard(message.tool_call_id)
+            elif open_calls:
+                raise ValueError(f"tool calls without an answer: {', '.join(sorted(open_calls))}")
+            open_calls |= {call.id for call in message.tool_calls or ()}
+        if open_calls:
+            raise ValueError(f"tool calls without an answer: {', '.join(sorted(open_calls))}")
+        return self
+
+
+def error_body(
+    message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """The body of every answer that is not 200."""
+    return {"error": {"message": f"SIMULATED: {message}", "type": kind, "param": param, "code": code}}
+
+
+def refusal(error: ValidationError) -> dict[str, Any]:
+    """The error body for a request that does not validate; it names the first field at fault."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    param = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return error_body(f"Unrecognized request argument supplied: {param}", param=param, code="unknown_parameter")
+    return error_body(
+        f"Invalid value for {param or 'the request'}: {first['msg']}", param=param or None, code="invalid_value"
+    )

@@ -1,0 +1,3 @@
+"""Templates of word problems."""
+
+__all__ = ["double", "problem", "single", "solution", "template"]

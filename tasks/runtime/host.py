@@ -1,0 +1,209 @@
+"""How do callers on any thread or loop reach the runtime? By one event loop per process and run, made at first use.
+
+All groups of a process share that loop, and with it one connection pool. Prefect's own loops come and go; this one
+stays until the run closes it. The table of open hosts is this module's only state: a worker process has no other place
+where the second task could find what the first one opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
+
+from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.runtime.containment import PATIENCE_S, give_up_on
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.idle_selector import LullSelector
+from tfgrpo.tasks.runtime.loop_watch import LoopWatch
+from tfgrpo.tasks.runtime.runtime import Runtime
+
+T = TypeVar("T")
+Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
+_CLOSING_S: Final = 30.0
+"""Seconds the loop gets to close what is open. A loop that a user's code blocks would keep the process for ever."""
+_LOG: Final = logging.getLogger("tfgrpo.runtime")
+
+
+class RuntimeHost:
+    """An event loop in a daemon thread, and the runtime that lives on it."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        opener: Opener = open_runtime,
+        *,
+        patience_s: float = PATIENCE_S,
+        closing_s: float = _CLOSING_S,
+    ) -> None:
+        """``patience_s``: how long cancelled work may take to end. ``closing_s``: how long closing may take in all."""
+        self._context = context
+        self._opener = opener
+        self._patience_s = patience_s
+        self._closing_s = closing_s
+        self._stopping = False
+        self._opening: asyncio.Future[Runtime] | None = None
+        self._selector = LullSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
+        self._thread.start()
+        self._watch = LoopWatch(self._loop, self._thread.ident or 0)
+        self._watch.start()
+
+    def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
+        return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
+
+    async def lull(self) -> None:
+        """Return when the loop has nothing to do, or after a tenth of a second. Awaited on another loop."""
+        await self._selector.lull()
+
+    def halt(self) -> None:
+        """Cancel what still runs and wait until it has ended, within reason; the runtime stays open."""
+        self._within_reason(self._cancel_all())
+
+    def close(self) -> None:
+        """Cancel what still runs, close the runtime, end the thread. A loop that is blocked is left behind."""
+        self._watch.stop()
+        try:
+            ended = self._within_reason(self._cancel_all()) and self._within_reason(self._shut_down())
+        finally:
+            self._stopping = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(None if ended else 0.0)
+
+    def _within_reason(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether the loop got round to it. What the work raises is raised, unless an agent had it cancelled."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        done = concurrent.futures.wait([future], self._closing_s).done
+        if done:
+            with contextlib.suppress(concurrent.futures.CancelledError):
+                future.result()
+        else:
+            _LOG.warning("the event loop did not answer within %g s; it is left behind", self._closing_s)
+        return bool(done)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
+                _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
+        self._finish(give_up_on(asyncio.all_tasks(self._loop), self._patience_s))
+        self._finish(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _finish(self, work: Coroutine[Any, Any, object]) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # an agent that is left behind may cancel whatever it finds
+            self._loop.run_until_complete(work)
+
+    async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._opener(self._context))
+        return await factory(await asyncio.shield(self._opening))
+
+    async def _cancel_all(self) -> None:
+        mine = asyncio.current_task()
+        running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
+        if not await give_up_on(running, self._patience_s):
+            _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._patience_s)
+
+    async def _shut_down(self) -> None:
+        if self._opening is None:
+            return
+        opened = (await asyncio.gather(self._opening, return_exceptions=True))[0]
+        if isinstance(opened, Runtime):
+            await opened.aclose()
+
+
+class _Hosts:
+    """Open hosts by process and run directory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, str], RuntimeHost] = {}
+
+    def get(self, context: RunContext) -> RuntimeHost:
+        with self._lock:
+            key = _key(context)
+            if key not in self._open:
+                self._open[key] = RuntimeHost(context)
+            return self._open[key]
+
+    def find(self, context: RunContext) -> RuntimeHost | None:
+        with self._lock:
+            return self._open.get(_key(context))
+
+    def take(self, context: RunContext) -> RuntimeHost | None:
+        with self._lock:
+            return self._open.pop(_key(context), None)
+
+
+def _key(context: RunContext) -> tuple[int, str]:
+    return os.getpid(), str(context.run_dir)
+
+
+_HOSTS = _Hosts()
+
+
+def runtime_for(context: RunContext) -> RuntimeHost:
+    """The host of this process for a run, opened at the first call."""
+    return _HOSTS.get(context)
+
+
+def close_runtime(context: RunContext) -> None:
+    """Close this process's host of a run, if there is one."""
+    host = _HOSTS.take(context)
+    if host is not None:
+        host.close()
+
+
+def halt_runtime(context: RunContext) -> None:
+    """Cancel what this process's host of a run is doing: what was interrupted must not go on spending."""
+    host = _HOSTS.find(context)
+    if host is not None:
+        host.halt()
+
+
+async def run_on_runtime(
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], begun: Callable[[], object] = object
+) -> T:
+    """Await ``factory(runtime)`` from another event loop; cancelling this cancels that.
+
+    ``begun`` is called when that is under way. It and the return wait for a lull on the runtime, should it be busy: what
+    the caller does next would else be done while replies are waiting to be read and calls to be sent.
+    """
+    host = runtime_for(context)
+    work = asyncio.wrap_future(host.submit(factory))
+    try:
+        await host.lull()
+        begun()
+        result = await work
+        await host.lull()
+        return result
+    finally:
+        work.cancel()
+
+
+def call_blocking(
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] | None = None
+) -> T:
+    """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that.
+
+    ``meanwhile`` is called once that is on its way; what it raises cancels that too.
+    """
+    future = runtime_for(context).submit(factory)
+    try:
+        if meanwhile is not None:
+            meanwhile()
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

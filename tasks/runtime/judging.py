@@ -1,0 +1,117 @@
+"""How do judges reach the run's model? One group's way to it: named, seeded, journalled and paid like every other call.
+
+It answers questions that rewarders put, and counts what that took. What a judgement means is known to ``rewarders``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.judge.seam import JudgeQuestion, JudgeReply
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.tasks.actors.base import FATAL
+from tfgrpo.tasks.actors.recorded import model_key
+from tfgrpo.tasks.learning.ask import Spend
+from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatReply, ChatRequest, Message
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupSpec, ReflectionFailure
+
+ROLE = "judge"
+
+
+class GroupJudge:
+    """``JudgeModel`` within one group. ``spend`` tells afterwards what was used, what broke, and what stopped the run."""
+
+    def __init__(self, spec: GroupSpec, runtime: Runtime) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self.spend = Spend()
+
+    def context(self, outputs: Sequence[Attempt]) -> RewardContext:
+        """What rewarders get to see: the group's item and lessons, these attempts, and this way to the model."""
+        item = self._spec.item
+        return RewardContext(
+            fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
+            item_id=item.id,
+            prompt=item.prompt,
+            answer=item.answer,
+            outputs=tuple(outputs),
+            experiences=self._spec.pack.experiences,
+            metadata=item.metadata,
+            judge=self,
+        )
+
+    async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
+        """Answer, as ``JudgeModel`` says. A call that is given up on is kept by name, so that a replay loses it too."""
+        request, key = self._request(question)
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._runtime.model.complete(request, key)
+        except TimeoutError:
+            late = ModelTimeout(f"no judgement within the time limit of the group ({timeout_s:.3g} s were left)")
+            self._broken(late, request, key)
+            raise late from None
+        except asyncio.CancelledError:
+            self._broken(ModelTimeout("the judge was given up on"), request, key)
+            raise
+        except BudgetRefused as error:
+            self.spend.budget_refused = str(error)
+            raise
+        except FATAL as error:
+            self.spend.fatal = f"{type(error).__name__}: {error}"
+            raise
+        except ModelCallError as error:
+            self._broken(error, request, key)
+            raise
+        self.spend.add(reply)
+        return _judge_reply(reply)
+
+    def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
+        spec, context = self._spec, self._runtime.context
+        key = CallKey(
+            epoch=spec.epoch,
+            arm=spec.arm,
+            batch=spec.batch,
+            item_id=spec.draw_id,
+            rollout=question.rollout,
+            turn=question.turn,
+            role=ROLE,
+            attempt=question.attempt,
+        )
+        # The simulated model has one name, whatever an endpoint would call the judge.
+        named = None if context.simulated else question.model
+        request = ChatRequest(
+            model=named or context.learning_model,
+            messages=tuple(Message(role, text) for role, text in question.messages),
+            temperature=question.temperature,
+            max_tokens=question.max_tokens or context.settings.model.max_tokens,
+            # Not of the arm: in the sweep the same output is judged by the same draw, whoever wrote it.
+            seed=derive_seed(
+                context.settings.tfgrpo.seed_of(spec.phase),
+                ROLE,
+                spec.epoch,
+                spec.draw_id,
+                key.rollout,
+                key.turn,
+                key.attempt,
+            ),
+            answer_schema=AnswerSchema(question.schema_name, question.schema),
+        )
+        return request, key
+
+    def _broken(self, error: ModelCallError, request: ChatRequest, key: CallKey) -> None:
+        self.spend.broken.append(ReflectionFailure(type(error).__name__, str(error), model_key(key, request)))
+
+
+def _judge_reply(reply: ChatReply) -> JudgeReply:
+    return JudgeReply(
+        text=reply.message.content or "",
+        cut_off=reply.finish_reason in CUT_OFF,
+        tokens=reply.usage.total if reply.usage is not None else None,
+        cost_usd=reply.cost_usd,
+        model=reply.model,
+    )

@@ -1,0 +1,86 @@
+"""What does the outside see of a group? Its rollouts, rewards and tool calls, as metrics and on the spans.
+
+Values come from what was recorded anyway; nothing here feeds back into a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from tfgrpo.stores.outcomes import Failed, Outcome, RewardScore, Scored
+from tfgrpo.stores.telemetry.names import SPREAD
+from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
+
+_LABELS: Final[Mapping[float, Literal["pass", "fail"]]] = {0.0: "fail", 1.0: "pass"}
+
+
+def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, result: GroupResult, agent: str) -> None:
+    """Report one complete group."""
+    if not telemetry.active:
+        return
+    span.set({SPREAD: result.spread})
+    for rollout in result.rollouts:
+        _observe_rollout(telemetry, spec, rollout, agent)
+    telemetry.record_group(
+        epoch=spec.epoch, phase=spec.phase, signal=result.signal, spread=result.spread, group_size=spec.size
+    )
+
+
+def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: float | None, latency_s: float) -> None:
+    """What is known of a rollout when it is over, before anything is graded."""
+    if isinstance(loss, Failed):
+        span.fail(loss.error_type)
+    span.rollout_result(
+        outcome=loss.name if loss is not None else None,
+        tool_cost_usd=tool_cost_usd,
+        latency_ms=latency_s * 1000.0,
+    )
+
+
+def observe_verdict(
+    span: SpanHandle | None, outcome: Outcome, relative_rank: float | None, scores: Sequence[RewardScore]
+) -> None:
+    """What the span of a rollout carries once it is graded: how it ended, and an event for every score."""
+    if span is None:
+        return
+    reward = outcome.reward if isinstance(outcome, Scored) else None
+    span.rollout_result(outcome=outcome.name, reward=reward, relative_rank=relative_rank)
+    observe_scores(span, scores)
+
+
+def observe_scores(span: SpanHandle, scores: Sequence[RewardScore], rollout_index: int | None = None) -> None:
+    """An event for every score. ``rollout_index`` tells whose they are, on a span of several attempts."""
+    for score in scores:
+        # A rank says which attempt is the best of its group, not that it is any good.
+        label = None if score.rewarder_id == "relative" else _LABELS.get(score.score)
+        span.evaluation(
+            score.rewarder_id, score.score, label=label, rollout_index=rollout_index, evidence=score.evidence
+        )
+
+
+def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutRecord, agent: str) -> None:
+    outcome = rollout.outcome
+    telemetry.record_rollout(
+        epoch=spec.epoch,
+        phase=spec.phase,
+        outcome=outcome.name,
+        duration_s=rollout.latency_s,
+        agent=agent,
+        error_type=outcome.error_type if outcome.name in ("failed", "ungraded") else None,
+        group_size=spec.size,
+    )
+    for score in rollout.scores:
+        telemetry.record_reward(epoch=spec.epoch, phase=spec.phase, rewarder=score.rewarder_id, score=score.score)
+    for event in rollout.tools:
+        telemetry.record_tool_call(
+            epoch=event.epoch,
+            phase=spec.phase,
+            tool=event.tool,
+            duration_s=event.latency_ms / 1000.0,
+            tokens=event.tokens,
+            cost_usd=event.cost_usd,
+            error_type=None if event.ok else "tool_error",
+            group_size=spec.size,
+        )

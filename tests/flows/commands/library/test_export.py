@@ -1,0 +1,287 @@
+"""Any finished run leaves for a trainer with one command, and says what it left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.runs import running as kit
+from tfgrpo.flows import cli
+from tfgrpo.stores.batch.lines import read_groups
+from tfgrpo.tasks.exports.choosing import TARGETS
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture
+def ask(capsys):
+    def ask(*arguments, code=0):
+        assert cli.main(["export", *map(str, arguments)]) == code
+        return capsys.readouterr()
+
+    return ask
+
+
+@pytest.fixture
+def export(ask, small_run, tmp_path):
+    def export(target, *more, code=0):
+        file = tmp_path / f"{target}.jsonl"
+        said = ask("small", "--out", small_run.out, "--to", target, "--file", file, "--json", *more, code=code)
+        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return rows, json.loads(said.out)
+
+    return export
+
+
+def rollouts(run):
+    return kit.lines(run.paths.rollouts)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_form_holds_what_the_run_recorded(target, export, small_run):
+    rows, report = export(target)
+    assert rows
+    assert report["target"] == target
+    assert report["simulated"] is True
+    assert report["groups"]["read"] == len(kit.lines(small_run.paths.groups))
+    assert report["rollouts"]["read"] == len(rollouts(small_run))
+    written, left = report["groups"]["written"], sum(report["left_out"]["groups"].values())
+    assert written + left == report["groups"]["read"]
+    assert json.loads(Path(report["report"]).read_text())["rows"] == len(rows)
+
+
+def test_the_prompt_is_what_the_endpoint_was_sent_with_the_lessons_of_its_batch(tmp_path, ask):
+    with kit.Server() as server:
+        summary = kit.run(tmp_path / "out", run_id="served", **kit.on_server(server))
+        sent = {json.dumps(json.loads(body)["messages"]) for body in server.bodies}
+    assert summary.status == "finished", summary.message
+    file = tmp_path / "x.jsonl"
+    ask(
+        "served",
+        "--out",
+        tmp_path / "out",
+        "--to",
+        "trl-grpo",
+        "--phase",
+        "all",
+        "--degenerate",
+        "flag",
+        "--file",
+        file,
+    )
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert rows
+    assert all(json.dumps(row["prompt"]) in sent for row in rows)
+    assert len({row["provenance"]["library_id"] for row in rows}) > 1
+    assert any("<lessons>" in row["prompt"][0]["content"] for row in rows)
+
+
+def test_bare_prompts_hold_neither_pack_nor_lessons(export):
+    rows, _ = export("trl-sft", "--prompt", "bare")
+    assert all([turn["role"] for turn in row["prompt"]] == ["user"] for row in rows)
+
+
+def test_rewards_and_answers_are_those_of_the_record(export, small_run):
+    rows, _ = export("trl-dpo")
+    known = {row["output"]: row["outcome"]["reward"] for row in rollouts(small_run)}
+    for row in rows:
+        assert row["chosen_reward"] == known[row["chosen"][0]["content"]] > row["rejected_reward"]
+        assert row["rejected_reward"] == known[row["rejected"][0]["content"]]
+
+
+def test_the_canonical_form_keeps_flat_groups_and_can_be_exported_again(export, ask, tmp_path):
+    _, report = export("jsonl", "--phase", "all")
+    groups = list(read_groups(tmp_path / "jsonl.jsonl"))
+    assert len(groups) == report["groups"]["read"]
+    direct, _ = export("trl-kto")
+    ask(tmp_path / "jsonl.jsonl", "--to", "trl-kto", "--file", tmp_path / "again.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()] == direct
+
+
+def test_an_export_stands_beside_the_runs_unless_told_otherwise(own_run, ask):
+    said = ask("small", "--out", own_run.out, "--to", "trl-sft")
+    file = own_run.task.export("small-trl-sft.jsonl")
+    assert said.out.strip() == str(file)
+    assert file.with_name("small-trl-sft.jsonl.report.json").is_file()
+    assert "SIMULATED" in said.err
+    assert "held out for the gate" in said.err
+    assert ask("small", "--out", own_run.out, "--to", "jsonl").out.strip().endswith("small-groups.jsonl")
+    assert "lines from" in ask("small", "--out", own_run.out, "--to", "jsonl").err
+
+
+def test_a_run_is_found_by_its_directory_alone(own_run, ask, tmp_path):
+    alone = tmp_path / "elsewhere" / "runs" / "small"
+    shutil.copytree(own_run.paths.root, alone)
+    shutil.rmtree(own_run.out)
+    said = json.loads(ask(alone, "--to", "openrlhf", "--json").out)
+    assert said["rows"] > 0
+    assert said["file"] == str(tmp_path / "elsewhere" / "exports" / "small-openrlhf.jsonl")
+
+
+def test_a_replay_is_a_run_too(own_run, ask, tmp_path):
+    summary = kit.run(own_run.out, replay="small")
+    assert summary.status == "finished", summary.message
+    (again,) = own_run.task.root.glob("replays/*/runs/small")
+    one, two = (json.loads(ask(run, "--to", "trl-sft", "--json").out) for run in (own_run.paths.root, again))
+    assert one["rows"] == two["rows"] > 0
+
+
+def test_a_run_with_tools_leaves_with_its_conversations_and_its_tools(tmp_path, ask):
+    asked = {"pipeline": "ledger-tools", "run_id": "tools", "sample_size": 6, "batch_size": 3, "task_id": "books"}
+    assert kit.run(tmp_path / "out", **asked).status == "finished"
+    ask("tools", "--out", tmp_path / "out", "--to", "trl-sft", "--degenerate", "flag", "--file", tmp_path / "x.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert rows
+    for row in rows:
+        assert {turn["role"] for turn in row["completion"]} == {"assistant", "tool"}
+        assert row["completion"][-1]["content"].splitlines()[-1].startswith("Answer: ")
+        assert {tool["function"]["name"] for tool in json.loads(row["tools"])} >= {"add", "ledger_entries"}
+
+
+def test_of_a_run_that_stopped_the_accepted_batches_leave(own_run, ask, tmp_path):
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    own_run.paths.manifest.write_text(json.dumps({**manifest, "status": "stopped"}))
+    groups = own_run.paths.groups.read_text().splitlines()
+    own_run.paths.groups.write_text("\n".join(groups[:6]) + "\n")
+    said = json.loads(ask("small", "--out", own_run.out, "--to", "jsonl", "--json").out)
+    assert said["groups"]["written"] == 6
+    assert said["left_out"]["groups"]["of a batch that was never accepted"] == len(groups) - 6
+    assert "the run is stopped: only its accepted batches are here" in said["notes"]
+
+
+def test_the_prompts_of_a_callable_are_said_to_be_its_own(own_run, ask):
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    manifest["settings"]["actor"]["kind"] = "agent:answer"
+    own_run.paths.manifest.write_text(json.dumps(manifest))
+    assert "agent:answer made its own prompts" in ask("small", "--out", own_run.out, "--to", "trl-sft").err
+
+
+def test_when_nothing_is_left_nothing_is_written_and_the_exit_code_says_so(export, tmp_path, ask, small_run):
+    rows, report = export("trl-sft", "--min-reward", "5", code=1)
+    assert rows == []
+    assert report["file"] is None
+    assert report["left_out"]["groups"]["no answer reaches the least reward"] > 0
+    said = ask(
+        "small", "--out", small_run.out, "--to", "trl-sft", "--min-reward", "5", "--file", tmp_path / "y", code=1
+    )
+    assert "none of" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nobody", "--to", "verl"), "a run of"),
+        (("../up", "--to", "verl"), "RUN"),
+        (("small", "--to", "nothing"), "trl-grpo"),
+        (("small",), "--to"),
+        (("small", "--to", "trl-dpo", "--pairs", "0"), "--pairs"),
+        (("small", "--to", "trl-dpo", "--file", "x.parquet"), "Parquet only with --to verl"),
+        (("missing.jsonl", "--to", "verl"), "no such file"),
+        (("groups.parquet", "--to", "verl"), "a .jsonl file of groups"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(arguments, says, ask, small_run):
+    assert says in ask(*arguments, "--out", small_run.out, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "takers"),
+    [
+        ("--pairs", "1", {"trl-dpo"}),
+        ("--min-gap", "0.0", {"trl-dpo"}),
+        ("--min-reward", "0.5", {"trl-kto", "trl-sft"}),
+    ],
+)
+def test_an_option_that_the_target_does_not_take_is_refused(option, value, takers, ask, small_run, tmp_path):
+    file = tmp_path / "x.jsonl"
+    for target in sorted(set(TARGETS) - takers):
+        said = ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file, code=2).err
+        assert f"{option}: got it with {target}; accepted: {' or '.join(sorted(takers))} only" in said
+    assert list(tmp_path.glob("x.*")) == []
+    for target in takers:
+        ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file)
+
+
+def test_all_options_that_the_target_does_not_take_are_told_at_once(ask, small_run):
+    said = ask("small", "--out", small_run.out, "--to", "verl", "--pairs", "2", "--min-reward", "1", code=2).err
+    assert "--pairs" in said
+    assert "--min-reward" in said
+
+
+def test_an_older_file_does_not_pass_for_an_export_that_came_to_nothing(ask, small_run, tmp_path):
+    file = tmp_path / "x.jsonl"
+    command = ("small", "--out", small_run.out, "--to", "trl-sft", "--file", file)
+    ask(*command)
+    older = file.read_bytes()
+    said = ask(*command, "--min-reward", "5", code=1).err
+    assert "x.jsonl.old" in said
+    assert not file.exists()
+    assert (tmp_path / "x.jsonl.old").read_bytes() == older
+    report = json.loads((tmp_path / "x.jsonl.report.json").read_text())
+    assert (report["file"], report["notes"][-1]) == (None, "the file of an earlier export was put aside as x.jsonl.old")
+    assert "put aside" not in ask(*command, "--min-reward", "5", code=1).err
+
+
+def test_the_file_that_is_read_is_never_the_one_that_is_written(ask, tmp_path):
+    file = tmp_path / "groups.jsonl"
+    file.write_text("kept\n")
+    assert "a file other than the one that is read" in ask(file, "--to", "jsonl", "--file", file, code=2).err
+    assert file.read_text() == "kept\n"
+
+
+def test_a_run_from_before_items_were_kept_is_refused(own_run, ask):
+    own_run.paths.items.unlink()
+    assert "did not keep what was asked" in ask("small", "--out", own_run.out, "--to", "verl", code=2).err
+
+
+def test_the_only_task_that_has_the_run_need_not_be_named(own_run, ask, monkeypatch):
+    (own_run.out / "tfgrpo-learning").rename(own_run.out / "other")
+    monkeypatch.setenv("TFGRPO_OUT", str(own_run.out))
+    assert ask("small", "--to", "verl").out.strip().endswith("other/exports/small-verl.jsonl")
+
+
+# --- what a run keeps for it
+
+
+def test_a_run_keeps_each_item_once_however_often_it_was_attempted(small_run):
+    items = kit.lines(small_run.paths.items)
+    ids = [row["item_id"] for row in items]
+    assert len(set(ids)) == len(ids)
+    assert set(ids) == {row["item_id"] for row in rollouts(small_run)}
+    assert all(row["prompt"] and row["answer"] for row in items)
+
+
+# --- import
+
+
+def test_groups_of_somebody_else_are_checked_and_written(tmp_path, capsys):
+    lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1, 0]]}
+    (tmp_path / "lists.json").write_text(json.dumps(lists))
+    command = ["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]
+    assert cli.main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"file": str(tmp_path / "groups.jsonl"), "groups": 1, "rollouts": 2}
+    assert cli.main(["import", str(tmp_path / "groups.jsonl"), "--file", str(tmp_path / "again.jsonl")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "again.jsonl")
+    assert cli.main(["export", str(tmp_path / "again.jsonl"), "--to", "trl-dpo"]) == 0
+    assert (tmp_path / "again-trl-dpo.jsonl").is_file()
+
+
+def test_bad_groups_are_all_told_and_nothing_is_written(tmp_path, capsys):
+    lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1]], "log_prob_old_groups": [[1]]}
+    (tmp_path / "lists.json").write_text(json.dumps(lists))
+    assert cli.main(["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]) == 2
+    told = capsys.readouterr().err
+    assert "rewards" in told
+    assert "log_probs_old" in told
+    assert not (tmp_path / "groups.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["groups.txt", "lists.jsonl"])
+def test_the_file_to_write_is_another_one_with_the_right_ending(name, tmp_path, capsys):
+    (tmp_path / "lists.jsonl").write_text("")
+    assert cli.main(["import", str(tmp_path / "lists.jsonl"), "--file", str(tmp_path / name)]) == 2
+    assert "--file" in capsys.readouterr().err

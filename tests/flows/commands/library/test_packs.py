@@ -1,0 +1,98 @@
+"""Packs are verified, stamped again after an edit, and rendered as an actor gets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tfgrpo.flows import cli
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("arithmetic", "general"):
+        shutil.copytree(SHIPPED_ROOT / name, tmp_path / "packs" / name)
+    return tmp_path / "packs"
+
+
+@pytest.fixture
+def ask(capsys, root):
+    def ask(*arguments, code=0):
+        assert cli.main(["packs", *arguments, "--packs-root", str(root)]) == code
+        return capsys.readouterr()
+
+    return ask
+
+
+def tamper(root):
+    with (root / "arithmetic" / "system.md").open("a") as file:
+        file.write("Always answer 7.\n")
+
+
+def test_packs_verify_as_they_ship(ask):
+    assert [line.split(":")[0] for line in ask("verify").out.splitlines()] == ["arithmetic", "general"]
+    assert set(json.loads(ask("verify", "--json").out)["packs"]) == {"arithmetic", "general"}
+    assert ask("verify", "general").out.startswith("general: verifies")
+
+
+def test_a_tampered_pack_is_named_and_the_others_still_verify(ask, root):
+    tamper(root)
+    said = ask("verify", code=2)
+    assert said.out.startswith("general: verifies")
+    assert str(root / "arithmetic" / "system.md") in said.err
+    assert json.loads(ask("verify", "--json", code=2).out)["status"] == "refused"
+
+
+def test_stamping_approves_an_edit(ask, root):
+    before = json.loads((root / "arithmetic" / "manifest.json").read_text())["stamp"]
+    tamper(root)
+    stamped = json.loads(ask("stamp", "arithmetic", "--json").out)
+    assert stamped["pack"] == "arithmetic"
+    assert stamped["stamp"] != before
+    assert ask("verify").err == ""
+    assert ask("stamp", str(root / "general")).out.startswith("general: stamped ")
+
+
+def test_a_pack_is_rendered_without_lessons_unless_a_task_is_named(ask):
+    assert "<lessons>" not in ask("render", "arithmetic").out
+
+
+def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(capsys, small_run):
+    arguments = ["packs", "render", "arithmetic", "--out", str(small_run.out), "--task-id", "tfgrpo-learning", "--json"]
+    assert cli.main(arguments) == 0
+    text = json.loads(capsys.readouterr().out)["text"]
+    sent = [json.loads(line)["system"] for line in small_run.paths.prompts.read_text().splitlines()]
+    assert text == sent[-1]
+    assert "<lessons>" in text
+
+
+def test_lessons_of_a_task_that_is_not_there_are_refused(ask):
+    assert "--task-id" in ask("render", "arithmetic", "--task-id", "nobody", code=2).err
+
+
+def test_where_no_pack_verifies_stdout_is_empty(ask):
+    assert ask("verify", "nobody", code=2).out == ""
+
+
+@pytest.mark.parametrize("arguments", [("render",), ("stamp",), ("stamp", "nobody"), ("render", "nobody")])
+def test_a_pack_that_is_not_named_or_not_there_is_refused(ask, arguments):
+    assert "arithmetic" in ask(*arguments, code=2).err
+
+
+def test_a_directory_without_packs_is_refused(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["packs", "verify", "--packs-root", str(tmp_path / "empty")]) == 2
+    assert "a directory with packs in it" in capsys.readouterr().err
+
+
+def test_packs_of_ones_own_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
+    assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
+    for command, says in (("packs", "instead of those that ship"), ("experiences", "besides those that ship")):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert says in " ".join(capsys.readouterr().out.split())

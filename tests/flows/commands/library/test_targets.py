@@ -1,0 +1,101 @@
+"""An export or import writes over nothing but what it wrote itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.runs import running as kit
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands.library.targets import check_target
+from tfgrpo.stores.errors import SettingsError
+
+pytestmark = pytest.mark.usefixtures("at_home")
+LISTS = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1, 0]]}
+
+
+@pytest.fixture
+def lists(tmp_path):
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps(LISTS))
+    return path
+
+
+@pytest.fixture(params=["export", "import"])
+def write(request, own_run, lists, capsys):
+    """Write to a file by one of the two commands; what was said on stderr."""
+
+    def write(file, code=0):
+        how = ["small", "--out", own_run.out, "--to", "jsonl"] if request.param == "export" else [lists]
+        assert cli.main([request.param, *map(str, how), "--file", str(file)]) == code
+        return capsys.readouterr().err
+
+    return write
+
+
+def everything(run):
+    return {path: path.read_bytes() for path in run.out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runs/small/rollouts.jsonl", "runs/small/new.jsonl", "runs/other/x.jsonl", "runs/small/exports/x.jsonl",
+        "replays/small-1/x.jsonl", "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "selections.jsonl",
+    ],
+)  # fmt: skip
+def test_the_records_of_a_task_are_never_written_over(name, own_run, write):
+    before = everything(own_run)
+    said = write(own_run.task.root / name, code=2)
+    assert said.startswith("tfgrpo: --file: got ")
+    assert "which belongs to the records of a task; accepted: a file of your own" in said
+    assert everything(own_run) == before
+
+
+def test_the_state_of_a_task_is_never_written_over(own_run, capsys):
+    before = everything(own_run)
+    command = ["export", "small", "--out", str(own_run.out), "--to", "verl", "--file", str(own_run.task.state)]
+    assert cli.main(command) == 2
+    assert everything(own_run) == before
+
+
+def test_a_way_around_through_a_link_leads_nowhere_else(own_run, write, tmp_path):
+    (tmp_path / "link").symlink_to(own_run.paths.root)
+    assert "records of a task" in write(tmp_path / "link" / "new.jsonl", code=2)
+
+
+def test_a_directory_called_like_one_of_ours_is_anybodys(write, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    write(tmp_path / "runs" / "mine" / "groups.jsonl")
+    assert (tmp_path / "runs" / "mine" / "groups.jsonl").is_file()
+
+
+@pytest.mark.parametrize("text", ["notes", '{"kind": "note"}\n', "", "[1]\n"])
+def test_a_file_of_somebody_elses_is_never_written_over(text, write, tmp_path):
+    (tmp_path / "mine.jsonl").write_text(text)
+    assert "which is there already; accepted: a new file, or one" in write(tmp_path / "mine.jsonl", code=2)
+    assert (tmp_path / "mine.jsonl").read_text() == text
+
+
+def test_what_was_written_before_is_replaced(write, tmp_path):
+    for _ in range(2):
+        write(tmp_path / "deep" / "x.jsonl")
+    assert kit.lines(tmp_path / "deep" / "x.jsonl")[0]["kind"] == "group"
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(write, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "a.jsonl").mkdir()
+    assert "a directory; accepted: a file of your own that can be written" in write(tmp_path / "a.jsonl", code=2)
+    for place in (tmp_path / "file" / "x.jsonl", "/proc/nowhere/x.jsonl", tmp_path / f"{'n' * 300}.jsonl"):
+        assert "--file: got " in write(place, code=2)
+
+
+@pytest.mark.parametrize("name", ["experiences.jsonl", "promotions.jsonl", "runs/night/more.jsonl"])
+def test_a_task_whose_first_run_was_stopped_early_is_a_task(tmp_path, name):
+    run = tmp_path / "mine" / "runs" / "night"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text("{}")
+    with pytest.raises(SettingsError, match="belongs to the records of a task"):
+        check_target(tmp_path / "mine" / name, lambda _: True, "one of its own")

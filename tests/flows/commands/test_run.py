@@ -1,0 +1,190 @@
+"""The commands around a run: what is checked, what is said at its end, and the report written again."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console as RichConsole
+
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands import run
+from tfgrpo.flows.commands.run import show_summary
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.orchestration import local_run
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.stores.errors import SettingsError
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+def closing(summary, width=80):
+    err = io.StringIO()
+    show_summary(summary, Console(stderr=RichConsole(file=err, width=width, soft_wrap=True)))
+    return err.getvalue()
+
+
+def test_the_closing_table_fits_eighty_columns_and_keeps_both_arms_apart(small_run):
+    page = closing(small_run.summary)
+    table = page[: page.index("spent")]
+    assert max(map(len, table.splitlines())) <= 80
+    gate = small_run.summary.details["gate"]
+    assert f"{gate['champion']['estimate']:.3f} → {gate['candidate']['estimate']:.3f}" in table
+    assert small_run.summary.details["report"] in page
+
+
+def test_a_run_that_stopped_says_how_to_go_on():
+    details = {"resume with": "--resume night", "run": "elsewhere/task/runs/night", "spent": "$1.0000"}
+    page = closing(RunSummary("stopped", "night", "the budget is spent", details))
+    assert "tfgrpo run --resume night --out elsewhere" in page
+    assert "stopped  the budget is spent" in page
+    assert "--out" not in closing(RunSummary("stopped", "n", "", {**details, "run": "out/task/runs/night"}))
+    page = closing(RunSummary("stopped", "n", "", {**details, "run": "my work/task/runs/night"}))
+    assert "tfgrpo run --resume night --out 'my work'" in page
+
+
+def test_what_was_warned_of_in_the_night_is_read_in_the_morning():
+    warnings = [f"warning number {number}" for number in range(7)]
+    page = closing(RunSummary("finished", "night", "promote", {"warnings": warnings}))
+    assert [line.split("  ")[-1] for line in page.splitlines() if "warning  " in line] == [
+        *warnings[:5],
+        "2 more in the report",
+    ]
+
+
+def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
+    epoch = {**small_run.summary.details["epochs"][0], "mean_reward": None}
+    assert "–" in closing(RunSummary("failed", "x", "it broke", {"epochs": [epoch]}))
+
+
+def test_a_refusal_carries_its_problems_as_data():
+    summary = RunSummary.refused("night", SettingsError.one("--epochs", "1", "2 or more"))
+    assert summary.exit_code == 2
+    assert summary.as_json()["problems"] == [{"source": "--epochs", "given": "1", "accepted": "2 or more"}]
+
+
+@pytest.mark.parametrize("status", ["finished", "stopped", "failed", "refused"])
+def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypatch, status):
+    summary = RunSummary(status, "night", "so it ended", {"spent": "$0.0000"})
+    monkeypatch.setattr(local_run, "run_locally", lambda prepared, screen, server: screen.ended(summary) or summary)
+    monkeypatch.setattr(run, "start_server", lambda environment: None)
+    assert cli.main(["run", "--dry-run", "--json"]) == summary.exit_code
+    assert json.loads(capsys.readouterr().out) == summary.as_json()
+    assert cli.main(["run", "--dry-run"]) == summary.exit_code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "so it ended" in said.err
+
+
+def test_doctor_spends_and_writes_nothing(capsys, at_home):
+    assert cli.main(["doctor", "--out", "elsewhere"]) == 0
+    assert "nothing was spent" in capsys.readouterr().out
+    assert cli.main(["doctor", "--json", "--sample-size", "1000"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ok"]
+    assert facts["items"] == "289 to learn on; 111 held out"
+    assert facts["warnings"]
+    assert cli.main(["doctor", "--sample-size", "1000"]) == 0
+    assert facts["warnings"][0] in capsys.readouterr().out
+    assert list(at_home.iterdir()) == []
+
+
+def test_estimate_and_config_answer_people_and_programs(capsys):
+    assert cli.main(["estimate"]) == 0
+    assert "calls" in capsys.readouterr().out
+    assert cli.main(["estimate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"]["low"] > 0
+    assert cli.main(["config", "--epochs", "4"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tfgrpo.epochs"))
+    assert cli.main(["config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tfgrpo.epochs"]["value"] == "3"
+    assert line.split(maxsplit=2) == ["tfgrpo.epochs", "4", "command line --epochs"]
+
+
+def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
+    own_run.paths.report.unlink()
+    task = own_run.task.root
+    shutil.move(task, task.with_name("mine"))
+    assert cli.main(["report", "small", "--out", str(own_run.out)]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_text().startswith("<!doctype html>")
+    assert cli.main(["report", "small", "--out", str(own_run.out), "--task-id", "mine", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"].endswith("mine/runs/small/report.html")
+
+
+@pytest.mark.parametrize(
+    ("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN: got '../x'; accepted: 1 to")]
+)
+def test_a_report_of_nobody_is_refused(capsys, small_run, run, says):
+    assert cli.main(["report", run, "--out", str(small_run.out)]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("accepted:") == 1
+
+
+def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
+    with own_run.paths.groups.open("a") as file:
+        file.write("{torn\n")
+    assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
+    assert "groups.jsonl: line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--port", "99999"),
+        ("--seed", "-1"),
+        ("--latency", "nan"),
+        ("--fault", "rate_limit=2"),
+        ("--fault", "flood=0.1"),
+        ("--fault", "empty"),
+        ("--fault", "empty=0.6", "--fault", "hang=0.6"),
+    ],
+)
+def test_a_server_with_bad_options_is_refused(capsys, arguments):
+    assert cli.main(["serve-simulated", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert arguments[0] in said
+    assert said.count("accepted:") == 1
+
+
+def test_the_simulated_server_says_where_it_is_and_refuses_other_keys(capsys):
+    command = [
+        sys.executable,
+        "-m",
+        "tfgrpo.flows.cli",
+        "serve-simulated",
+        "--port",
+        "0",
+        "--api-key",
+        "right",
+        "--json",
+    ]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        url = json.loads(server.stdout.readline())["base_url"]
+        assert httpx.get(f"{url}/models", headers={"Authorization": "Bearer right"}).status_code == 200
+        assert cli.main(["run", "--model", "simulated", "--base-url", url, "--json"]) == 2
+        said = capsys.readouterr()
+        assert "401" in json.loads(said.out)["problems"][0]["given"]
+        assert "Traceback" not in said.err
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10) == 0
+        server.stdout.close()
+
+
+def test_the_server_announces_itself_in_plain_text_too(capsys, monkeypatch):
+    def announce(options, host, port, ready):
+        ready("http://127.0.0.1:1/v1")
+
+    monkeypatch.setattr("tfgrpo.flows.commands.serve_simulated.run_server", announce)
+    assert cli.main(["serve-simulated", "--fault", "rate_limit=0.1"]) == 0
+    assert capsys.readouterr().out == "SIMULATED model, world arithmetic, at http://127.0.0.1:1/v1\n"

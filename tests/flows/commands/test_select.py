@@ -1,0 +1,171 @@
+"""``tfgrpo select``: the chosen text alone on stdout, everything else beside it, and one exit code for each end."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from tests.support.runs.chat_server import ChatServer
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands import select as command
+
+GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
+
+
+@pytest.fixture(autouse=True)
+def _home(at_home, monkeypatch):
+    """An empty directory, and a terminal on standard input."""
+    piped(monkeypatch, "", terminal=True)
+
+
+def piped(monkeypatch, text, *, terminal=False):
+    class Stdin(io.TextIOWrapper):
+        def isatty(self):
+            return terminal
+
+    raw = text if isinstance(text, bytes) else text.encode()
+    monkeypatch.setattr("sys.stdin", Stdin(io.BytesIO(raw), encoding="utf-8"))
+
+
+def on(server, *arguments):
+    return cli.main(["select", "--base-url", server.url, "--model", "m", "--set", "model.max_retries=0", *arguments])
+
+
+def test_a_newcomer_sees_it_work_without_a_key(capsys):
+    assert cli.main(["select", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("Answer: ")
+    assert "SIMULATED" in said.err
+    assert "chosen  candidate" in said.err
+
+
+def test_the_chosen_text_is_on_stdout_and_the_table_beside_it(capsys):
+    def answer(number, body):
+        return 503 if body["temperature"] == 0.5 else f"Answer: {7 if body['temperature'] == 0.9 else 8}"
+
+    with ChatServer(answer) as server:
+        assert on(server, "--prompt", "3 + 4?", "--reference", str(_file("7")), "--k", "3") == 0
+    said = capsys.readouterr()
+    assert said.out == "Answer: 7\n"
+    rows = [line.split() for line in said.err.splitlines() if line.strip()[:1] in "→012"]
+    assert ["→", "2", "ok", "1.000", "+1.00", "0", "0.9"] in [row[:7] for row in rows]
+    assert ["0", "transport_error", "–", "–", "0", "0.5"] in [row[:6] for row in rows]
+    assert "of 3 candidates 1 transport_error (503 from " in said.err
+    assert "graded by  gt" in said.err
+    assert "at an unknown price" in said.err
+
+
+def _file(text):
+    from pathlib import Path  # noqa: PLC0415
+
+    path = Path("reference.txt")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_prompt_may_come_through_a_pipe(capsys, monkeypatch):
+    piped(monkeypatch, "Which day is it?\n")
+    with ChatServer(lambda number, body: "Answer: 7") as server:
+        assert on(server, "--rewarder", "completion_length_cap", "--rewarder", "json_valid", "--k", "1") == 2
+        piped(monkeypatch, "Which day is it?\n")
+        assert on(server, "--rewarder", "json_valid", "--k", "1") == 0
+    assert server.bodies[0]["messages"][-1]["content"] == "Which day is it?\n"
+
+
+def test_an_empty_pipe_asks_nothing(capsys, monkeypatch):
+    piped(monkeypatch, " \n")
+    assert cli.main(["select", "--model", "m"]) == 2
+    assert "--prompt: got nothing to ask" in capsys.readouterr().err
+
+
+def test_a_prompt_that_is_no_text_is_refused(capsys, monkeypatch):
+    piped(monkeypatch, b"\xff")
+    assert cli.main(["select"]) == 2
+    assert "standard input: got no UTF-8 at byte 0" in capsys.readouterr().err
+
+
+def test_as_json_it_is_one_object(capsys):
+    assert cli.main(["select", "--dry-run", "--json", "--k", "2"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["status"], len(value["candidates"]), value["simulated"]) == ("finished", 2, True)
+    assert value["text"] == value["candidates"][value["chosen"]]["text"]
+
+
+def test_when_nothing_can_be_chosen_stdout_stays_empty_and_the_code_is_one(capsys):
+    with ChatServer(lambda number, body: "I cannot.") as server:
+        code = on(server, "--prompt", "Model it.", "--format", "powl", "--k", "2", "--max-validations", "1")
+    said = capsys.readouterr()
+    assert (code, said.out) == (1, "")
+    assert "tfgrpo: none of 2 candidates valid: 2 parse_error (line 1, column 1: no process model found" in said.err
+    assert len(server.bodies) == 4
+
+
+def test_best_effort_hands_out_what_there_is(capsys):
+    with ChatServer(lambda number, body: "I cannot.") as server:
+        code = on(
+            server, "--prompt", "x", "--format", "powl", "--k", "1", "--none-valid", "best_effort",
+            "--rewarder", "powl_valid",
+        )  # fmt: skip
+    said = capsys.readouterr()
+    assert (code, said.out) == (0, "I cannot.\n")
+    assert "best effort, 0 of 1 candidate valid" in said.err
+
+
+def test_a_spent_budget_is_exit_code_three(capsys):
+    with ChatServer(lambda number, body: "no model") as server:
+        assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
+
+
+def test_one_nan_of_a_function_costs_its_own_candidate(capsys):
+    with ChatServer(lambda number, body: "no number" if body["temperature"] == 0.7 else "7") as server:
+        code = on(
+            server, "--prompt", "x", "--rewarder", "tests.support.rewards.rewarder_examples:short_or_nan", "--k", "3"
+        )
+    assert code == 0
+    assert "highest reward of 2 graded candidates" in capsys.readouterr().err
+
+
+def test_a_function_of_another_signature_is_refused_before_anything_is_asked(capsys):
+    with ChatServer(lambda number, body: "7") as server:
+        code = on(server, "--prompt", "x", "--rewarder", "textwrap:dedent")
+    assert code == 2
+    assert server.bodies == []
+    assert "(context) with that name" in capsys.readouterr().err
+
+
+def test_a_rewarder_that_breaks_is_told(capsys):
+    with ChatServer(lambda number, body: "7") as server:
+        code = on(server, "--prompt", "x", "--rewarder", "json_valid", "--rewarder", "builtins:divmod=0", "--k", "2")
+    assert code == 0
+    assert "not graded  builtins:divmod: raised TypeError: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        (["--k", "99"], "--k"),
+        (["--kk", "3"], "--kk"),
+        (["--k"], "--k"),
+        (["--set", "selection.kk=3"], "--set selection.kk"),
+    ],
+)
+def test_a_slip_is_told_in_the_words_of_the_command(arguments, source, capsys):
+    assert cli.main(["select", "--prompt", "x", "--json", *arguments]) == 2
+    assert source in json.loads(capsys.readouterr().out)["problems"][0]["source"]
+
+
+def test_an_endpoint_that_is_not_there_is_one_message(capsys):
+    assert cli.main(["select", "--prompt", "x", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    assert "no connection" in capsys.readouterr().err
+
+
+def test_every_option_has_its_help(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["select", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for flag in command._FLAGS:
+        assert f"{flag} " in printed
+    assert "[4]" in printed
+    assert "{off,record,exploit,explore}" in printed

@@ -1,0 +1,290 @@
+"""``tfgrpo serve-data``: says where it is and what it serves, or everything that is wrong, and ends when told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.pipelines.data_server import RIGHT, item, mix, rogue
+from tfgrpo.flows import cli
+from tfgrpo.flows.commands.serve_data import saying_to
+from tfgrpo.flows.console.console import Console
+from tfgrpo.pipelines.loopback import is_loopback
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
+EXAMPLE = ROOT / "examples" / "data_mix.yaml"
+TOKEN = "a-token-nobody-prints"
+
+
+class Serving:
+    """A server in a process of its own, what it printed first, and its URL."""
+
+    def __init__(self, process, first):
+        self.process, self.first = process, first
+        self.url = re.search(r"http://[\d.:]+", first)[0]
+
+    def end(self, number):
+        """What it printed since then on either stream."""
+        self.process.send_signal(number)
+        out, said = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, said
+        return out, said
+
+
+@contextmanager
+def serving(path, *options, **environment):
+    command = [sys.executable, "-W", "error", "-c", COMMAND, "serve-data", str(path), "--port", "0", *options]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    try:
+        assert select.select([process.stdout], [], [], 60)[0]
+        yield Serving(process, os.read(process.stdout.fileno(), 1 << 16).decode())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def keep_asking(url):
+    while True:
+        httpx.get(f"{url}/healthz", trust_env=False, timeout=2)
+
+
+def in_this_process(path, *options):
+    """Run the command here until a thread has had one answer from it and sends the signal."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    def ask_and_end():
+        for _ in range(400):
+            try:
+                answered.append(httpx.get(f"http://127.0.0.1:{port}/meta", trust_env=False).status_code)
+            except httpx.TransportError:
+                time.sleep(0.05)
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    answered = []
+    asking = threading.Thread(target=ask_and_end)
+    asking.start()
+    code = cli.main(["serve-data", str(path), "--port", str(port), *options])
+    asking.join()
+    return code, answered
+
+
+def refused(capsys, *arguments):
+    assert cli.main(["serve-data", *map(str, arguments), "--json"]) == 2
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return json.loads(said.out)["problems"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_example_is_served_until_a_signal_comes(number):
+    with serving(EXAMPLE) as server:
+        answer = httpx.get(f"{server.url}/meta", trust_env=False).json()
+        items = [
+            item("<think>41 + 49</think>\n90", "sums:0"),
+            item("<think>r</think>\nbilling", "tickets:0"),
+            item("technical", "tickets:0"),
+        ]
+        results = httpx.post(f"{server.url}/grade", json={"iteration": 0, "items": items}, trust_env=False).json()
+        _, said = server.end(number)
+    assert answer["total_iterations"] == 4
+    assert [result["reward"] for result in results["results"]] == pytest.approx([1.0, 0.25, 0.75])
+    assert "error" not in json.dumps(results)
+    assert server.first.startswith("data server at http://127.0.0.1:")
+    assert "dataset sums: 16 records, graded by right_number, format" in server.first
+    assert "stage both: below iteration 4, sums 25%, tickets 75%" in server.first
+    assert said == b"[dataserver] stopped\n"
+
+
+def test_verbose_logs_to_people_and_a_token_is_asked_for_and_never_printed(tmp_path):
+    with serving(mix(tmp_path), "--verbose", "--json", "--token-env", "MY_TOKEN", MY_TOKEN=TOKEN) as server:
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            assert client.get("/meta").status_code == 401
+            client.headers["authorization"] = f"Bearer {TOKEN}"
+            body = json.dumps({"iteration": 0, "items": [item(f"{RIGHT} \ud800 \x1b[2J")]})
+            assert client.post("/grade", content=body, headers={"content-type": "application/json"}).status_code == 200
+            assert client.post("/sample", json={"iteration": 0, "batch_size": 1}).status_code == 200
+        out, said = server.end(signal.SIGTERM)
+    facts = json.loads(server.first)
+    assert facts["datasets"] == {"sums": 12, "plain": 3}
+    assert (facts["status"], facts["token"], facts["total_iterations"]) == ("serving", True, 20)
+    assert out == b""
+    said = said.decode()
+    assert "[dataserver] /sample iteration=0 batch_size=1 stage=first" in said
+    assert "  | 42 \\ud800 \ufffd[2J" in said
+    assert TOKEN not in server.first + said
+
+
+def test_a_grader_that_hangs_does_not_hold_up_the_end(tmp_path):
+    with serving(rogue(tmp_path, "Hanging"), "--grader-timeout", "0.3") as server:
+        body = {"iteration": 0, "items": [item("hang")]}
+        answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False)
+        assert "Hanging" in answer.json()["results"][0]["error"]
+        _, said = server.end(signal.SIGTERM)
+    assert b"grader Hanging left 1 item ungraded" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGINT)],
+)
+def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_lock(tmp_path, first, second):
+    with serving(rogue(tmp_path, "Wild")) as server, ThreadPoolExecutor() as asking:
+        body = {"iteration": 0, "items": [item("wild")]}
+        answer = asking.submit(httpx.post, f"{server.url}/grade", json=body, trust_env=False, timeout=60)
+        with pytest.raises(httpx.ReadTimeout):
+            keep_asking(server.url)
+        server.process.send_signal(first)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(timeout=0.5)
+        server.process.send_signal(second)
+        assert server.process.wait(timeout=20) == -signal.SIGKILL
+        assert isinstance(answer.exception(timeout=20), httpx.TransportError)
+
+
+@pytest.mark.parametrize("options", [[], ["--host", "0.0.0.0"], ["--token-env", "MY_TOKEN"]])
+def test_another_host_name_gets_in_only_where_others_may_ask(tmp_path, options):
+    with serving(mix(tmp_path), *options, MY_TOKEN=TOKEN) as server:
+        headers = {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
+        address = server.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{address}/meta", headers=headers, trust_env=False).status_code == (200 if options else 400)
+
+
+@pytest.mark.parametrize(("share", "status"), [("0.5", 503), ("0.7", 200), (None, 200)])
+def test_a_trainer_that_must_not_learn_from_failures_is_told_to_come_again(tmp_path, share, status):
+    options = [] if share is None else ["--on-failure", "refuse", "--max-lost-share", share]
+    with serving(rogue(tmp_path, "Raising"), *options) as server:
+        body = {"iteration": 0, "items": [item(), item("boom"), item("boom")]}
+        answer = httpx.post(f"{server.url}/grade", json=body, trust_env=False)
+    assert answer.status_code == status
+    if status == 503:
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
+
+
+def test_an_address_open_to_others_without_a_token_is_warned_of(tmp_path):
+    with serving(mix(tmp_path), "--host", "0.0.0.0") as server:
+        _, said = server.end(signal.SIGTERM)
+    assert b"warning: 0.0.0.0 can be reached from other machines" in said
+
+
+def test_all_is_given_back_and_what_telemetry_could_not_send_is_told(tmp_path, capsys, monkeypatch):
+    path = mix(tmp_path)
+    (tmp_path / "plain.jsonl").write_text('{"prompt": "p"}\n{"answer": "1"}\n')
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    threads = threading.active_count()
+    assert in_this_process(path, "--host", "127.0.0.1") == (0, [200])
+    said = capsys.readouterr()
+    assert "dataset plain: 2 records, graded by format" in said.out
+    assert "warning: dataset 'plain': 1 of 2 records can be graded but not served" in said.err
+    assert "telemetry: the last metrics were not delivered to 127.0.0.1:9" in said.err
+    assert "[dataserver] stopped" in said.err
+    assert threading.active_count() == threads
+
+
+def test_the_facts_are_one_object(tmp_path, capsys):
+    assert in_this_process(mix(tmp_path), "--json", "--verbose") == (0, [200])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["stages"] == [{"name": "first", "until_step": 10}, {"name": "second", "until_step": 20}]
+    assert facts["base_url"].startswith("http://127.0.0.1:")
+
+
+def test_a_terminal_that_is_gone_does_not_stop_the_server():
+    class Gone(Console):
+        def say(self, *_, **__):
+            raise BrokenPipeError
+
+    saying_to(Gone())("hello \ud800")
+
+
+@pytest.mark.parametrize(
+    ("host", "kept"),
+    [
+        ("127.0.0.1", True), ("::1", True), ("localhost", True), ("a.localhost", True), ("0.0.0.0", False), ("box", False),
+    ],
+)  # fmt: skip
+def test_what_only_this_machine_can_reach_needs_no_token(host, kept):
+    assert is_loopback(host) is kept
+
+
+def test_every_mistake_is_told_at_once_and_nothing_is_served(tmp_path, capsys):
+    path = mix(tmp_path, seed="x", more={})
+    options = [
+        "--port",
+        "70000",
+        "--max-batch",
+        "0",
+        "--max-body-mb",
+        "nan",
+        "--grader-timeout",
+        "-1",
+        "--queue",
+        "-1",
+        "--max-held-mb",
+        "0",
+    ]
+    problems = refused(capsys, path, *options, "--concurrency", "0", "--token-env", "NOT_SET_ANYWHERE")
+    sources = [problem["source"] for problem in problems]
+    assert sources[:8] == [
+        "--port",
+        "--max-batch",
+        "--concurrency",
+        "--queue",
+        "--max-body-mb",
+        "--max-held-mb",
+        "--grader-timeout",
+        "--token-env",
+    ]
+    assert any("seed" in source for source in sources[8:])
+    assert len(sources) >= 10
+
+
+@pytest.mark.parametrize("token", ["", "two words", "é", "line\nbreak"])
+def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(tmp_path, capsys, monkeypatch, token):
+    monkeypatch.setenv("MY_TOKEN", token)
+    (problem,) = refused(capsys, mix(tmp_path), "--token-env", "MY_TOKEN")
+    assert problem["source"] == "--token-env"
+    assert not token or token not in problem["given"]
+
+
+def test_a_token_on_the_command_line_is_refused_without_being_shown(tmp_path, capsys):
+    assert cli.main(["serve-data", str(mix(tmp_path)), "--token-env", TOKEN, "--port", "-1"]) == 2
+    said = capsys.readouterr()
+    assert "--token-env" in said.err
+    assert TOKEN not in said.err + said.out
+
+
+def test_a_port_that_is_taken_is_told(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (problem,) = refused(capsys, mix(tmp_path), "--port", port)
+    assert problem["source"] == "--port"
+    assert problem["given"].startswith(f"{port} (")
+    assert "127.0.0.1" in problem["accepted"]
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "203.0.113.9", "..."])
+def test_an_address_that_cannot_be_had_is_told(tmp_path, capsys, host):
+    assert refused(capsys, mix(tmp_path), "--host", host)[0]["source"] == "--host"
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path, capsys):
+    assert "nowhere.yaml" in refused(capsys, tmp_path / "nowhere.yaml")[0]["source"]

@@ -1,0 +1,127 @@
+"""Results on stdout, everything for people on stderr, and nothing that a model wrote steers a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+
+import pytest
+from rich.console import Console as RichConsole
+
+from tests.support.runs import running as kit
+from tfgrpo.flows.console.console import Console, PeopleConsole, visible
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.console.progress import Progress
+from tfgrpo.stores.errors import Problem, SettingsError
+
+
+def voices(*, terminal=False, as_json=False, width=80):
+    out, err = io.StringIO(), io.StringIO()
+    consoles = [
+        RichConsole(file=file, force_terminal=terminal, width=width, highlight=False, soft_wrap=True, no_color=True)
+        for file in (out, err)
+    ]
+    return Console(as_json=as_json, stdout=consoles[0], stderr=consoles[1]), out, err
+
+
+def test_text_cannot_steer_the_terminal():
+    console, out, err = voices()
+    console.say("\x1b[31mred\x1b[0m [bold]not markup[/bold] \u202e\x9b1m\x07")
+    console.text("\x1b]0;title\x07")
+    for said in (out.getvalue(), err.getvalue()):
+        assert not set("\x1b\x07\x9b\u202e") & set(said)
+    assert "[bold]not markup[/bold]" in err.getvalue()
+    assert visible("tab\tand\nline stay") == "tab\tand\nline stay"
+
+
+def test_a_plain_table_is_a_line_per_row_however_wide():
+    console, out, _ = voices()
+    console.table(("key", "value", "source"), [("a", "v" * 100, "here"), ("b", "two\nlines", "there")])
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith("v  here")
+    assert "two lines" in lines[2]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_of_a_long_table_or_list_only_the_first_rows_are_held(terminal, monkeypatch):
+    monkeypatch.setattr("tfgrpo.flows.console.console._HELD", 3)
+    console, out, _ = voices(terminal=terminal)
+    written = []
+
+    def rows():
+        for number in range(9):
+            written.append(out.getvalue().count("row "))
+            yield (f"row {number}", "x")
+
+    console.table(("name", "value"), rows())
+    assert written == [0, 0, 0, 3, 4, 5, 6, 7, 8]
+    assert out.getvalue().splitlines() == ["name   value", *(f"row {number}  x" for number in range(9))]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_list_of_results_is_one_json_object_written_one_value_at_a_time(count):
+    console, out, _ = voices(as_json=True)
+    console.results("rows", ({"number": number} for number in range(count)))
+    assert json.loads(out.getvalue()) == {"rows": [{"number": number} for number in range(count)]}
+    assert out.getvalue().count("\n") == 1
+
+
+def test_a_table_on_a_terminal_fits_it():
+    console, out, _ = voices(terminal=True)
+    console.table(("key", "value"), [("a", "word " * 60)])
+    assert max(map(len, re.sub("\x1b.*?m", "", out.getvalue()).splitlines())) <= 80
+
+
+def test_long_lines_wrap_between_words_on_a_terminal_and_paths_stay_whole():
+    console, _, err = voices(terminal=True, width=20)
+    console.say("some words that go on and on")
+    console.say("/a/path/that/is/longer/than/the/terminal/is/wide", wrap=False)
+    lines = [line.rstrip() for line in err.getvalue().splitlines()]
+    assert lines[0] == "some words that go"
+    assert lines[-1] == "/a/path/that/is/longer/than/the/terminal/is/wide"
+
+
+def test_problems_are_told_to_both_audiences():
+    console, out, err = voices(as_json=True)
+    console.problems(SettingsError([Problem("--a", "1", "2"), Problem("--b", "x", "y")]))
+    assert len(err.getvalue().splitlines()) == 3
+    assert json.loads(out.getvalue())["problems"][1] == {"source": "--b", "given": "x", "accepted": "y"}
+
+
+def test_json_is_one_ascii_line_without_nan():
+    console, out, _ = voices(as_json=True)
+    console.result({"text": "\u2028 ü \ud800"})
+    assert out.getvalue().isascii()
+    assert out.getvalue().count("\n") == 1
+    with pytest.raises(ValueError, match="JSON"):
+        console.result({"nan": float("nan")})
+
+
+def test_a_failure_says_nothing_on_stdout_unless_asked_for_json():
+    console, out, err = voices()
+    console.failure("it broke")
+    assert out.getvalue() == ""
+    assert err.getvalue() == "tfgrpo: it broke\n"
+
+
+def test_when_nobody_reads_any_more_what_is_under_way_goes_on(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        console = PeopleConsole(file=nobody, highlight=False)
+        summary = kit.run(tmp_path, run_id="night", observer=Observers(Progress(console)), **kit.SMALL)
+        assert console.quiet
+    assert summary.exit_code == 0
+
+
+def test_a_terminal_that_is_closed_is_left_without_an_error():
+    terminal, process_side = os.openpty()
+    with os.fdopen(process_side, "w") as file:
+        console = PeopleConsole(file=file)
+        os.close(terminal)
+        console.print("one line")
+        console.print("another")
+        assert console.quiet

@@ -1,0 +1,233 @@
+"""A live view on a terminal, a few plain lines elsewhere; both say reward, spend and the time left."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console as RichConsole
+
+from tests.support.runs import running as kit
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
+from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
+from tfgrpo.flows.console.tally import EpochTally, RunTally, duration, spending
+from tfgrpo.pipelines.settings.tree import BudgetSettings
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.outcomes import Failed, Scored
+
+
+class Watch:
+    """A clock that moves a second at every look."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        self.seconds += 1.0
+        return self.seconds
+
+
+def screen(*, terminal):
+    return RichConsole(
+        file=io.StringIO(), force_terminal=terminal, width=80, highlight=False, soft_wrap=True, legacy_windows=False
+    )
+
+
+def group(*rewards, arm="train"):
+    rollouts = [
+        SimpleNamespace(outcome=Failed("E", "r") if reward is None else Scored(reward, ())) for reward in rewards
+    ]
+    return SimpleNamespace(rollouts=rollouts, arm=arm)
+
+
+def plain(small_run):
+    console = screen(terminal=False)
+    small_run.told.play_to(Progress(console, now=Watch()))
+    return console.file.getvalue()
+
+
+def test_plain_lines_are_few_and_tell_everything(small_run):
+    said = plain(small_run)
+    lines = said.splitlines()
+    assert lines[0] == SIMULATED_BANNER
+    for epoch in (1, 2, 3):
+        ours = [at for at, line in enumerate(lines) if line.startswith(f"epoch {epoch}")]
+        assert ours[-1] - ours[0] < 10
+    assert lines[-1].startswith("gate: PROMOTE")
+    assert "forecast: " in said
+    assert "reward 0." in said
+    assert "before 0." in said
+    assert "after 0." in said
+    assert "calls, $0." in said
+    assert " left" in said
+    assert "operations stored" in said
+    assert "\x1b" not in said
+
+
+def test_hundreds_of_batches_make_no_more_lines(small_run):
+    console = screen(terminal=False)
+    progress = Progress(console, now=Watch())
+    progress.epoch_started(EpochStart(1, 3, "train", 500, 0.7))
+    for _ in range(500):
+        progress.group_done(group(1.0, 0.0), Totals())
+        progress.lessons_stored([], 1)
+    progress.epoch_ended(EpochEnd(1, "train", 0.5, 1000, 0, 500, 0))
+    assert len(console.file.getvalue().splitlines()) <= 10
+
+
+def test_a_terminal_gets_a_live_view_that_is_gone_at_the_end(small_run):
+    console = screen(terminal=True)
+    progress = Progress(console, now=Watch())
+    views = []
+    for name, arguments in small_run.told.moments:
+        getattr(progress, name)(*arguments)
+        if name == "group_done":
+            with console.capture() as capture:
+                console.print(progress._view())
+            views.append(capture.get())
+    assert "epoch 1/3 train" in views[0]
+    assert "12/12 groups" in views[11]
+    assert "reward " in views[11]
+    assert "calls" in views[11]
+    assert "$" in views[11]
+    assert "left" in views[11]
+    assert progress._live is None
+    said = console.file.getvalue()
+    assert "gate: PROMOTE" in said
+    lessons = [arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored"]
+    first = next(record for records in lessons for record in records)
+    assert first.summary32.split()[0] in said
+
+
+def test_the_live_view_leaves_the_terminal_when_the_run_breaks(small_run):
+    console = screen(terminal=True)
+    progress = Progress(console)
+    progress.epoch_started(EpochStart(1, 3, "train", 4, 0.7))
+    assert progress._live is not None
+    progress.closed()
+    assert progress._live is None
+    assert "\x1b[?25h" in console.file.getvalue()
+
+
+def test_a_long_list_of_lessons_is_cut_on_the_terminal(small_run):
+    console = screen(terminal=True)
+    progress = Progress(console)
+    records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
+    taken_out = records[0].model_copy(update={"operation": "delete", "summary32": ""})
+    progress.lessons_stored([taken_out, *[records[0]] * 11], 0)
+    said = console.file.getvalue()
+    assert "and 4 more operations" in said
+    assert "an earlier lesson" in said
+
+
+def test_lost_rollouts_and_caps_are_in_the_figures():
+    console = screen(terminal=False)
+    progress = Progress(console, now=Watch())
+    progress._budget = BudgetSettings(max_usd=2.0, max_calls=50)
+    progress.epoch_started(EpochStart(2, 3, "train", 5, 0.7))
+    progress.group_done(group(1.0, None), Totals(calls=7, nano_usd=5 * 10**8, unknown_price_calls=1))
+    progress.epoch_ended(EpochEnd(2, "train", 1.0, 1, 1, 0, 0, "1 × failed: 503"))
+    said = console.file.getvalue()
+    assert "reward 1.000, 1 lost, 7 of 50 calls, $0.5000 + 1 call of unknown price of $2" in said
+    assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
+
+
+def test_an_epoch_without_any_reward_says_so():
+    console = screen(terminal=False)
+    progress = Progress(console)
+    progress.group_done(group(None), Totals())
+    progress.lessons_stored([], 0)
+    progress.epoch_ended(EpochEnd(1, "train", None, 0, 4, 0, 0))
+    assert console.file.getvalue() == (
+        "epoch 1 train done: no rollout was scored, 4 lost, 0 informative groups, 0 lessons in the library\n"
+    )
+    progress.epoch_ended(EpochEnd(1, "eval", 0.5, 4, 0, 0, 0))
+    assert "reward 0.500 over 4 rollouts" in console.file.getvalue()
+    with console.capture() as capture:
+        console.print(progress._view())
+    assert capture.get() == ""
+
+
+def opening(plan):
+    console = screen(terminal=False)
+    Progress(console).run_started(plan, "night", ())
+    return console.file.getvalue()
+
+
+def test_a_sweep_that_is_a_sample_says_of_how_many_held_out_items(small_run):
+    plan = plan_of(small_run)
+    assert "289 items to learn on; 12 of 111 held out are measured; groups of 2" in opening(plan)
+    every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
+    assert "289 items to learn on; 111 held out; groups of 2" in opening(every)
+
+
+def plan_of(small_run):
+    return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+
+
+def test_warnings_of_the_plan_are_said_first(small_run):
+    plan = plan_of(small_run)
+    console = screen(terminal=False)
+    Progress(console).run_started(plan, "night", ("a price is unknown",))
+    assert "warning: a price is unknown" in console.file.getvalue()
+
+
+def test_the_time_left_counts_the_epochs_to_come():
+    tally = EpochTally(EpochStart(1, 3, "train", 10, 0.7), began=0.0)
+    run = RunTally(groups=40)
+    assert run.left(tally, 1.0) == "time left unknown"
+    tally.add(group(1.0))
+    assert run.left(tally, 2.0) == "about 1m18s left"
+    run.ended(tally)
+    last = EpochTally(EpochStart(3, 3, "eval", 10, 0.3), began=0.0, groups=5)
+    assert run.left(last, 5.0) == "about 5s left"
+
+
+def test_rewards_of_two_arms_are_never_averaged():
+    tally = EpochTally(EpochStart(3, 3, "eval", 4, 0.3), began=0.0)
+    assert tally.reward == "no reward yet"
+    tally.add(group(0.0, 0.0, arm="champion"))
+    tally.add(group(1.0, 1.0, arm="candidate"))
+    assert tally.reward == "before 0.000, after 1.000"
+    assert tally.scored == 4
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
+def test_spans_of_time_are_written_as_people_write_them(seconds, says):
+    assert duration(seconds) == says
+
+
+def test_what_lost_calls_may_still_cost_stands_beside_what_was_spent():
+    assert spending(Totals(nano_usd=144_500_000)) == "$0.1445"
+    assert spending(Totals(nano_usd=144_500_000, at_risk_nano=41_500_000)) == "$0.1445, and up to $0.0415 of lost calls"
+
+
+def test_a_run_that_only_measures_counts_its_groups(small_run):
+    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+    assert RunTally.of(plan).groups == 2 * 12 + 2 * 12
+
+
+class Broken:
+    """A view that raises at one moment."""
+
+    def __init__(self):
+        self.told = 0
+
+    def __getattr__(self, name):
+        def tell(*_):
+            self.told += 1
+            raise BrokenPipeError("the terminal went away")
+
+        return tell
+
+
+def test_a_view_that_breaks_does_not_break_the_run(tmp_path, caplog):
+    broken, healthy = Broken(), screen(terminal=False)
+    observers = Observers(broken, Progress(healthy))
+    summary = kit.run(tmp_path, observer=observers, sample_size=4, batch_size=4)
+    assert summary.status == "finished"
+    assert broken.told == 1
+    assert "gate: " in healthy.file.getvalue()
+    assert "Broken shows nothing more" in caplog.text

@@ -1,0 +1,149 @@
+"""Prefect's page of a run shows its progress and how it went; whatever breaks there, the run goes on."""
+
+from __future__ import annotations
+
+import re
+import threading
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart
+from tfgrpo.flows.orchestration import artifacts
+from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
+from tfgrpo.flows.orchestration.night_page import night_page
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.stores.ledger.state import Totals
+
+
+class Calls:
+    """Stands where Prefect's four functions stand."""
+
+    def __init__(self, monkeypatch, answer=uuid4, error=None):
+        self.made = []
+        for name in (
+            "create_markdown_artifact",
+            "create_progress_artifact",
+            "update_markdown_artifact",
+            "update_progress_artifact",
+        ):
+            monkeypatch.setattr(artifacts, name, self._stand_in(name, answer, error))
+
+    def _stand_in(self, name, answer, error):
+        def call(*arguments, **options):
+            self.made.append((name, arguments, options))
+            if error is not None:
+                raise error
+            return answer()
+
+        return call
+
+    def of(self, name):
+        return [call for call in self.made if call[0] == name]
+
+
+def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small_run):
+    calls = Calls(monkeypatch)
+    observer = PrefectArtifacts()
+    small_run.told.play_to(observer)
+    observer.finish(small_run.summary)
+    observer.wait()
+    created = [call[2]["key"] for call in calls.made if call[0].startswith("create")]
+    assert created == ["night", "progress"]
+    assert len(calls.of("update_progress_artifact")) == 32
+    assert calls.of("update_progress_artifact")[-1][1][1] == 100.0
+    pages = [call[1][0] for call in calls.made if "markdown" in call[0]]
+    assert len(pages) == 5
+    assert all("SIMULATED" in page and "small" in page for page in pages)
+    assert "tfgrpo run --resume small" in pages[0]
+
+
+def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest_is(small_run):
+    summary = small_run.summary
+    page = night_page(summary.status, summary.message, summary.run_id, summary.details)
+    assert page.startswith("# PROMOTE\n")
+    facts = dict(line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 1)
+    assert facts["run"] == "small"
+    assert facts["report"].replace("\\", "") == summary.details["report"]
+    assert facts["spent"] == summary.details["spent"]
+    assert {"before", "after", "difference", "calls"} <= set(facts)
+    assert page.count("| epoch | phase |") == 1
+    assert f"## Lessons: {len(summary.details['lessons'])}" in page
+
+
+def test_a_run_that_stopped_shows_how_to_go_on():
+    details = {"resume with": "--resume mine", "run": "elsewhere/t/runs/mine"}
+    page = night_page("stopped", "the budget is spent", "mine", details)
+    assert page.startswith("# STOPPED\n")
+    assert "tfgrpo run --resume mine --out elsewhere" in page
+    refused = night_page("refused", "--epochs: got 0\n--group-size: got 1", None, {})
+    assert refused.startswith("# REFUSED\n\n--epochs: got 0\n\n--group-size: got 1\n")
+
+
+@pytest.mark.parametrize("text", ["![x](http://a/b.png)", "<img src=x>", "[click](http://a)", "a\x1b[2Jb", "| a\n# B"])
+def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
+    details = {"lessons": [{"polarity": "do", "text": text, "id": "1"}], "warnings": [text]}
+    page = night_page("failed", text, "mine", details)
+    assert "\x1b" not in page
+    assert not re.search(r"(?<!\\)[\[\]<>!]", page)
+    assert not re.search(r"(?<!\\)://", page)
+    assert "\n# B" not in page
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("no server"), RuntimeError("a bug of theirs"), OSError(28, "full")]
+)
+def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_run, caplog, error):
+    calls = Calls(monkeypatch, error=error)
+    observer = PrefectArtifacts()
+    small_run.told.play_to(observer)
+    observer.wait()
+    assert calls.made
+    assert not calls.of("update_progress_artifact")
+    assert type(error).__name__ in caplog.text
+
+
+def test_an_artifact_that_was_not_made_is_not_changed(monkeypatch):
+    calls = Calls(monkeypatch, answer=lambda: None)
+    observer = PrefectArtifacts()
+    observer.group_done(None, Totals())
+    observer.epoch_started(EpochStart(1, 2, "train", 1, 0.7))
+    observer.group_done(None, Totals())
+    observer.epoch_ended(EpochEnd(1, "train", None, 0, 2, 0, 0))
+    observer.wait()
+    made = [call[0] for call in calls.made]
+    assert made == ["create_progress_artifact", "create_progress_artifact", "create_markdown_artifact"]
+
+
+def test_a_page_that_cannot_be_made_does_not_end_the_flow(monkeypatch, caplog):
+    Calls(monkeypatch)
+    observer = PrefectArtifacts()
+    observer.finish(RunSummary("finished", "mine", "done", {"lessons": [{}]}))
+    observer.wait()
+    assert "an artifact could not be written: KeyError" in caplog.text
+
+
+def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch, caplog):
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow():
+        asked.set()
+        answered.wait(60)
+        return uuid4()
+
+    calls = Calls(monkeypatch, answer=slow)
+    observer = PrefectArtifacts(patience_s=0.05)
+    for epoch in (1, 2):
+        observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
+    assert asked.wait(20)
+    observer.closed()
+    assert "longer than" not in caplog.text
+    observer.wait()
+    assert not answered.is_set()
+    assert "longer than 0.05 s" in caplog.text
+    answered.set()
+    observer._writer.join(20)
+    assert not observer._writer.is_alive()
+    assert observer._writer.daemon
+    assert len(calls.of("create_progress_artifact")) == 1

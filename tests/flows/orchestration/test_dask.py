@@ -1,0 +1,91 @@
+"""The same run on Dask workers: other processes, the same store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.support.agents.steps import no_secret, settings
+from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
+from tfgrpo.flows.orchestration.dask_workers import dask_workers
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.runtime.context import RunContext
+
+SMALL = {"sample_size": 6, "batch_size": 3, "run_id": "same", "dry_run": True}
+
+
+@pytest.mark.xdist_group("prefect")
+@pytest.mark.timeout(300)
+def test_groups_on_dask_workers_teach_the_same_lessons_as_in_one_process(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "flows.tfgrpo",
+        "--dry-run",
+        "--json",
+        "--task-runner",
+        "dask",
+        "--run-id",
+        "same",
+    ]
+    sizes = ["--sample-size", "6", "--batch-size", "3", "--out", str(tmp_path / "dask")]
+    done = subprocess.run(
+        [*command, *sizes], env={**os.environ}, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "distributed" not in done.stderr
+    assert list((tmp_path / "dask").rglob("*.owner")) == [], "a worker left its claim on the ledger behind"
+    summary = json.loads(done.stdout)
+    assert summary["status"] == "finished"
+    alone = run(tmp_path / "alone", **SMALL)
+    assert store(tmp_path / "dask") == store(tmp_path / "alone") != []
+    assert summary["ledger"]["calls"] == alone.details["ledger"]["calls"]
+    assert summary["ledger"]["nano_usd"] == alone.details["ledger"]["nano_usd"]
+
+
+@pytest.mark.timeout(120)
+def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
+    context = RunContext(settings(), tmp_path, "run", "arithmetic", None, no_secret, "m", "m")
+    here = os.getpid()
+
+    async def seen(_runtime):
+        return os.getpid() != here, "prefect" in sys.modules
+
+    with dask_workers(2) as run_on_worker:
+        assert asyncio.run(run_on_worker(context, seen, object)) == (True, False)
+
+
+@pytest.mark.xdist_group("prefect")
+@pytest.mark.timeout(400)
+def test_caps_hold_over_all_dask_workers_and_a_run_outlives_one_of_them(tmp_path):
+    with Server(SimulatedOptions(latency_s=0.1)) as server:
+        under_way = [0]
+
+        def count(number):
+            under_way.append(number - sum(server.answered.values()))
+
+        server.before_answer = count
+        common = ["--task-runner", "dask", "--model", "simulated", "--base-url", server.url, "--concurrency", "4"]
+        sizes = ["--world", "arithmetic", "--sample-size", "10", "--batch-size", "5", "--max-calls"]
+        first = start(tmp_path / "dask", *common, *sizes, "30", "--run-id", RUN)
+        code, summary, said = finish(first, 180)
+        assert (code, summary["status"]) == (3, "stopped"), said
+        assert len(server.bodies) == summary["ledger"]["calls"] == 30
+        assert max(under_way) <= 4, "several workers had more rollouts in flight than one process may have"
+
+        again = start(tmp_path / "dask", *common, "--resume", RUN, "--max-calls", "400")
+        server.wait_for(40)
+        workers = [child for child in psutil.Process(again.pid).children(True) if "spawn_main" in str(child.cmdline())]
+        workers[0].kill()
+        code, summary, said = finish(again, 180)
+        assert (code, summary["status"]) == (0, "finished"), said
+        sent_again = len(server.bodies) - len(server.asked())
+        assert sent_again <= 4, "more was sent again than the dead worker had under way"
+        run(tmp_path / "alone", **on_server(server, run_id=RUN, world="arithmetic"))
+    assert store(tmp_path / "dask") == store(tmp_path / "alone") != []

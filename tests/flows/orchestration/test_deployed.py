@@ -1,0 +1,50 @@
+"""Prefect's form and the parameters of the flows: ten fields people touch first, each described, and ``settings``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prefect.utilities.callables import parameter_schema
+
+from tfgrpo.flows.learning_flow import tfgrpo_learning
+from tfgrpo.flows.orchestration.deployed import asked_of
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection_flow import tfgrpo_select
+from tfgrpo.pipelines.settings.fields import leaves_by_key
+
+FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+def test_the_form_describes_every_parameter_and_offers_no_none(flow):
+    schema = parameter_schema(flow).model_dump()
+    assert len(schema["properties"]) <= 15
+    assert not schema.get("required")
+    for name, shown in schema["properties"].items():
+        assert shown["description"], name
+        assert isinstance(shown["type"], str), name
+        # Prefect's form sends a default back as it is, and its server refuses null for a plain type.
+        assert shown.get("default", "") is not None, name
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+def test_every_parameter_is_a_field_of_the_request_with_the_default_it_names(flow):
+    kind = FLOWS[flow]
+    for name, shown in parameter_schema(flow).properties.items():
+        assert name in kind.model_fields
+        named = re.search(r"the pipeline's, or (\w+)\.$", shown["description"])
+        if named is not None:
+            assert str(leaves_by_key()[kind.KEYS[name]].default) == named[1]
+
+
+def test_parameters_left_out_ask_for_nothing():
+    assert asked_of(RunRequest, None, {"epochs": 2, "max_calls": None, "settings": {}}) == RunRequest(epochs=2)
+
+
+def test_the_older_request_holds_beside_parameters():
+    older = RunRequest(pipeline="powl", max_calls=9, settings={"tfgrpo.min_spread": 0.1})
+    asked = asked_of(RunRequest, older, {"epochs": 2, "settings": {"dry_run": True}})
+    expected = {"settings": {"tfgrpo.min_spread": 0.1, "dry_run": True}}
+    assert asked == RunRequest(pipeline="powl", max_calls=9, epochs=2, **expected)

@@ -1,0 +1,75 @@
+"""Deploying asks the server that is named as Prefect does, and shows no login."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from tests.support.runs.running import ROOT
+from tfgrpo.flows.orchestration.deploying import deploy
+from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
+
+
+class _Closed(BaseHTTPRequestHandler):
+    """Answers every request with 401."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """Host and port of a server that lets nobody in."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Closed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def refusal_of(url: str, refusal: type[Exception], patience_s: float = 20.0) -> str:
+    """All that deploying to this address shows, its refusal included."""
+    shown: list[str] = []
+    with temporary_settings({PREFECT_API_URL: url}), pytest.raises(refusal) as refused:
+        shown.extend(finding.text for finding in deploy({"TFGRPO_HOME": str(ROOT)}, patience_s))
+    return "\n".join([*shown, str(refused.value)])
+
+
+def test_a_login_in_the_address_of_the_server_is_not_shown(closed):
+    said = refusal_of(f"http://me:p@ss@{closed}/api", PrefectUnavailable)
+    assert f"'401 Unauthorized' for url 'http://{closed}/api/work_pools/tfgrpo'" in said
+    assert "ss@" not in said
+
+
+def test_a_server_that_prefect_reaches_through_a_proxy_is_reached(closed, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", f"http://{closed}")
+    assert "401" in refusal_of("http://prefect.invalid/api", PrefectUnavailable)
+
+
+def test_an_address_that_is_none_is_refused_at_once_with_the_reason():
+    assert "unsupported protocol 'localhost://'" in refusal_of("localhost:4200/api", SettingsError, 3600.0)
+
+
+def test_a_folder_without_deployments_is_refused_by_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"the current directory, as TFGRPO_HOME is not set: got .*a checkout"):
+        next(deploy({}, 1.0))
+
+
+def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
+    env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
+    command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]
+    refused = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 2
+    assert "the settings of Prefect: got Value error, Invalid IPv6 URL" in refused.stderr

@@ -1,0 +1,486 @@
+"""The commands of docs/deploy.md lead from an empty PREFECT_HOME to a finished run, with a real server and a real worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+import yaml
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from tests.support.runs.pages import ROOT, blocks, commands
+from tfgrpo.flows.cli import main
+from tfgrpo.flows.commands import deploy
+from tfgrpo.flows.orchestration.quiet import PREFECT_DEFAULTS
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.flows.selection.request import SelectRequest
+
+pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(300)]
+BIN = Path(sys.executable).parent
+BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
+"""Done by tests/test_install.py, in a fresh environment."""
+ENDS = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+STAY = ("server start", "worker start")
+
+
+@dataclass
+class Machine:
+    """A bare machine: an empty PREFECT_HOME, a free port, and whatever was started on it."""
+
+    home: Path
+    port: int
+    env: dict[str, str] = field(default_factory=dict)
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    answers: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
+
+    def command(self, line: str) -> None:
+        """Do what one line of the page says; the servers among them go on running."""
+        if line.startswith(BY_HAND):
+            return
+        line = line.replace("4200", str(self.port)).replace("$PWD", str(ROOT))
+        words = shlex.split(line)
+        if words[0] == "export":
+            self.env |= dict(word.split("=", 1) for word in words[1:])
+        elif any(part in line for part in STAY):
+            self.start(words)
+        else:
+            self.answers[line] = self.call(*words)
+
+    def start(self, words: list[str]) -> None:
+        with (self.home / f"{words[1]}.log").open("wb") as log:
+            program = BIN / Path(words[0]).name
+            self.running.append(
+                subprocess.Popen(
+                    [program, *words[1:]], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+        if "server" in words:
+            until(lambda: self.get("/health") is True, "the server to answer", 90)
+
+    def call(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        program = BIN / Path(words[0]).name
+        return subprocess.run(
+            [program, *words[1:]],
+            env=env or self.env,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/api{path}"
+
+    def get(self, path: str) -> Any:
+        try:
+            return httpx.get(self.url(path), timeout=10).raise_for_status().json()
+        except httpx.TransportError:
+            return None
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        return self.send("POST", path, body)
+
+    def send(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
+        def answered() -> httpx.Response | None:
+            """Prefect's server says 503 while its SQLite file is locked."""
+            answer = httpx.request(method, self.url(path), json=body, timeout=30)
+            return None if answer.status_code == 503 else answer
+
+        answer: httpx.Response = until(answered, "the server to take the request", 60)
+        return answer
+
+    def runs(self, deployment: str) -> list[dict[str, Any]]:
+        found = self.post(
+            "/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        )
+        return list(found.raise_for_status().json())
+
+    def ask(self, deployment: str, parameters: dict[str, Any]) -> str:
+        """Id of a new flow run."""
+        asked = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+        return str(asked.raise_for_status().json()["id"])
+
+    def state(self, run: str) -> str:
+        return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
+
+    def ended(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:
+        until(lambda: self.state(run) == state, f"the run to be {state}", 120)
+        return dict(self.get(f"/flow_runs/{run}"))
+
+    def retried(self, run: str) -> dict[str, Any]:
+        """The flow run after another try, however that ended."""
+        before = self.get(f"/flow_runs/{run}")
+        self.call("prefect", "flow-run", "retry", run).check_returncode()
+
+        def look() -> dict[str, Any] | None:
+            now = self.get(f"/flow_runs/{run}") or {}
+            if now.get("state_type") not in ENDS or now["state_id"] == before["state_id"]:
+                return None
+            return now if now["run_count"] > before["run_count"] else None
+
+        return dict(until(look, "the retry to end", 120))
+
+    def stop(self) -> None:
+        for process in reversed(self.running):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=20)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"waited {seconds} s for {what}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def small(line: str, out: Path) -> str:
+    """The same run with fewer items, into a directory of the test."""
+    words = shlex.split(line)
+    if "deployment run" not in line:
+        return line
+    if "--params" not in words:
+        words += ["--params", "{}"]
+    asked = json.loads(words[-1])
+    RunRequest(**asked)
+    return shlex.join([*words[:-1], json.dumps(few(out, asked))])
+
+
+def few(out: Path, asked: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Parameters of a run of six items."""
+    asked = asked or {}
+    settings = {"tfgrpo.batch_size": 3, "out": str(out), **asked.get("settings", {})}
+    return {**asked, "sample_size": 6, "settings": settings}
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The page followed to its end; both runs of step 4 were asked for, one after the other."""
+    home = tmp_path_factory.mktemp("bare")
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    machine = Machine(
+        home, free_port(), {**kept, "PREFECT_HOME": str(home / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    )
+    try:
+        for block in blocks("docs/deploy.md", "bash"):
+            for line in commands(block):
+                machine.command(small(line, home / "out"))
+        yield machine
+    finally:
+        machine.stop()
+
+
+def finished(machine: Machine) -> dict[str, Any]:
+    """The first run asked for, when it has ended."""
+
+    def look() -> dict[str, Any] | None:
+        first = machine.runs("tfgrpo-learning")[0]
+        return first if first["state_type"] in ENDS else None
+
+    return dict(until(look, "the run to end", 120))
+
+
+def test_every_command_of_the_page_succeeds(machine):
+    assert [line for line, done in machine.answers.items() if done.returncode != 0] == []
+    assert sum("deployment run" in line for line in machine.answers) == 2
+
+
+def test_deploying_says_what_it_found_and_made(machine):
+    (first,) = [done.stderr for line, done in machine.answers.items() if line.endswith("tfgrpo deploy")]
+    assert f"checkout  {ROOT} (TFGRPO_HOME)" in first
+    assert "work pool  tfgrpo, created" in first
+    assert "deployment  tfgrpo-learning/nightly, 30 1 * * * Europe/Berlin\n" in first
+    assert "deployment  tfgrpo-learning/tfgrpo-learning, on demand" in first
+    assert "worker  none online; start one: prefect worker start --pool tfgrpo" in first
+
+
+def test_deploying_again_changes_nothing_and_shows_the_worker(machine):
+    before = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    again = machine.call("tfgrpo", "deploy", "--json")
+    assert again.returncode == 0, again.stderr
+    found = [(each["check"], each["found"]) for each in json.loads(again.stdout)["findings"]]
+    assert ("work pool", "tfgrpo, of type process") in found
+    assert ("worker", "1 online") in found
+    assert machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")["parameters"] == before["parameters"]
+
+
+def test_what_prefect_refuses_to_deploy_is_shown_with_its_words(machine):
+    home = machine.home / "broken"
+    home.mkdir()
+    declared = {"name": "lost", "entrypoint": "lost.py:flow", "work_pool": {"name": "tfgrpo"}}
+    (home / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [declared]}), encoding="utf-8")
+    refused = machine.call("tfgrpo", "deploy", env=machine.env | {"TFGRPO_HOME": str(home)})
+    assert refused.returncode == 1
+    assert "`prefect deploy --all` failed" in refused.stderr
+    assert "lost.py" in refused.stderr
+
+
+def test_a_selection_is_asked_for_by_its_parameters(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-select/tfgrpo-select")
+    run = machine.ask(deployment["id"], {"dry_run": True, "k": 3, "rewarders": ["gt"]})
+    assert "candidate" in machine.ended(run)["state"]["message"]
+    nothing = machine.ask(deployment["id"], {"model": "NAME"})
+    assert "--prompt: got nothing to ask" in machine.ended(nothing, "FAILED")["state"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "PREFECT_API_URL: got 'http://127.0.0.1:9/api'"),
+        ({"PREFECT_API_URL": ""}, "PREFECT_API_URL: got nothing"),
+        ({"TFGRPO_HOME": "/nowhere"}, "TFGRPO_HOME: got '/nowhere' (FileNotFoundError)"),
+    ],
+)
+def test_deploying_without_what_it_needs_is_refused(machine, monkeypatch, capsys, changed, complaint):
+    for name, value in {**machine.env, **changed}.items():
+        monkeypatch.setenv(name, value)
+    with temporary_settings({PREFECT_API_URL: changed.get("PREFECT_API_URL") or None}):
+        monkeypatch.setattr(deploy, "_PATIENCE_S", 0.5)
+        assert main(["deploy"]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_run_asked_for_ends_completed_with_the_gates_sentence(machine):
+    run = finished(machine)
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed"), run["state"]["message"]
+    assert run["state"]["message"].startswith(("promote: ", "reject: ", "undecided: "))
+
+
+def test_the_run_leaves_its_record_where_it_was_told_to(machine):
+    finished(machine)
+    task = machine.home / "out" / "tfgrpo-learning"
+    run = next(task.glob("runs/*"))
+    assert json.loads((run / "manifest.json").read_text())["status"] == "finished"
+    assert (run / "report.html").is_file()
+    assert (task / "experiences.jsonl").is_file()
+
+
+def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
+    run = finished(machine)
+    ours = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}
+    shown = machine.post("/artifacts/filter", ours).raise_for_status().json()
+    artifacts = {artifact["key"]: artifact["data"] for artifact in shown}
+    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
+    assert artifacts["progress"] == 100.0
+    page = artifacts["night"].replace("\\", "")
+    assert page.startswith(("# PROMOTE", "# REJECT", "# UNDECIDED"))
+    assert f"| run | {run['id']} |" in page
+    assert f"| report | {machine.home}/out/tfgrpo-learning/runs/{run['id']}/report.html |" in page
+    assert run["state"]["message"] in page
+
+
+def test_the_log_of_the_flow_run_tells_its_progress(machine):
+    run = finished(machine)
+    ours = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+
+    def lines() -> list[str]:
+        kept = [log["message"] for log in machine.post("/logs/filter", ours).raise_for_status().json()]
+        return kept if any(line.startswith("gate: ") for line in kept) else []
+
+    told = until(lines, "the log to reach the server", 60)
+    assert f"run {run['id']} begins" in told
+    assert any(line.startswith("epoch 1 train done: ") for line in told)
+
+
+def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    slow = few(machine.home / "slow", {"settings": {"simulated.latency_s": 1.0}})
+
+    def ask() -> str:
+        return machine.ask(deployment["id"], slow)
+
+    def is_in(run: str, *states: str) -> bool:
+        return machine.state(run) in states
+
+    def admitted() -> str | None:
+        """A run that runs; the one before this test may hold its place a moment longer than it shows."""
+        run = ask()
+        until(lambda: is_in(run, "RUNNING", "CANCELLED"), "a run to start or be turned away", 60)
+        return None if is_in(run, "CANCELLED") else run
+
+    first = until(admitted, "the first run to start", 60)
+    second = ask()
+    until(lambda: is_in(second, "CANCELLED"), "the second run to be turned away", 60)
+    until(lambda: is_in(first, "COMPLETED"), "the first run to end undisturbed", 60)
+
+
+def test_a_cap_of_the_deployment_holds_whatever_a_run_asks_for_besides(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    kept = nightly["parameters"] | {"settings": {"budget.max_tokens": 8_000_000, "tfgrpo.epochs": 4}}
+    machine.send("PATCH", f"/deployments/{nightly['id']}", {"parameters": kept}).raise_for_status()
+    out = machine.home / "capped"
+    run = machine.ended(machine.ask(nightly["id"], few(out, {"epochs": 2, "max_usd": 5.0})))
+    manifest = json.loads((out / f"tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
+    settings = manifest["settings"]
+    caps = {"max_usd": 5.0, "max_tokens": 8_000_000, "max_calls": 5000}
+    assert {name: settings["budget"][name] for name in caps} == caps
+    assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 3)
+    assert settings["pipeline"] == "tfgrpo-learning"
+
+
+def test_a_deployment_with_the_older_parameter_still_runs_and_keeps_its_cap(machine):
+    finished(machine)
+    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    older = {
+        "name": "older",
+        "flow_id": nightly["flow_id"],
+        "entrypoint": nightly["entrypoint"],
+        "work_pool_name": "tfgrpo",
+        "pull_steps": nightly["pull_steps"],
+        "enforce_parameter_schema": False,
+        "parameters": {"request": {"pipeline": "tfgrpo-learning", "max_calls": 4000}},
+    }
+    made = machine.post("/deployments/", older).raise_for_status().json()
+    asked = {"epochs": 2, "sample_size": 6, "batch_size": 3, "out": str(machine.home / "older")}
+    run = machine.ended(machine.ask(made["id"], {"request": asked}))
+    manifest = json.loads((machine.home / f"older/tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
+    assert manifest["settings"]["budget"]["max_calls"] == 4000
+    assert manifest["settings"]["tfgrpo"]["epochs"] == 2
+
+
+def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    out = machine.home / "cancelled"
+    run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 1.0}}))
+    files = out / "tfgrpo-learning" / "runs" / run
+    journal = files / "journal.jsonl"
+    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call", 90)
+    log = machine.home / "worker.log"
+    before = log.stat().st_size
+    machine.call("prefect", "flow-run", "cancel", run).check_returncode()
+    machine.ended(run, "CANCELLED")
+    manifest = json.loads((files / "manifest.json").read_text())
+    assert manifest["status"] == "stopped"
+    assert manifest["message"] == "cancelled; every answered call is in the journal"
+    assert (files / "report.html").is_file()
+    said = log.read_text(encoding="utf-8", errors="replace")[before:]
+    assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
+    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
+    assert any("cancelled; every answered call" in str(artifact["data"]) for artifact in shown)
+    assert machine.retried(run)["state_type"] == "COMPLETED"
+    assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
+
+
+def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    out = machine.home / "killed"
+    run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 0.3}}))
+    task = out / "tfgrpo-learning"
+    journal = task / "runs" / run / "journal.jsonl"
+    until(lambda: journal.is_file() and len(journal.read_bytes().splitlines()) > 12, "a dozen answered calls", 90)
+    process = machine.get(f"/flow_runs/{run}")["infrastructure_pid"]
+    os.kill(int(process.rpartition(":")[2]), signal.SIGKILL)
+    machine.ended(run, "CRASHED")
+    # The worker reports the crash a second time, seconds later; that would end a retry which has begun meanwhile.
+    reported = "prefect.flow_runs.worker - Check whether"
+    until(lambda: reported in (machine.home / "worker.log").read_text(), "the worker to report the crash, too", 60)
+    answered = journal.read_bytes()
+    again = machine.retried(run)
+    assert again["state_type"] == "COMPLETED"
+    assert again["state"]["message"].startswith(("promote: ", "reject: ", "undecided: "))
+    assert [path.name for path in task.glob("runs/*")] == [run]
+    manifest = json.loads((task / f"runs/{run}/manifest.json").read_text())
+    assert manifest["resumed_at"] is not None
+    assert journal.read_bytes().startswith(answered[: answered.rindex(b"\n") + 1])
+    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
+    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
+    keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()]
+    assert len(keys) == len(set(map(str, keys)))
+
+
+def test_a_retry_of_a_run_with_a_name_of_its_own_goes_on_with_it_too(machine):
+    finished(machine)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/older")
+    asked = {"run_id": "mine", "sample_size": 6, "batch_size": 3, "max_calls": 15, "out": str(machine.home / "named")}
+    run = machine.ask(deployment["id"], {"request": asked})
+    assert machine.ended(run)["state_name"] == "StoppedEarly"
+    assert machine.retried(run)["state_name"] == "StoppedEarly"
+    other = machine.ask(deployment["id"], {"request": asked})
+    assert "--run-id" in machine.ended(other, "FAILED")["state"]["message"]
+
+
+def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
+    scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs", 60)
+    starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled if run["auto_scheduled"]]
+    local = {start.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") for start in starts}
+    assert local == {"01:30"}
+
+
+def test_the_bare_name_is_refused_as_the_page_says(machine):
+    refused = machine.call("prefect", "deployment", "run", "tfgrpo-learning")
+    assert refused.returncode != 0
+    assert "Invalid deployment name format" in refused.stdout + refused.stderr
+
+
+def test_a_wrong_parameter_is_refused_before_a_run_exists(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
+    before = len(machine.runs("tfgrpo-learning"))
+    answer = machine.post(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"epochs": "two"}})
+    assert answer.status_code in {409, 422}
+    assert len(machine.runs("tfgrpo-learning")) == before
+
+
+def test_the_checkout_named_while_deploying_is_written_into_the_deployment(machine):
+    deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    assert deployment["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}]
+
+
+def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
+    unnamed = {name: value for name, value in machine.env.items() if name != "TFGRPO_HOME"}
+    machine.call("prefect", "--no-prompt", "deploy", "--name", "nightly", env=unnamed)
+    deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
+    (step,) = deployment["pull_steps"]
+    assert step["prefect.deployments.steps.set_working_directory"]["directory"] == "{{ $TFGRPO_HOME }}"
+
+
+def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
+    shared = {name for name in set(env) & set(PREFECT_DEFAULTS) if "LOGGING" not in name}
+    assert {name: env[name] for name in shared} == {name: PREFECT_DEFAULTS[name] for name in shared}
+    assert {"DO_NOT_TRACK", "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"} <= shared
+    assert env["PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"] == "WARNING"
+
+
+def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
+    assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
+    for deployment in declared["deployments"]:
+        requests[deployment["name"]](**deployment["parameters"]).options()
+
+
+def test_a_night_is_within_a_budget_that_lets_it_end():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    (nightly,) = [each for each in declared["deployments"] if each["name"] == "nightly"]
+    request = RunRequest(**nightly["parameters"])
+    plan = prepare(request, {}).plan
+    cap = plan.settings.budget.max_calls
+    assert plan.forecast.calls.high < cap <= 5_000

@@ -1,0 +1,210 @@
+"""Does a run without a Prefect server get one, only where it has none, and is it gone afterwards, however that ends?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import httpx
+import prefect
+import psutil
+import pytest
+from prefect.context import refresh_global_settings_context
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import get_current_settings
+
+from tests.support.runs.running import ROOT
+from tfgrpo.flows.orchestration.server import local_server
+from tfgrpo.flows.orchestration.server.local_server import LocalServer, start_server
+from tfgrpo.stores.errors import PrefectUnavailable
+
+HEALTHY = """
+    import http.server, os, signal, socket, sys
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/api/health" else 404)
+            self.end_headers()
+        def log_message(self, *said):
+            pass
+    {first}
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answer, bind_and_activate=False)
+    server.socket = socket.socket(fileno=int(sys.argv[1]))
+    server.serve_forever()
+"""
+PATIENT_S = 60.0
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Has a program of ours started instead of the server; it is told the descriptor of the socket."""
+
+    def use(program, **parts):
+        text = textwrap.dedent(program).replace("{first}", parts.get("first", ""))
+        monkeypatch.setattr(local_server, "_command", lambda fd: [sys.executable, "-c", text, str(fd)])
+
+    return use
+
+
+@pytest.fixture
+def farewells(monkeypatch):
+    """What is to be called when the process ends; called at the end of the test."""
+    registered = []
+    monkeypatch.setattr(local_server, "atexit", SimpleNamespace(register=registered.append))
+    yield registered
+    for call in registered:
+        call()
+
+
+@pytest.fixture
+def unnamed(monkeypatch):
+    """Nobody names a server, and what a test has Prefect believe is forgotten."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    yield
+    monkeypatch.undo()
+    refresh_global_settings_context()
+
+
+def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(stand_in, farewells):
+    stand_in(HEALTHY)
+    environment = dict(os.environ)
+    server = start_server(environment)
+    server.serve(environment, PATIENT_S)
+    url = environment["PREFECT_API_URL"]
+    assert httpx.get(f"{url}/health").status_code == 200
+    process = psutil.Process(server._process.pid)
+    assert farewells == [server.stop]
+    server.stop()
+    assert not process.is_running()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+
+
+def test_none_is_started_where_the_environment_names_one(stand_in, farewells):
+    stand_in("raise SystemExit('started')")
+    assert start_server({"PREFECT_API_URL": "http://127.0.0.1:1/api"}) is None
+    assert farewells == []
+
+
+TRACEBACK = "Traceback\\n  File\\nsql.Error: no such table\\n(see there)\\n\\nfailed"
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("print('no such table', file=sys.stderr)", "no such table"),
+        (f"print('{TRACEBACK}')", "sql.Error: no such table"),
+        ("", "it said nothing"),
+    ],
+)
+def test_a_server_that_ends_at_once_is_told_with_what_it_said_of_the_cause(stand_in, says, told, capfd):
+    stand_in(f"import sys; {says}\nraise SystemExit(3)")
+    environment = dict(os.environ)
+    server = LocalServer(environment)
+    with pytest.raises(PrefectUnavailable, match=f"ended with 3 before it answered: {told}$"):
+        server.serve(environment, PATIENT_S)
+    server.stop()
+    assert environment == os.environ
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_server_that_never_answers_is_given_up_on(stand_in):
+    stand_in("import time; time.sleep(600)")
+    server = LocalServer(os.environ)
+    with pytest.raises(PrefectUnavailable, match="did not answer within 1 s"):
+        server.serve({}, 1.0)
+    process = psutil.Process(server._process.pid)
+    server.stop()
+    assert not process.is_running()
+
+
+def test_one_that_does_not_heed_its_end_is_killed(stand_in, monkeypatch):
+    monkeypatch.setattr(local_server, "_STOPPING_S", 0.1)
+    stand_in(HEALTHY, first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    server = LocalServer(os.environ)
+    server.serve({}, PATIENT_S)
+    server.stop()
+    assert server._process.returncode == -signal.SIGKILL
+    server.stop()
+
+
+def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
+    stand_in(HEALTHY, first="assert os.getsid(0) == os.getpid()")
+    server = LocalServer(os.environ)
+    server.serve({}, PATIENT_S)
+    server.stop()
+    assert server._process.returncode == -signal.SIGTERM
+
+
+def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
+    asked = []
+
+    def popen(command=None, args=None, env=None, **_):
+        asked.append({name: env[name] for name in env if env[name] != os.environ.get(name)})
+        return SimpleNamespace(terminate=lambda: None, communicate=lambda timeout: None)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    LocalServer(os.environ).stop()
+    prefects_own = SubprocessASGIServer(port=1)
+    prefects_own._run_uvicorn_command()
+    prefects_own.stop()
+    ours, prefects = asked
+    spared = ours.pop("PREFECT_SERVER_REGISTER_BLOCKS_ON_START")
+    assert (ours, spared) == ({name: prefects[name] for name in ours}, "false")
+    assert set(prefects) - set(ours) <= set(get_current_settings().to_environment_variables(exclude_unset=True))
+
+
+def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_process_that_started_it(
+    unnamed, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "__init__.py").write_text("raise SystemExit('a folder of the user was taken for ours')")
+    # Started by a process that is killed; this one only listens to where it is.
+    starting = f"""
+        import os, sys, time
+        sys.path.append({str(ROOT)!r})
+        from tfgrpo.flows.orchestration.server.local_server import LocalServer
+        server = LocalServer(os.environ)
+        environment = {{}}
+        server.serve(environment, {PATIENT_S * 2})
+        print(server._process.pid, environment["PREFECT_API_URL"], flush=True)
+        time.sleep(600)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", textwrap.dedent(starting)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pid, url = parent.stdout.readline().split()
+        server = psutil.Process(int(pid))
+        monkeypatch.setenv("PREFECT_API_URL", url)
+        refresh_global_settings_context()
+        assert get_current_settings().api.url == url
+        assert httpx.get(f"{url}/admin/version").json() == prefect.__version__
+        parent.kill()
+    server.wait(PATIENT_S)
+    assert not server.is_running()
+
+
+@pytest.mark.parametrize("elsewhere", ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "PREFECT_API_URL"])
+def test_the_real_server_ends_by_itself_where_prefects_profile_says_so(elsewhere, unnamed, monkeypatch, tmp_path):
+    value = "false" if "ALLOW" in elsewhere else "http://127.0.0.1:1/api"
+    (tmp_path / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{elsewhere} = "{value}"\n')
+    server = LocalServer({**os.environ, "PREFECT_HOME": str(tmp_path)})
+    with pytest.raises(PrefectUnavailable, match="ended with 0 before it answered"):
+        server.serve({}, PATIENT_S)
+    server.stop()
+    assert [path.name for path in tmp_path.iterdir()] == ["profiles.toml"]
+
+
+@pytest.mark.parametrize("asked", [None, "true"])
+def test_the_runs_own_server_sends_no_usage_data_unless_it_is_asked_for(asked, monkeypatch):
+    started = []
+    monkeypatch.setattr(local_server.subprocess, "Popen", lambda command, **more: started.append(more["env"]))
+    given = {} if asked is None else {"PREFECT_SERVER_ANALYTICS_ENABLED": asked}
+    local_server.LocalServer({"DO_NOT_TRACK": "1", **given})._said.close()
+    assert started[0]["PREFECT_SERVER_ANALYTICS_ENABLED"] == (asked or "false")

@@ -1,0 +1,86 @@
+"""The end of a run belongs to the run: no lost reply, lost server or silent server of Prefect's changes or delays it."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.support.runs.prefect_proxy import PrefectProxy
+from tests.support.runs.running import RUN, Server, finish, manifest, paths, prefect_server, start
+
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(240)]
+WARNING = "Prefect was not informed of the end of the run"
+SOON_S = 60.0
+"""Far above all limits together and far below the minutes that Prefect's client tries."""
+
+
+@pytest.fixture
+def model():
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy():
+    with PrefectProxy(prefect_server()) as between:
+        yield between
+
+
+def begin(tmp_path, proxy, model):
+    asked = ("--model", "simulated", "--base-url", model.url, "--sample-size", "10", "--batch-size", "5")
+    return start(tmp_path, "--run-id", RUN, *asked, env={"PREFECT_API_URL": proxy.url, "OPENAI_API_KEY": "none"})
+
+
+def ended(process):
+    """Exit code, summary and stderr, and that they came in time and without a page of Prefect's."""
+    began = time.monotonic()
+    code, summary, said = finish(process)
+    assert time.monotonic() - began < SOON_S
+    assert "Traceback" not in said
+    assert " | ERROR " not in said
+    return code, summary, said
+
+
+def test_a_reply_of_prefects_that_is_lost_changes_nothing_about_a_finished_run(tmp_path, proxy, model):
+    proxy.become("losing")
+    code, summary, said = ended(begin(tmp_path, proxy, model))
+    assert proxy.lost == 1
+    assert (code, summary["status"]) == (0, "finished"), said
+    assert WARNING not in said
+
+
+def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_warning(tmp_path, proxy, model):
+    process = begin(tmp_path, proxy, model)
+    model.wait_for(30)
+    proxy.become("silent")
+    code, summary, said = ended(process)
+    assert (code, summary["status"]) == (0, "finished"), said
+    assert said.index("finished") < said.index("waiting for Prefect") < said.index(f"warning: {WARNING}: no reply")
+    assert manifest(tmp_path)["status"] == "finished"
+    assert [text for text in manifest(tmp_path)["warnings"] if text.startswith(WARNING)]
+
+
+def test_a_stop_ends_like_any_other_when_the_server_is_gone(tmp_path, proxy, model):
+    process = begin(tmp_path, proxy, model)
+    model.wait_for(30)
+    proxy.become("gone")
+    process.send_signal(signal.SIGTERM)
+    code, summary, said = ended(process)
+    assert (code, summary["status"]) == (3, "stopped"), said
+    assert f"warning: {WARNING}" in said
+    assert manifest(tmp_path)["status"] == "stopped"
+    assert paths(tmp_path).root.joinpath("report.html").is_file()
+
+
+def test_a_server_that_never_answers_is_refused_within_a_limit_that_the_screen_names(tmp_path, proxy, model):
+    proxy.become("silent")
+    code, summary, said = ended(begin(tmp_path, proxy, model))
+    assert (code, summary["status"]) == (2, "refused")
+    assert f"connecting to Prefect at {proxy.url}, at most 20 s" in said
+    assert f"PREFECT_API_URL: got {proxy.url}; accepted: " in said
+    assert "no answer within 20 s" in said
+    assert said.index("forecast: ") < said.index("starting Prefect …") < said.index("connecting to Prefect")
+    assert model.bodies == []
+    assert list(tmp_path.iterdir()) == []

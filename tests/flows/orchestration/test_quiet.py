@@ -1,0 +1,16 @@
+"""Prefect is kept quiet unless the environment asks for noise."""
+
+from __future__ import annotations
+
+from tfgrpo.flows.orchestration.quiet import PREFECT_DEFAULTS, quiet_prefect
+
+
+def test_the_environment_wins_over_our_defaults():
+    environment = {"PREFECT_LOGGING_LEVEL": "DEBUG"}
+    quiet_prefect(environment)
+    assert environment == {**PREFECT_DEFAULTS, "PREFECT_LOGGING_LEVEL": "DEBUG"}
+
+
+def test_nothing_is_reported_to_anybody():
+    assert PREFECT_DEFAULTS["DO_NOT_TRACK"] == "1"
+    assert PREFECT_DEFAULTS["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"

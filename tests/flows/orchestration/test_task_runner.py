@@ -1,0 +1,268 @@
+"""One loop, one API client, honest futures: the runner that groups are mapped on, with a real Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from types import SimpleNamespace
+
+import pytest
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import PrefectClient
+from prefect.futures import as_completed
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from tests.support.agents.steps import group, no_secret, record, settings, spec
+from tests.support.runs.running import prefect_server
+from tfgrpo.flows.learning_flow import group_task, mapped_groups
+from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
+from tfgrpo.stores.errors import RunAborted, SettingsError
+from tfgrpo.tasks.runtime.context import RunContext
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture(autouse=True)
+def api():
+    with temporary_settings({PREFECT_API_URL: prefect_server()}):
+        yield
+
+
+def quiet_task(function, **options):
+    return task(function, name="t", cache_policy=NO_CACHE, persist_result=False, **options)
+
+
+def in_flow(body):
+    """Run a function with a started runner inside a flow run."""
+
+    @flow(name="test", persist_result=False)
+    def outer():
+        with EventLoopTaskRunner() as runner:
+            body(runner)
+        return "done"
+
+    assert outer() == "done"
+
+
+def test_a_synchronous_task_is_refused():
+    def blocking():
+        return 1
+
+    with EventLoopTaskRunner() as runner, pytest.raises(TypeError, match="'t' is not asynchronous"):
+        runner.submit(quiet_task(blocking), {})
+
+
+def test_a_runner_that_was_not_started_is_refused():
+    async def one():
+        return 1
+
+    with pytest.raises(RuntimeError, match="not started"):
+        EventLoopTaskRunner().submit(quiet_task(one), {})
+
+
+def test_the_next_run_begins_when_the_one_before_says_that_it_has_begun_or_has_ended():
+    told = []
+
+    async def one(number):
+        told.append(f"{number} in")
+        if number < 2:
+            begun()
+        await asyncio.sleep(0.3)
+        told.append(f"{number} out")
+
+    @flow(name="test", persist_result=False)
+    def outer():
+        with EventLoopTaskRunner() as runner:
+            futures = [runner.submit(quiet_task(one), {"number": number}) for number in range(4)]
+            return [future.result() for future in futures]
+
+    assert outer() == [None] * 4
+    assert told[:3] == ["0 in", "1 in", "2 in"]
+    assert told.index("3 in") > told.index("2 out")
+
+
+def test_no_more_runs_are_in_progress_than_asked_for():
+    running, most = 0, 0
+
+    async def one():
+        nonlocal running, most
+        begun()
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+
+    @flow(name="test", persist_result=False)
+    def outer():
+        with EventLoopTaskRunner(at_once=3).duplicate() as runner:
+            return [future.result() for future in [runner.submit(quiet_task(one), {}) for _ in range(8)]]
+
+    assert outer() == [None] * 8
+    assert most == 3
+
+
+def test_a_flow_run_gets_a_runner_of_its_own():
+    runner = EventLoopTaskRunner()
+    assert isinstance(runner.duplicate(), EventLoopTaskRunner)
+    assert runner.duplicate() is not runner
+
+
+def test_all_tasks_share_one_loop_and_one_api_client(monkeypatch):
+    opened = []
+    enter = PrefectClient.__aenter__
+
+    async def counted(self):
+        if threading.current_thread().name == "tfgrpo-groups":
+            opened.append(self)
+        return await enter(self)
+
+    monkeypatch.setattr(PrefectClient, "__aenter__", counted)
+
+    async def where(number):
+        await asyncio.sleep(0.05)
+        return number, id(asyncio.get_running_loop()), threading.current_thread().name
+
+    def body(runner):
+        futures = runner.map(quiet_task(where), {"number": list(range(8))})
+        results = [future.result() for future in as_completed(list(futures))]
+        assert sorted(number for number, _, _ in results) == list(range(8))
+        assert len({loop for _, loop, _ in results}) == 1
+        assert {name for _, _, name in results} == {"tfgrpo-groups"}
+
+    in_flow(body)
+    assert opened
+    assert all(client is opened[0] for client in opened)
+
+
+def test_an_exception_reaches_the_future():
+    async def breaks():
+        raise LookupError("no such thing")
+
+    def body(runner):
+        with pytest.raises(LookupError, match="no such thing"):
+            runner.submit(quiet_task(breaks), {}).result()
+
+    in_flow(body)
+
+
+@pytest.mark.parametrize("how", ["exit", "cancel_all"])
+def test_what_still_runs_is_cancelled(how):
+    begun, ended = threading.Event(), []
+
+    async def waits():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    futures = []
+
+    def body(runner):
+        futures.extend([runner.submit(quiet_task(waits), {}) for _ in range(3)])
+        assert begun.wait(20)
+        if how == "cancel_all":
+            runner.cancel_all()
+            assert all(future.wrapped_future.done() for future in futures)
+            runner.cancel_all()
+
+    in_flow(body)
+    assert ended
+    assert all(future.wrapped_future.done() for future in futures)
+
+
+def test_a_loop_that_cannot_start_says_why(monkeypatch):
+    @contextlib.asynccontextmanager
+    async def refuses():
+        raise ConnectionError("no API")
+        yield
+
+    async def one():
+        return 1
+
+    monkeypatch.setattr("tfgrpo.flows.orchestration.task_runner.AsyncClientContext.get_or_create", refuses)
+    with EventLoopTaskRunner() as runner:
+        with pytest.raises(ConnectionError, match="no API"):
+            runner.submit(quiet_task(one), {})
+        runner.cancel_all()
+
+
+@pytest.mark.parametrize("name", ["ray"])
+def test_a_runner_whose_extra_is_missing_says_how_to_get_it(name, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, f"prefect_{name}", None)
+    with pytest.raises(SettingsError, match=rf"pip install 'tfgrpo\[{name}\]'"):
+        task_runner_for(name)
+
+
+def groups_of(tmp_path, monkeypatch, run_group):
+    """Map three groups whose work is ``run_group``, inside a flow run."""
+    context = RunContext(
+        settings=settings(),
+        run_dir=tmp_path,
+        run_id="run",
+        pack_id="arithmetic",
+        packs_root=None,
+        read_secret=no_secret,
+        rollout_model="m",
+        learning_model="m",
+    )
+
+    async def on_runtime(_context, work, begun):
+        begun()
+        return await work(None)
+
+    monkeypatch.setattr("tfgrpo.flows.learning_flow.run_on_runtime", on_runtime)
+    monkeypatch.setattr("tfgrpo.flows.learning_flow.run_group", run_group)
+    monkeypatch.setattr(group_task, "retry_delay_seconds", 0)
+
+    @flow(name="groups", persist_result=False)
+    def outer():
+        with mapped_groups(SimpleNamespace(settings=settings(), group_size=2)) as run_groups:
+            specs = [spec(of=None, epoch=epoch) for epoch in (1, 2, 3)]
+            return [result.epoch for result in run_groups(context, specs)]
+
+    return outer()
+
+
+def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
+    async def run_group(given, _runtime, *, carrier):
+        assert carrier == {}
+        await asyncio.sleep(0.5 * (given.epoch == 1))
+        return group((record(),), epoch=given.epoch)
+
+    assert groups_of(tmp_path, monkeypatch, run_group)[-1] == 1
+
+
+def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    async def run_group(given, _runtime, *, carrier):
+        tries.append(given.epoch)
+        if tries.count(2) == 1 and given.epoch == 2:
+            raise ConnectionResetError("the worker went away")
+        return group((record(),), epoch=given.epoch)
+
+    assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
+    assert sorted(tries) == [1, 2, 2, 3]
+
+
+def test_an_infrastructure_that_stays_broken_ends_the_run_with_its_reason(tmp_path, monkeypatch):
+    async def run_group(given, _runtime, *, carrier):
+        raise ConnectionResetError("the worker went away")
+
+    with pytest.raises(RunAborted, match="ConnectionResetError: the worker went away"):
+        groups_of(tmp_path, monkeypatch, run_group)
+
+
+def test_what_our_own_code_refuses_is_not_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    async def run_group(given, _runtime, *, carrier):
+        tries.append(given.epoch)
+        raise SettingsError.one("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke", "grpc or http/protobuf")
+
+    with pytest.raises(SettingsError, match="smoke"):
+        groups_of(tmp_path, monkeypatch, run_group)
+    assert len(tries) == len(set(tries))

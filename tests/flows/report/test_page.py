@@ -1,0 +1,394 @@
+"""The morning page: complete, self-contained, harmless whatever a model wrote, and there for runs that ended badly too."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.support.runs import running as kit
+from tfgrpo.flows.report.lessons import learned
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.layout import TaskPaths
+
+VOID = {"meta"}
+HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; every tag must be closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.text, self._open = [], [], "", []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in {"src", "href", "action", "data", "xlink:href"}]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(run):
+    text = write_report(run.task, run.paths).read_text()
+    page = Page(text)
+    assert "script" not in page.tags
+    assert not {"link", "iframe", "object", "embed", "img"} & set(page.tags)
+    assert page.addresses == []
+    assert not re.search(r"@import|url\(", text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+    return page
+
+
+def edit(path, change):
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(change(value) or value))
+
+
+def edit_rows(path, change):
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(change(row) or row) + "\n" for row in rows))
+
+
+def test_the_verdict_comes_first_with_figures_and_intervals(own_run):
+    page = page_of(own_run)
+    gate = own_run.summary.details["gate"]
+    assert "Promoted: the new library is better. Held-out reward" in page.text
+    for arm in ("champion", "candidate"):
+        assert f"{gate[arm]['estimate']:.3f}  ({gate[arm]['low']:.3f} to {gate[arm]['high']:.3f})" in page.text
+    assert gate["explanation"] in page.text
+    assert "SIMULATED model" in page.text
+
+
+def test_the_noise_floor_of_the_gate_is_told_where_it_is_known(own_run):
+    floor = own_run.summary.details["gate"]["noise_floor"]
+    assert f"would differ by about {floor:.3f}" in page_of(own_run).text
+    edit(own_run.paths.manifest, lambda it: it["gate"].update(noise_floor=None))
+    assert "Noise floor" not in page_of(own_run).text
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [({}, "· took 59s ·"), ({"resumed_at": "2026-01-01T07:59:00+00:00"}, "· its last part took 59s ·")],
+)
+def test_hours_between_the_parts_of_a_resumed_run_are_no_time_it_took(own_run, again, said):
+    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T08:00:00+00:00"}
+    edit(own_run.paths.manifest, lambda it: it.update(times, timing={"wall_s": 59.2}, **again))
+    assert said in page_of(own_run).text
+    edit(own_run.paths.manifest, lambda it: it.update(timing=None))
+    assert "took 59s" not in page_of(own_run).text
+
+
+def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
+    text = write_report(own_run.task, own_run.paths).read_text()
+    for wide in ("<table", "<svg"):
+        assert text.count(wide) == text.count(f'<div class="wide">{wide}') > 0
+    assert ".wide { overflow-x:auto;" in text
+
+
+def test_on_a_phone_the_verdict_is_whole_and_no_column_shrinks_to_letters(own_run):
+    text = write_report(own_run.task, own_run.paths).read_text()
+    chart = text.partition('<svg class="whole"')[2].partition("</svg>")[0]
+    assert 'width="100%"' in chart
+    assert "viewBox" not in chart, "its text would shrink with it"
+    places = re.findall(r' (?:x|x1|x2|cx)="([^"]+)"', chart)
+    assert places
+    assert all(place == "0" or 0.0 <= float(place.removesuffix("%")) <= 100.0 for place in places)
+    assert all(place == "0" or place.endswith("%") for place in places), "nothing lies beyond the width of the page"
+    assert "svg.whole { min-width:0;" in text
+    assert re.search(r"td\.text \{[^}]*min-width:", text)
+
+
+def test_every_part_an_engineer_looks_for_is_there(own_run):
+    text = page_of(own_run).text
+    for heading in (
+        "Reward while learning",
+        "Epochs",
+        "Held-out items that changed most",
+        "Lessons in the library",
+        "Not taken up",
+        "Calls and cost by role",
+        "One attempt",
+        "Checks of what the run wrote",
+        "Settings that were given",
+        "Go on from here",
+    ):
+        assert heading in text, heading
+    assert "sweep, before" in text
+    assert "sweep, after" in text
+    for role in ("attempts", "reflection", "curation"):
+        assert role in text
+    assert "command line --sample-size" in text
+    assert "tfgrpo experiences diff small" in text
+
+
+def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
+    text = page_of(own_run).text
+    records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
+    rollouts = {row["rollout_id"]: row for row in kit.lines(own_run.paths.rollouts)}
+    for lesson in own_run.summary.details["lessons"]:
+        record = records[lesson["id"]]
+        assert record["summary32"] in text
+        best = rollouts[record["evidence"][0]]
+        assert best["rollout_id"] in text
+        assert best["output"] in text
+        assert f"reward {best['outcome']['reward']:.3f}" in text
+    assert "better" in text
+    assert "worse" in text
+    assert "euros" in text  # prompts of the items
+
+
+def test_figures_are_those_of_the_files(own_run):
+    text = page_of(own_run).text
+    ledger = json.loads(own_run.paths.manifest.read_text())["ledger"]
+    assert f"{ledger['calls']:,}" in text
+    assert f"{ledger['tokens']:,}" in text
+    epochs = json.loads(own_run.paths.per_epoch.read_text())["epochs"]
+    for block in epochs.values():
+        for arm in block["arms"].values():
+            assert f"{arm['reward_mean']['mean']:.3f}" in text
+
+
+def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
+    edit(own_run.paths.manifest, lambda value: value["ledger"].update(nano_usd=144_500_000, at_risk_nano=41_500_000))
+    assert re.search(r"spent\s*\$0\.1445\s*and up to \$0\.0415 of lost calls", page_of(own_run).text)
+
+
+def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
+    edit(own_run.paths.manifest, lambda value: value["settings"].update(packs_root="my packs"))
+    text = page_of(own_run).text
+    assert f"tfgrpo experiences diff small --task-id tfgrpo-learning --out {own_run.out}" in text
+    assert f"experiences export --task-id tfgrpo-learning --out {own_run.out} --packs-root 'my packs'" in text
+
+
+def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
+    def hostile(row):
+        row.update(output=HOSTILE, summary=HOSTILE)
+        for score in row["scores"]:
+            score["evidence"] = HOSTILE
+
+    edit_rows(own_run.paths.rollouts, hostile)
+    edit_rows(own_run.task.experiences, lambda row: row.update(summary32=HOSTILE))
+    edit_rows(own_run.paths.groups, lambda row: row.update(rejected=[[HOSTILE, HOSTILE]]))
+
+    def manifest(value):
+        value.update(warnings=[HOSTILE], message=HOSTILE, model=HOSTILE)
+        value["gate"]["explanation"] = HOSTILE
+        value["settings_table"][0]["value"] = HOSTILE
+
+    edit(own_run.paths.manifest, manifest)
+    page = page_of(own_run)
+    assert "alert(1)</script>" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+
+
+def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
+    def lose(row):
+        if row["index"] == 0:
+            row["outcome"] = {
+                "name": "failed",
+                "error_type": "ModelTimeout",
+                "reason": f"after {len(row['item_id'])} s",
+            }
+            row["scores"] = []
+
+    def manifest(value):
+        value["warnings"] = ["a price is unknown"]
+        value["stages"] = [
+            {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
+            {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
+        ]
+        value["tfgrpo"]["failed_epochs"] = {"2": "a rewarder hung"}
+        value["tfgrpo"]["rejected"].append(["", "delete: unknown L9"])
+        value["ledger"]["at_risk_tokens"] = 777
+
+    edit_rows(own_run.paths.rollouts, lose)
+    edit(own_run.paths.manifest, manifest)
+    text = page_of(own_run).text
+    for said in (
+        "a price is unknown",
+        "failed · ModelTimeout",
+        "the disk is gone",
+        "broken",
+        "Epoch 2 failed and its evidence is void: a rewarder hung",
+        "(an operation without a text)",
+        "no reward",
+        "up to 777 of lost calls",
+    ):
+        assert said in text, said
+
+
+def test_reflections_that_broke_are_counted(own_run):
+    failure = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None}
+    edit_rows(own_run.paths.groups, lambda row: row.update(reflection_failure=failure))
+    assert "reflections without an answer: RepairExhausted" in page_of(own_run).text
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"), [("reject", "Rejected: "), ("undecided", "Undecided: the evidence does not tell")]
+)
+def test_other_decisions_have_their_own_words(own_run, decision, says):
+    def manifest(value):
+        value["gate"].update(decision=decision, champion=None)
+
+    edit(own_run.paths.manifest, manifest)
+    assert says in page_of(own_run).text
+
+
+def test_the_lessons_in_force_are_those_that_were_promoted_and_not_those_that_were_tried(own_run):
+    def rejected(value):
+        value["gate"]["decision"] = "reject"
+        value["champion"]["experience_ids"] = ["a", "b"]
+
+    edit(own_run.paths.manifest, rejected)
+    tried = len(json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["library"])
+    assert re.search(rf"lessons in force\s*2\s*{tried} in the candidate", page_of(own_run).text)
+
+
+class Elsewhere:
+    """A run somewhere else, as far as the page needs it."""
+
+    def __init__(self, out, run_id):
+        self.task = TaskPaths.of(out, "tfgrpo-learning")
+        self.paths = self.task.run(run_id)
+
+
+def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="short", sample_size=12, batch_size=6, max_calls=16)
+    assert summary.status == "stopped"
+    text = page_of(Elsewhere(tmp_path, "short")).text
+    assert "Not measured: the run was stopped" in text
+    assert "the budget is spent" in text
+    assert "tfgrpo run --resume short" in text
+
+
+def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="off", sample_size=6, env={"FEATURE_TFGRPO_GROUP": "off"})
+    assert summary.status == "finished", summary.message
+    text = page_of(Elsewhere(tmp_path, "off")).text
+    assert "Measured only: nothing was learned" in text
+    assert "Lessons in the library (0)" in text
+
+
+def test_a_replay_has_a_page_without_costs(own_run):
+    summary = kit.run(own_run.out, replay="small")
+    assert summary.status == "finished", summary.message
+    task = own_run.task.replay("small-1")
+    replay = type("Replay", (), {"task": task, "paths": task.run("small")})
+    assert "Promoted" in page_of(replay).text
+    assert "cost by role" not in page_of(replay).text
+
+
+def test_an_old_manifest_with_nothing_but_a_status_has_a_page(own_run):
+    own_run.paths.manifest.write_text('{"schema_version": 1, "status": "running"}')
+    text = page_of(own_run).text
+    assert "under way" in text
+    assert "small" in text
+
+
+def test_a_run_without_any_line_file_has_a_page(own_run):
+    for path in (own_run.paths.groups, own_run.paths.rollouts, own_run.paths.journal, own_run.paths.metrics):
+        path.unlink()
+    text = page_of(own_run).text
+    assert "No batch was completed" in text
+
+
+@pytest.mark.parametrize(
+    "key", ["schema_version", "tfgrpo", "gate", "ledger", "forecast", "stages", "pack", "settings"]
+)
+def test_no_key_but_the_version_is_needed(own_run, key):
+    edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
+    if key == "schema_version":
+        with pytest.raises(CorruptFile):
+            write_report(own_run.task, own_run.paths)
+    else:
+        page_of(own_run)
+
+
+def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
+    summary = kit.run(own_run.out, run_id="second", sample_size=6, batch_size=6, seed=1)
+    assert summary.status == "finished"
+    run = Elsewhere(own_run.out, "second")
+    inherited = json.loads(run.paths.manifest.read_text())["champion"]["experience_ids"]
+    records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
+    text = page_of(run).text
+    kept = [name for name in inherited if name in json.loads(run.paths.manifest.read_text())["tfgrpo"]["library"]]
+    assert kept
+    assert all(records[name]["evidence"][0] in text for name in kept)
+
+
+def test_lessons_that_another_store_holds_are_counted(own_run):
+    edit(own_run.paths.manifest, lambda value: value["tfgrpo"]["library"].append("exp-elsewhere"))
+    assert "1 more stand in another store" in page_of(own_run).text
+
+
+def test_without_the_dataset_the_page_does_without_prompts(own_run):
+    edit(own_run.paths.manifest, lambda value: value["settings"]["dataset"].update(path="/nowhere/items.jsonl"))
+    text = page_of(own_run).text
+    assert "better" in text
+    assert "gone" not in text
+
+
+def test_long_outputs_are_cut_and_say_so(own_run):
+    edit_rows(own_run.paths.rollouts, lambda row: row.update(output="x" * 5000))
+    assert "3,000 more characters in the files" in page_of(own_run).text
+
+
+@pytest.mark.parametrize("damage", ["{torn\n", "[]\n", '{"some": "object"}\n'])
+def test_a_damaged_file_is_named(own_run, damage):
+    with own_run.paths.groups.open("a") as file:
+        file.write(damage)
+    with pytest.raises(CorruptFile, match=r"groups\.jsonl|runs/small"):
+        write_report(own_run.task, own_run.paths)
+
+
+def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
+    row = kit.lines(own_run.paths.rollouts)[0]
+    with own_run.paths.rollouts.open("a") as file:
+        for number_of in range(3000):
+            more = {**row, "rollout_id": f"more/{number_of}", "output": "y" * 8000}
+            file.write(json.dumps(more) + "\n")
+    assert own_run.paths.rollouts.stat().st_size > 24_000_000
+    tracemalloc.start()
+    try:
+        write_report(own_run.task, own_run.paths)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12_000_000
+
+
+def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
+    manifest = json.loads(own_run.paths.manifest.read_text(encoding="utf-8"))
+    rows = manifest["tfgrpo"]["epochs"]
+    manifest["tfgrpo"]["epochs"] = [{**rows[0], "lost": 25, "scored": 75}]
+    own_run.paths.manifest.write_text(json.dumps(manifest), encoding="utf-8")
+    page = write_report(own_run.task, own_run.paths).read_text(encoding="utf-8")
+    assert "25.0 %" in page
+    assert "25 of 100 rollouts" in page
+
+
+def test_the_attempt_that_is_called_better_has_the_higher_reward(small_run):
+    lessons, _ = learned(small_run.task, small_run.paths, kit.manifest(small_run.out, "small"))
+    pairs = [contrast.attempts for lesson in lessons.library for contrast in lesson.contrasts]
+    assert pairs
+    for better, worse in pairs:
+        assert (better.label, worse.label) == ("better", "worse")
+        assert float(better.reward.split()[1]) > float(worse.reward.split()[1])

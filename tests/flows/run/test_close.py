@@ -1,0 +1,77 @@
+"""What does a run leave behind at its end? Promotion, state, stages with evidence, and every warning it earned."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.runs.running import RUN, SMALL, TASK, lines, manifest, run
+from tfgrpo.flows.run import close as closing
+from tfgrpo.pipelines.plan.spec_guard import GuardCheck, GuardReport
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.layout import TaskPaths
+
+
+def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(tmp_path):
+    summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
+    assert summary.details["gate"]["decision"] == "promote"
+    task = TaskPaths.of(tmp_path, TASK)
+    (promotion,) = lines(task.promotions)
+    assert promotion["run_id"] == RUN
+    assert promotion["experience_ids"] == [lesson["id"] for lesson in summary.details["lessons"]]
+    shown = json.loads(task.state.read_text())["champion"]["experiences"]
+    assert [entry["text"] for entry in shown] == [lesson["text"] for lesson in summary.details["lessons"]]
+    run(tmp_path, resume=RUN)
+    assert lines(task.promotions) == [promotion]
+
+
+def test_the_last_stage_is_the_guard_with_its_evidence(tmp_path):
+    run(tmp_path, run_id=RUN, **SMALL)
+    learned, guarded = manifest(tmp_path)["stages"]
+    assert (learned["name"], learned["epochs"]) == ("learn", 3)
+    assert guarded["name"] == "spec-guard"
+    assert guarded["ok"] is True, guarded["checks"]
+    assert not [text for text in manifest(tmp_path)["warnings"] if "spec guard" in text]
+
+
+def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):
+    report = GuardReport((GuardCheck("outcomes legal", False, "r1 ended as 'odd'"), GuardCheck("budget", True, "")))
+    monkeypatch.setattr(closing, "guard_run", lambda _root: report)
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert manifest(tmp_path)["stages"][1]["ok"] is False
+    assert "spec guard: outcomes legal: r1 ended as 'odd'" in manifest(tmp_path)["warnings"]
+
+
+def test_a_guard_that_cannot_read_the_run_says_why(tmp_path, monkeypatch):
+    def unreadable(_root):
+        raise CorruptFile("rollouts.jsonl: line 3 is no JSON")
+
+    monkeypatch.setattr(closing, "guard_run", unreadable)
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert manifest(tmp_path)["stages"][1]["problems"] == ["rollouts.jsonl: line 3 is no JSON"]
+
+
+def test_a_line_of_the_store_that_cannot_be_read_costs_nothing_but_its_lesson(tmp_path):
+    task = TaskPaths.of(tmp_path, TASK)
+    run(tmp_path, run_id="before", **SMALL)
+    with task.experiences.open("a", encoding="utf-8") as file:
+        file.write("garbage\n{}\n")
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert summary.exit_code == 0
+    assert task.run(RUN).report.exists()
+
+
+def test_a_report_that_cannot_be_written_takes_nothing_from_a_finished_run(tmp_path, monkeypatch):
+    def unreadable(*_paths):
+        raise CorruptFile("groups.jsonl: line 3 is no JSON")
+
+    monkeypatch.setattr(closing, "write_report", unreadable)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert (summary.status, summary.details["report"]) == ("finished", None)
+    assert "no report was written: groups.jsonl: line 3 is no JSON" in manifest(tmp_path)["warnings"]
+
+
+def test_telemetry_that_nobody_takes_is_a_warning_and_holds_up_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    summary = run(tmp_path, run_id=RUN, telemetry__shutdown_s=0.3, **SMALL)
+    assert summary.exit_code == 0
+    assert [text for text in manifest(tmp_path)["warnings"] if "were not delivered" in text]

@@ -1,0 +1,130 @@
+"""The runs that there are can be listed, and the newest one is called latest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tests.support.runs import running as kit
+from tfgrpo.flows import cli
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.files.layout import TaskPaths
+
+
+@pytest.fixture(autouse=True)
+def _home(at_home):
+    """Every test types its commands in an empty directory."""
+
+
+@pytest.fixture
+def ask(capsys, own_run):
+    def ask(*arguments, code=0):
+        assert cli.main([*arguments, "--out", str(own_run.out)]) == code
+        return capsys.readouterr()
+
+    return ask
+
+
+def copied(run, name, *, task="tfgrpo-learning", **changes):
+    """Another run of a task, with some fields of its manifest changed."""
+    root = TaskPaths.of(run.out, task).run(name).root
+    shutil.copytree(run.paths.root, root)
+    manifest = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps({**manifest, "run_id": name, **changes}))
+    return root
+
+
+def listed(ask, *arguments):
+    return json.loads(ask("runs", "--json", *arguments).out)["runs"]
+
+
+def test_runs_lists_what_there_is_newest_first(ask, own_run):
+    copied(own_run, "a-newer", started_at="2999-01-01T00:00:00+02:00", status="running", gate=None, message=None)
+    copied(own_run, "other", task="another", started_at="1999-01-01T00:00:00", status="stopped", message="why")
+    rows = listed(ask)
+    assert [(row["task_id"], row["run_id"], row["status"]) for row in rows] == [
+        ("tfgrpo-learning", "a-newer", "running"),
+        ("tfgrpo-learning", "small", "finished"),
+        ("another", "other", "stopped"),
+    ]
+    small = rows[1]
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    assert small["started_at"] == manifest["started_at"]
+    assert (small["decision"], small["message"]) == ("promote", manifest["message"])
+    assert (small["spent"], small["lessons"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
+    text = ask("runs").out.splitlines()
+    assert len(text) == 4
+    assert "unfinished" in text[1]
+    assert manifest["message"] in text[2]
+
+
+def manifest_lessons(manifest):
+    return range(manifest["tfgrpo"]["epochs"][-1]["lessons"])
+
+
+def test_runs_lists_those_of_a_task_that_is_named(ask, own_run, monkeypatch):
+    copied(own_run, "other", task="another")
+    assert [row["run_id"] for row in listed(ask, "--task-id", "another")] == ["other"]
+    monkeypatch.setenv("TFGRPO_TASK_ID", "another")
+    assert [row["run_id"] for row in listed(ask)] == ["other"]
+    assert "another, tfgrpo-learning" in ask("runs", "--task-id", "nobody", code=2).err
+
+
+def test_runs_says_when_there_are_none(capsys):
+    assert cli.main(["runs"]) == 0
+    assert "no runs in out" in capsys.readouterr().err
+    assert cli.main(["runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"runs": []}
+
+
+def test_a_damaged_manifest_is_listed_as_unreadable(ask, own_run):
+    (copied(own_run, "torn") / "manifest.json").write_text("{torn")
+    assert {row["run_id"]: row["status"] for row in listed(ask)} == {"torn": "unreadable", "small": "finished"}
+
+
+def test_report_export_and_diff_take_the_latest_run(ask, own_run):
+    copied(own_run, "a-older", started_at="1999-01-01T00:00:00+00:00")
+    assert "/small/report.html" in ask("report", "latest").out
+    assert "small" in ask("export", "latest", "--to", "jsonl").out
+    assert ask("experiences", "diff", "latest").out == ask("experiences", "diff", "small").out
+
+
+def test_latest_is_of_the_only_task_with_runs_unless_one_is_named(ask, own_run):
+    own_run.task.root.rename(own_run.out / "mine")
+    assert "mine/runs/small" in ask("report", "latest").out
+    assert "mine" in ask("report", "latest", "--task-id", "nobody", code=2).err
+    shutil.copytree(own_run.out / "mine", own_run.out / "another")
+    assert "another, mine" in ask("report", "latest", code=2).err
+    with pytest.raises(SettingsError, match="of another, mine there are"):
+        prepare(RunRequest(resume="latest", out=str(own_run.out)), {})
+
+
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_latest_is_resumed_and_replayed_as_the_run_that_it_is(own_run, how):
+    copied(own_run, "a-older", started_at="1999-01-01T00:00:00+00:00")
+    request = RunRequest.model_validate({"out": str(own_run.out), how: "latest"})
+    assert getattr(prepare(request, {}).request, how) == "small"
+    assert kit.run(own_run.out, **{how: "latest"}).run_id == "small"
+
+
+def test_a_message_names_the_newest_runs_only(ask, own_run):
+    for day in range(1, 13):
+        copied(own_run, f"night-{day}", started_at=f"2999-01-{day:02}T00:00:00+00:00")
+    said = " ".join(ask("report", "nosuch", code=2).err.split())
+    assert "night-12, night-11, " in said
+    assert "night-3 and 3 more; `tfgrpo runs` lists them" in said
+    assert "night-2," not in said
+
+
+def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
+    copied(own_run, "latest", started_at="1999-01-01T00:00:00+00:00")
+    assert "/latest/report.html" in ask("report", "latest").out
+
+
+def test_no_new_run_is_called_latest(own_run):
+    with pytest.raises(SettingsError, match="the newest run"):
+        prepare(RunRequest(run_id="latest", out=str(own_run.out)), {})

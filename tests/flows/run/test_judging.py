@@ -1,0 +1,207 @@
+"""Runs with judges: what they cost is never paid twice, what they are worth is printed beside the reward."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console as RichConsole
+
+from tests.support.agents.steps import group, record
+from tests.support.runs.running import ROOT, RUN, TASK, Server, lines, manifest, on_server, paths, run, store, timeless
+from tfgrpo.flows.commands.run import show_summary
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.report.calibration import CalibrationTally, calibration_rows, told
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.rewarders.judge.judge import JudgeRewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.outcomes import Failed, RewardScore, Scored, Ungraded
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+
+JUDGES = [
+    {
+        "name": "composite",
+        "options": {"parts": [{"name": "judge", "options": {"votes": 2, "rubric": "The stated answer is right."}}]},
+    },
+    {"name": "gt", "weight": 0.0},
+    {"name": "relative", "weight": 0.0, "options": {"judge": {}}},
+]
+SMALL = {
+    "sample_size": 4, "batch_size": 2, "epochs": 2, "group_size": 3, "rewarders": json.dumps(JUDGES),
+}  # fmt: skip
+
+
+def roles(out: Path) -> Counter[str]:
+    return Counter(row["key"].split("/")[-2] for row in lines(paths(out).journal))
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Counter[str]]:
+    """A finished run against a server that counts: its directory, its summary, what the server was asked."""
+    out = tmp_path_factory.mktemp("judged")
+    with Server() as server:
+        summary = run(out, run_id=RUN, **on_server(server, **SMALL))
+        asked = server.asked()
+    assert summary.exit_code == 0, summary.message
+    return out, summary, asked
+
+
+def test_judged_calls_are_journalled_and_counted_in_the_ledger(judged):
+    out, summary, asked = judged
+    found = roles(out)
+    assert found["judge"] >= 4 * 2 * 2
+    assert summary.details["ledger"]["calls"] == sum(found.values()) == sum(asked.values())
+    assert len({row["key"] for row in lines(paths(out).journal)}) == sum(found.values())
+    rows = lines(paths(out).groups)
+    assert sum(row["judge_calls"] for row in rows) == found["judge"]
+
+
+def test_calibration_stands_in_the_manifest_the_summary_and_the_closing_table(judged):
+    out, summary, _ = judged
+    block = manifest(out)["tfgrpo"]["calibration"]
+    assert block == json.loads(json.dumps(summary.details["calibration"]))
+    assert (block["truth"], list(block["rewarders"])) == ("gt", ["composite", "composite/judge", "relative"])
+    voted, compared = block["rewarders"]["composite/judge"], block["rewarders"]["relative"]
+    assert voted["attempts"] == 4 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 3
+    assert voted["vote_difference"] > 0
+    assert compared["swaps"] > 0
+    buffer = io.StringIO()
+    show_summary(summary, Console(stderr=RichConsole(file=buffer, width=200)))
+    assert f"judging  relative: {dict(told(block))['relative']}" in buffer.getvalue()
+
+
+def test_the_report_says_how_far_the_judges_can_be_believed(judged):
+    out, _, _ = judged
+    page = write_report(TaskPaths.of(out, TASK), paths(out)).read_text(encoding="utf-8")
+    assert "How far the judges can be believed" in page
+    assert "agrees with gt" in page
+    for row in calibration_rows(manifest(out)["tfgrpo"]["calibration"]):
+        assert all(cell in page for cell in row)
+    assert "judging" in page  # among the costs
+
+
+def test_votes_and_raw_replies_are_on_disk_with_each_attempt(judged):
+    out, _, _ = judged
+    scores = {score["rewarder_id"]: score for score in lines(paths(out).rollouts)[0]["scores"]}
+    (part,) = scores["composite"]["details"]["parts"]
+    assert len(part["details"]["votes"]) == 2
+    assert all(json.loads(said["text"])["score"] >= 0 for said in part["details"]["replies"])
+    assert scores["gt"]["details"] is None
+
+
+def test_a_replay_judges_offline_and_comes_to_the_same_store(judged):
+    out, _, _ = judged
+    summary = run(out, replay=RUN)
+    assert summary.exit_code == 0, summary.message
+    again = json.loads((out / TASK / "replays" / f"{RUN}-1" / "runs" / RUN / "manifest.json").read_text())
+    assert again["tfgrpo"]["calibration"] == manifest(out)["tfgrpo"]["calibration"]
+    assert timeless(out / TASK / "replays" / f"{RUN}-1" / "experiences.jsonl") == store(out)
+
+
+def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judged):
+    reference, _, asked = judged
+    script = (
+        "import json, sys; from tests.support.runs.running import run; from pathlib import Path; "
+        "run(Path(sys.argv[1]), **json.loads(sys.argv[2]))"
+    )
+    with Server(SimulatedOptions(latency_s=0.02)) as server:
+        options = {**on_server(server, **SMALL), "run_id": RUN}
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path), json.dumps(options)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            server.wait_for(sum(asked.values()) // 2)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        before = {row["key"] for row in lines(paths(tmp_path).journal)}
+        assert any("/judge/" in key for key in before)
+        answered = len(before)
+        server.wait_until_quiet()
+        sent = len(server.bodies)
+        summary = run(tmp_path, resume=RUN)
+        assert summary.exit_code == 0, summary.message
+        assert sum((server.asked() - asked).values()) == sent - answered, "only what was in flight is asked again"
+        assert len(server.bodies) - sent == sum(asked.values()) - answered
+    assert store(tmp_path) == store(reference)
+    assert manifest(tmp_path)["tfgrpo"]["calibration"] == manifest(reference)["tfgrpo"]["calibration"]
+
+
+def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_goes_on(tmp_path, judged):
+    reference, _, asked = judged
+    with Server() as server:
+        stopped = run(tmp_path, run_id=RUN, **on_server(server, **SMALL, max_calls=30))
+        assert stopped.exit_code == 3
+        assert all(row["outcome"]["name"] != "ungraded" for row in lines(paths(tmp_path).rollouts))
+        summary = run(tmp_path, resume=RUN, max_calls=5000)
+        assert summary.exit_code == 0, summary.message
+        assert server.asked() == asked
+    assert store(tmp_path) == store(reference)
+
+
+def test_a_run_goes_on_with_the_rubric_that_it_began_with(tmp_path):
+    rubric = tmp_path / "rubric.md"
+    rubric.write_text("The stated answer is right.")
+    judge = [{"name": "judge", "options": {"rubric_file": str(rubric)}}]
+    asked = {**SMALL, "rewarders": json.dumps(judge)}
+    assert run(tmp_path, run_id=RUN, dry_run=True, **asked, max_calls=20).exit_code == 3
+    rubric.write_text("The answer is long.")
+    refused = run(tmp_path, resume=RUN, max_calls=5000)
+    assert (refused.exit_code, "the run's judges" in refused.message) == (2, True)
+    rubric.write_text("The stated answer is right.")
+    assert run(tmp_path, resume=RUN, max_calls=5000).exit_code == 0
+
+
+def test_attempts_that_were_never_graded_are_not_asked_of_any_judge():
+    tally = CalibrationTally([WeightedRewarder(JudgeRewarder())])
+    score = RewardScore("judge", 0.5, "", None)
+    rollouts = (
+        record(0, outcome=Scored(0.5, (score,)), scores=(score,)),
+        record(1, outcome=Ungraded("rewarder", "abstained")),
+        record(2, outcome=Ungraded("truncated", "cut off")),
+        record(3, outcome=Failed("ModelTimeout", "late")),
+    )
+    tally.add(group(rollouts))
+    block = tally.as_json()
+    assert block is not None
+    assert (block["rewarders"]["judge"]["attempts"], block["rewarders"]["judge"]["abstained"]) == (2, 1)
+    assert list(told(block)) == [("judge", "abstained on 1 of 2 attempts")]
+
+
+def test_without_judges_nothing_is_said():
+    tally = CalibrationTally(())
+    tally.add(group((record(0),)))
+    assert tally.as_json() is None
+    assert list(told(None)) == []
+    assert calibration_rows(None) == []
+    silent = CalibrationTally([WeightedRewarder(JudgeRewarder())])
+    assert list(told(silent.as_json())) == [("judge", "nothing was judged")]
+    silent.add(group((record(0, scores=(RewardScore("judge", 0.5, "fair"),)),)))
+    assert dict(told(silent.as_json()))["judge"].startswith("judged 1 attempts, and there was nothing to compare")
+
+
+def test_every_share_is_told_with_what_it_is_a_share_of():
+    found = {
+        "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
+        "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
+        "intransitive_share": 1 / 3, "vote_difference": None,
+    }  # fmt: skip
+    block = {"truth": "gt", "rewarders": {"judge": found}}
+    assert dict(told(block))["judge"] == (
+        "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive"
+    )
+    (row,) = calibration_rows(block)
+    assert row == ("judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–")

@@ -1,0 +1,192 @@
+"""What must hold before a run is opened? All of it is checked before anything is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from tests.support.runs.running import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
+from tfgrpo.flows.console import release
+from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.pipelines.plan.split import split_items
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.stores.clock import utc_now
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """A run with a pack and a dataset of its own, stopped early."""
+    out = tmp_path_factory.mktemp("earlier")
+    shutil.copytree(PACKS / "arithmetic", out / "packs" / "arithmetic")
+    items = [
+        {"id": f"i{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(30)
+    ]
+    (out / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    asked = {"dataset": str(out / "items.jsonl"), "packs_root": str(out / "packs"), "max_calls": 8}
+    summary = run(out, run_id=RUN, **SMALL, **asked)
+    assert summary.exit_code == 3, summary.message
+    return out
+
+
+def copy_of(earlier, tmp_path):
+    """The run again, with its files where they were."""
+    out = tmp_path / "out"
+    shutil.copytree(earlier, out)
+    return out
+
+
+def refused(summary, *words):
+    assert (summary.status, summary.exit_code) == ("refused", 2), summary.message
+    for word in words:
+        assert word in summary.message
+    return summary
+
+
+def test_a_resumed_run_warns_only_of_what_still_holds(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    before = manifest(out)
+    assert any("it will stop early" in text for text in before["warnings"])
+    stale = "http://localhost:1 answered 404 to GET /models; the base URL has no path: probably http://localhost:1/v1 is meant"
+    lasting = [text for text in before["warnings"] if "stop early" not in text]
+    path = paths(out).manifest
+    happened = "telemetry: 3 batches were not delivered"
+    changed = {"warnings": [*before["warnings"], stale, happened], "lasting_warnings": [happened]}
+    path.write_text(json.dumps({**before, **changed}))
+    summary = run(out, resume=RUN, max_calls=100_000)
+    assert summary.status == "finished", summary.message
+    after = manifest(out)
+    for said in (summary.details["warnings"], after["warnings"]):
+        assert not any("stop early" in text or text == stale for text in said)
+        assert {*lasting, happened} <= set(said)
+    page = (paths(out).root / "report.html").read_text()
+    assert "answered 404" not in page
+    assert "stop early" not in page
+    again = run(out, resume=RUN)
+    assert again.details["warnings"] == summary.details["warnings"]
+
+
+def test_a_name_used_before_is_refused_with_the_way_to_go_on(earlier):
+    before = sorted(earlier.rglob("*"))
+    refused(run(earlier, run_id=RUN, **SMALL), "--run-id", f"--resume {RUN}")
+    assert sorted(earlier.rglob("*")) == before
+
+
+def test_a_name_that_leaves_the_task_is_refused(tmp_path):
+    refused(run(tmp_path, run_id="../elsewhere", **SMALL), "--run-id")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_a_run_that_does_not_exist_is_refused_with_those_that_do(earlier, how):
+    refused(run(earlier, **{how: "nowhere"}), f"--{how}", "nowhere", RUN)
+
+
+def test_a_pack_edited_since_the_run_began_is_refused(earlier, tmp_path, monkeypatch):
+    pack = earlier / "packs" / "arithmetic"
+    kept = {path: path.read_bytes() for path in pack.iterdir()}
+    try:
+        (pack / "house-rules.md").write_text((pack / "house-rules.md").read_text() + "\nMore.\n")
+        stamp_pack(pack, utc_now)
+        refused(run(earlier, resume=RUN), "the run's pack", "unchanged since the run began")
+    finally:
+        for path, data in kept.items():
+            path.write_bytes(data)
+
+
+def test_items_changed_since_the_run_began_are_refused(earlier):
+    dataset = earlier / "items.jsonl"
+    kept = dataset.read_bytes()
+    try:
+        dataset.write_bytes(kept.replace(b"What is 1 + 1?", b"What is one and one?"))
+        refused(run(earlier, resume=RUN), "the run's dataset")
+    finally:
+        dataset.write_bytes(kept)
+
+
+def test_the_manifest_says_how_many_of_the_held_out_items_are_measured(tmp_path):
+    assert run(tmp_path, run_id=RUN, **SMALL, max_calls=8).exit_code == 3
+    counts = manifest(tmp_path)["dataset"]
+    assert (counts["learn"], counts["held_out"], counts["held_out_of"]) == (289, SMALL["sample_size"], 111)
+
+
+def test_a_run_whose_manifest_knows_nothing_of_that_count_is_resumed(earlier, tmp_path):
+    opened = manifest(earlier)
+    kept = paths(earlier).manifest.read_bytes()
+    del opened["dataset"]["held_out_of"]
+    try:
+        paths(earlier).manifest.write_text(json.dumps(opened))
+        assert run(earlier, resume=RUN).exit_code == 3
+        assert manifest(earlier)["dataset"]["held_out_of"] == opened["dataset"]["held_out"]
+    finally:
+        paths(earlier).manifest.write_bytes(kept)
+
+
+def test_a_telemetry_endpoint_that_is_none_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector.example")
+    refused(run(tmp_path, run_id=RUN, **SMALL), "OTEL_EXPORTER_OTLP_ENDPOINT")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_name_gets_one_from_the_time(tmp_path):
+    summary = run(tmp_path, **SMALL)
+    assert summary.exit_code == 0
+    assert paths(tmp_path, summary.run_id).manifest.exists()
+    assert len(summary.run_id) == len("20260101T120000-abcd")
+
+
+def test_the_key_of_an_endpoint_is_read_where_it_is_used_and_written_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-indeed")
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server, max_calls=12))
+    assert summary.exit_code == 3
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    assert not [path for path in written if b"very-secret" in path.read_bytes()]
+    assert "very-secret" not in json.dumps(summary.as_json())
+
+
+def test_a_source_tree_that_was_never_installed_has_version_zero(monkeypatch):
+    def unknown(_name):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(release, "version", unknown)
+    assert release.release() == "0"
+
+
+def test_settings_go_into_the_manifest_with_their_sources(earlier):
+    opened = manifest(earlier)
+    assert opened["settings"]["tfgrpo"]["sample_size"] == SMALL["sample_size"]
+    assert opened["sources"]["tfgrpo.sample_size"] == "command line --sample-size"
+    assert opened["seeds"] == {"run": 0, "simulated": 0}
+    assert opened["pack"]["id"] == "arithmetic"
+
+
+def other(field, value):
+    return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
+
+
+@pytest.mark.parametrize("side", ["learn", "held_out"])
+@pytest.mark.parametrize("field", ["prompt", "answer", "system_prompt", "metadata"])
+def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side, field):
+    dataset = earlier / "items.jsonl"
+    kept = dataset.read_text()
+    rows = [json.loads(line) for line in kept.splitlines()]
+    share = manifest(earlier)["settings"]["dataset"]["held_out"]
+    chosen = {item.id for item in getattr(split_items(load_dataset(dataset), share), side)}
+    try:
+        changed = [{**row, field: other(field, row.get(field, ""))} if row["id"] in chosen else row for row in rows]
+        dataset.write_text("".join(json.dumps(row) + "\n" for row in changed))
+        refused(run(earlier, resume=RUN), "the run's dataset")
+    finally:
+        dataset.write_text(kept)
+
+
+def test_a_resumed_run_says_when_it_began_and_when_it_went_on(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    began = manifest(out)
+    assert run(out, resume=RUN).exit_code == 3
+    later = manifest(out)
+    assert later["started_at"] == began["started_at"] < later["resumed_at"]

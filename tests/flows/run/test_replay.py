@@ -1,0 +1,195 @@
+"""A replay compares what it comes to with its run, and refuses a damaged journal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.flows.run.replay import compare_with_original
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.identifiers import LONGEST
+
+
+def test_a_run_of_its_own_is_no_replay():
+    with pytest.raises(ValueError, match="not a replay"):
+        compare_with_original(SimpleNamespace(replay_of=None), "", None)
+
+
+def test_only_records_of_the_run_itself_are_compared(tmp_path):
+    run(tmp_path, run_id="another", seed=9, **SMALL)
+    run(tmp_path, run_id=RUN, **SMALL)
+    summary = run(tmp_path, replay=RUN)
+    assert summary.exit_code == 0, summary.message
+    own = [row for row in store(tmp_path) if row["run_id"] == RUN]
+    assert own
+    assert f"{len(own)} records" in summary.message
+    assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
+
+
+def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
+    name = "n" * LONGEST
+    run(tmp_path, run_id=name, **SMALL)
+    replays = TaskPaths.of(tmp_path, TASK).root / "replays"
+    for _ in range(2):
+        assert run(tmp_path, replay=name).exit_code == 0
+    first, second = sorted(replays.iterdir())
+    shutil.rmtree(first)
+    assert run(tmp_path, replay=name).exit_code == 0
+    assert sorted(replays.iterdir()) == [first, second]
+    assert first.name == f"{name[:-2]}-1"
+    assert {path.stat().st_mode & 0o777 for path in replays.iterdir()} == {0o700}
+
+
+def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
+    run(tmp_path, run_id=RUN, **SMALL)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")
+    assert run(tmp_path, replay=RUN).exit_code == 2
+    assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run whose candidate was promoted."""
+    out = tmp_path_factory.mktemp("finished")
+    summary = run(out, run_id=RUN, sample_size=30, batch_size=15)
+    assert summary.details["gate"]["decision"] == "promote"
+    return out
+
+
+@pytest.fixture
+def copy(tmp_path, finished):
+    """Directory of a copy of that run."""
+    shutil.copytree(finished, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+
+
+def unsummed(out, change=lambda row: row):
+    """Rewrite the journal as one without checksums."""
+    rows = [
+        {key: value for key, value in row.items() if key != "sum"} | {"schema": 1} for row in lines(paths(out).journal)
+    ]
+    write(paths(out).journal, map(change, rows))
+
+
+def test_a_journal_without_checksums_is_replayed(copy):
+    unsummed(copy)
+    assert run(copy, replay=RUN).exit_code == 0
+
+
+def test_edited_answers_that_turn_the_verdict_fail_the_replay(copy):
+    def wrong(row):
+        if "/candidate/" in row["key"]:
+            row["payload"]["content"] = "Answer: 1"
+        return row
+
+    unsummed(copy, wrong)
+    summary = run(copy, replay=RUN)
+    assert summary.exit_code == 1
+    assert summary.message.startswith("the replay differs from its run: rollout 123 differs: night:e3:candidate:")
+
+
+def edit_rollout(out):
+    rows = lines(paths(out).rollouts)
+    rows[7]["outcome"]["reward"] = 0.5
+    write(paths(out).rollouts, rows)
+    return f"rollout 8 differs: {rows[7]['rollout_id']}: outcome.reward was 0.5, is "
+
+
+def edit_signal(out):
+    rows = lines(paths(out).groups)
+    rows[2]["signal"] = "flat"
+    write(paths(out).groups, rows)
+    return f'group 3 differs: {rows[2]["group_id"]}: signal was "flat", is '
+
+
+def drop_group(out):
+    rows = lines(paths(out).groups)
+    write(paths(out).groups, rows[:-1])
+    return f"{len(rows) - 1} groups then, {len(rows)} now"
+
+
+def edit_record(out):
+    path = TaskPaths.of(out, TASK).experiences
+    rows = lines(path)
+    rows[1]["polarity"] = "avoid" if rows[1]["polarity"] == "do" else "do"
+    write(path, rows)
+    return f"record 2 differs: {rows[1]['experience_id']}: polarity was "
+
+
+def edit_gate(out):
+    content = manifest(out)
+    content["gate"]["difference"]["low"] = -0.5
+    paths(out).manifest.write_text(json.dumps(content))
+    return "gate 1 differs: promote: difference.low was -0.5, is "
+
+
+def edit_promotion(out):
+    path = TaskPaths.of(out, TASK).promotions
+    write(path, [row | {"experience_ids": row["experience_ids"][1:]} for row in lines(path)])
+    return 'promotion 1 differs: promote: experience_ids was ["'
+
+
+def damage_rollouts(out):
+    with paths(out).rollouts.open("a") as file:
+        file.write("{\n")
+    return f"{paths(out).rollouts}: line {len(lines(paths(out).groups)) * 2 + 1} is no JSON"
+
+
+@pytest.mark.parametrize(
+    "edit", [edit_rollout, edit_signal, drop_group, edit_record, edit_gate, edit_promotion, damage_rollouts]
+)
+def test_a_replay_names_the_first_difference(copy, edit):
+    difference = edit(copy)
+    summary = run(copy, replay=RUN)
+    assert summary.exit_code == 1
+    assert summary.message.startswith(f"the replay differs from its run: {difference}")
+
+
+def test_a_damaged_line_is_refused_by_a_replay_and_asked_again_by_a_resumed_run(tmp_path):
+    with Server() as server:
+        assert run(tmp_path, run_id=RUN, **on_server(server)).exit_code == 0
+        journal = paths(tmp_path).journal
+        whole = journal.read_bytes().splitlines(keepends=True)
+        journal.write_bytes(b"".join((*whole[:5], whole[5][:-3] + b"??\n", *whole[6:])))
+        refused = run(tmp_path, replay=RUN)
+        assert (refused.status, refused.exit_code) == ("refused", 2)
+        assert "night with 1 damaged line; accepted: a whole journal; `--resume night`" in refused.message
+        assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()
+        sent = len(server.bodies)
+        resumed = run(tmp_path, resume=RUN, base_url=server.url)
+        assert resumed.exit_code == 0, resumed.message
+        assert len(server.bodies) == sent + 1
+        [warning] = [text for text in resumed.details["warnings"] if "journal" in text]
+        assert warning == "1 damaged line of journal.jsonl moved to journal.jsonl.torn; those calls are asked again"
+        assert json.loads(json.dumps(manifest(tmp_path)["stages"]))[-1]["ok"]
+    assert run(tmp_path, replay=RUN).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ['"content"', '"finish_reason"'])
+def test_an_entry_that_is_no_reply_is_asked_again_by_a_resumed_run(tmp_path, text):
+    with Server() as server:
+        assert run(tmp_path, run_id=RUN, **on_server(server)).exit_code == 0
+        unsummed(tmp_path)
+        journal = paths(tmp_path).journal
+        journal.write_text(journal.read_text().replace(text, text.upper(), 1))
+        assert run(tmp_path, replay=RUN).exit_code == 1
+        sent = len(server.bodies)
+        resumed = run(tmp_path, resume=RUN, base_url=server.url)
+        assert (resumed.exit_code, len(server.bodies)) == (0, sent + 1), resumed.message
+        assert any(text.startswith("1 damaged line of journal.jsonl moved") for text in resumed.details["warnings"])
+    assert run(tmp_path, replay=RUN).exit_code == 0
+
+
+def test_a_run_whose_files_have_converted_line_ends_is_replayed(copy):
+    for path in (*paths(copy).root.glob("*.jsonl"), *TaskPaths.of(copy, TASK).root.glob("*.jsonl")):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    summary = run(copy, replay=RUN)
+    assert summary.exit_code == 0, summary.message

@@ -1,0 +1,146 @@
+"""A resumed run has the settings it began with; what may differ is laid over, what may not is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.resume import manifest_of, settings_of_run
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import SettingsError
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+def resumed(run, env=None, **asked):
+    return settings_of_run(RunRequest(out=str(run.out), resume="small", **asked), env or {})
+
+
+def edit(run, change):
+    manifest = json.loads(run.paths.manifest.read_text())
+    change(manifest)
+    run.paths.manifest.write_text(json.dumps(manifest))
+
+
+def test_settings_and_their_sources_are_those_of_the_start(small_run):
+    resolved = resumed(small_run)
+    assert resolved.settings.tfgrpo.sample_size == 12
+    assert resolved.sources["tfgrpo.sample_size"] == "command line --sample-size"
+
+
+@pytest.mark.parametrize(
+    ("asked", "env"),
+    [({"max_calls": 9000}, {}), ({}, {"TFGRPO_MAX_CALLS": "9000"}), ({"settings": {"budget.max_calls": 9000}}, {})],
+)
+def test_a_new_budget_is_taken_from_wherever_it_comes(small_run, asked, env):
+    resolved = resumed(small_run, env, **asked)
+    assert resolved.settings.budget.max_calls == 9000
+    assert resolved.sources["budget.max_calls"] != "default"
+
+
+@pytest.mark.parametrize(
+    ("asked", "env", "source"),
+    [({"epochs": 4}, {}, "--epochs"), ({}, {"TFGRPO_EPOCHS": "4"}, "TFGRPO_EPOCHS"), ({"seed": 2}, {}, "--seed")],
+)
+def test_what_would_change_the_results_is_refused_by_the_name_it_came_by(small_run, asked, env, source):
+    with pytest.raises(SettingsError) as caught:
+        resumed(small_run, env, **asked)
+    assert caught.value.problems[0].source == source
+    assert "as the run began with" in str(caught.value)
+
+
+def test_asking_again_for_what_is_so_changes_nothing(small_run):
+    assert resumed(small_run, {"TFGRPO_SAMPLE_SIZE": "12"}, batch_size=6) == resumed(small_run)
+
+
+def test_a_simulated_run_stays_simulated(small_run):
+    resolved = resumed(small_run, {"OPENAI_BASE_URL": "http://localhost:1/v1"})
+    assert resolved.settings.model.base_url is None
+    with pytest.raises(SettingsError, match="--base-url"):
+        resumed(small_run, base_url="http://localhost:1/v1")
+
+
+def test_the_address_of_an_endpoint_may_move(own_run):
+    edit(own_run, lambda manifest: manifest["settings"]["model"].update(name="m", base_url="http://old:1/v1"))
+    assert resumed(own_run, base_url="http://new:1/v1").settings.model.base_url == "http://new:1/v1"
+
+
+def test_a_run_is_found_under_another_task_and_goes_on_there(own_run):
+    own_run.task.root.rename(own_run.out / "mine")
+    settings = resumed(own_run).settings
+    assert (settings.out, settings.task_id) == (str(own_run.out), "mine")
+
+
+@pytest.mark.parametrize(("asked", "env"), [({"task_id": "this"}, {}), ({}, {"TFGRPO_TASK_ID": "this"})])
+def test_a_task_that_was_named_is_the_only_one_looked_in(own_run, asked, env):
+    with pytest.raises(SettingsError, match="a run of task this: there is none"):
+        resumed(own_run, env, **asked)
+
+
+def test_a_run_goes_on_where_it_was_found(own_run):
+    assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
+    assert settings_of_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)}).settings.out == str(
+        own_run.out
+    )
+
+
+@pytest.mark.parametrize("name", ["nobody", "../small", "sm*"])
+@pytest.mark.parametrize("how", ["resume", "replay"])
+def test_a_run_of_nobody_is_refused_with_those_there_are(small_run, how, name):
+    request = RunRequest.model_validate({"out": str(small_run.out), how: name})
+    with pytest.raises(SettingsError, match="small") as caught:
+        manifest_of(request, Settings(out=str(small_run.out)))
+    assert caught.value.problems[0].source == f"--{how}"
+
+
+def test_without_any_run_it_says_so(tmp_path):
+    with pytest.raises(SettingsError, match="there is none"):
+        manifest_of(RunRequest(resume="x"), Settings(out=str(tmp_path)))
+
+
+@pytest.mark.parametrize("text", ["{torn", "[]", '{"schema_version": 1}'])
+def test_a_manifest_that_holds_no_settings_is_refused(own_run, text):
+    own_run.paths.manifest.write_text(text)
+    with pytest.raises(SettingsError, match="--resume"):
+        resumed(own_run)
+
+
+def test_settings_that_this_version_does_not_know_are_refused(own_run):
+    edit(own_run, lambda manifest: manifest["settings"].update(magic=True))
+    with pytest.raises(SettingsError, match="this version knows"):
+        resumed(own_run)
+
+
+def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
+    def older(manifest):
+        del manifest["settings"]["telemetry"]
+        del manifest["settings"]["tfgrpo"]["min_rank"]
+        manifest["sources"].pop("tfgrpo.min_rank")
+
+    edit(own_run, older)
+    resolved = resumed(own_run, settings={"telemetry.content": True})
+    assert resolved.settings.telemetry.content is True
+    assert resolved.sources["tfgrpo.min_rank"] == "default"
+    with pytest.raises(SettingsError, match="nothing, as the run began with"):
+        resumed(own_run, settings={"tfgrpo.min_rank": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.reflection_name", "other"),
+        ("model.max_tokens", 99),
+        ("model.structured", "none"),
+        ("model.send_temperature", False),
+        ("model.prices", '{"simulated": {"input": 0, "output": 0}}'),
+        ("actor.max_turns", 2),
+        ("gate.confidence", 0.6),
+        ("dataset.held_out", 0.5),
+        ("pack", "powl"),
+    ],
+)
+def test_no_other_setting_may_be_given_anew(small_run, key, value):
+    with pytest.raises(SettingsError, match="as the run began with"):
+        resumed(small_run, settings={key: value})

@@ -1,0 +1,207 @@
+"""What a run writes while it is open, and what it does when curation cannot decide."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.flows.run import session as session_module
+from tfgrpo.flows.run.records import RunFiles
+from tfgrpo.flows.run.session import _code
+from tfgrpo.prompt_packs.inject import MergedPrompt
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.tasks.learning.curate import curate_batch
+from tfgrpo.tasks.shapes import ReflectionFailure
+
+
+def curated(monkeypatch, **changes):
+    """Let curation come to something else than it does."""
+
+    async def changed(batch, runtime):
+        return replace(await curate_batch(batch, runtime), **changes)
+
+    monkeypatch.setattr(session_module, "curate_batch", changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"records": (), "fatal": "ModelAuthRefused: 401"}, 1, "ModelAuthRefused: 401"),
+        ({"records": (), "budget_refused": "max_calls: 9 of 9"}, 3, "max_calls: 9 of 9"),
+    ],
+)
+def test_a_curation_that_decides_nothing_ends_the_run_before_anything_is_stored(
+    tmp_path, monkeypatch, changes, code, said
+):
+    curated(monkeypatch, **changes)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    assert summary.exit_code == code
+    assert said in summary.message
+    assert store(tmp_path) == []
+    monkeypatch.undo()
+    assert run(tmp_path, resume=RUN).exit_code == 0
+    assert store(tmp_path)
+
+
+def test_the_deterministic_rule_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
+    broken = ReflectionFailure("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
+    curated(monkeypatch, rule_used=True, failure=broken, broken_calls=(broken,))
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert "epoch 1, batch 1: the deterministic rule curated (no usable answer)" in manifest(tmp_path)["warnings"]
+    kept = [row for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"]
+    assert [row["key"] for row in kept] == [broken.call_key], "once, however often it is met again"
+
+
+def test_the_rule_without_a_failure_says_that_no_answer_was_usable(tmp_path, monkeypatch):
+    curated(monkeypatch, rule_used=True, failure=None)
+    run(tmp_path, run_id=RUN, **SMALL)
+    assert any("curated (no usable answer)" in text for text in manifest(tmp_path)["warnings"])
+
+
+def test_a_lesson_that_must_stay_out_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
+    real = session_module.merge_experiences
+
+    def leaves_one_out(pack, experiences):
+        merged = real(pack, experiences[1:])
+        skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
+        return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
+
+    monkeypatch.setattr(session_module, "merge_experiences", leaves_one_out)
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
+
+
+def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    real = session_module.merge_experiences
+
+    def leaves_one_out(pack, experiences):
+        merged = real(pack, experiences[1:])
+        skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
+        return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
+
+    holds = session_module.ExperienceStore.verify_stamp
+    monkeypatch.setattr(session_module, "merge_experiences", leaves_one_out)
+    # The second epoch writes under a stamp that is not in force.
+    monkeypatch.setattr(
+        session_module.ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it)
+    )
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    said = manifest(tmp_path)["warnings"]
+    counted = {
+        point.attributes["tfgrpo.rule"]: point.value for point in otlp_receiver.points("tfgrpo.guardrail.violations")
+    }
+    unsigned = [int(text.split(": ")[1].split()[0]) for text in said if "not stamped for the pack in force" in text]
+    assert counted["stamp"] == sum(unsigned) > 0
+    assert counted["injection"] >= sum("was not injected" in text for text in said) > 0
+
+
+def test_failures_of_an_accepted_batch_are_final_and_a_resumed_run_does_not_try_them_again(tmp_path):
+    with Server() as server:
+        # Every ninth call breaks, and would not break again.
+        server.before_answer = lambda number: 500 if number % 9 == 0 else None
+        summary = run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0))
+        assert summary.exit_code == 0, summary.message
+        assert summary.details["lost"]["rollouts"] > 0
+        sent = len(server.bodies)
+        server.before_answer = lambda _: None
+        again = run(tmp_path, resume=RUN)
+        assert again.exit_code == 0
+        assert len(server.bodies) == sent
+    assert again.details["lost"] == summary.details["lost"]
+    failures = [row for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"]
+    assert len(failures) == sent - sum(row["kind"] == "reply" for row in lines(paths(tmp_path).journal))
+    # A replay of the same journal meets the same failures.
+    assert run(tmp_path, replay=RUN).exit_code == 0
+
+
+def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
+    pack = tmp_path / "packs" / "arithmetic"
+    shutil.copytree(PACKS / "arithmetic", pack)
+    described = json.loads((pack / "manifest.json").read_text())
+    (pack / "manifest.json").write_text(json.dumps({**described, "experience_slots": 3}))
+    stamp_pack(pack, utc_now)
+    summary = run(tmp_path, run_id=RUN, packs_root=str(pack.parent), sample_size=40, batch_size=20)
+    assert summary.exit_code == 0, summary.message
+    held = [len(row["experience_ids"]) for row in lines(paths(tmp_path).prompts)]
+    assert max(held) == 3
+    assert len(manifest(tmp_path)["tfgrpo"]["library"]) > 3, "the library never outgrew the pack"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("add: over the edit budget of 12", "add_over_the_edit"),
+        ("unknown L3, P4", "unknown_l_p"),
+        ("7", ""),
+    ],
+)
+def test_a_reason_becomes_a_label_of_few_words(reason, code):
+    assert _code(reason) == code
+
+
+def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
+    told = []
+
+    async def refuses(batch, runtime):
+        told.append(batch.rejected_before)
+        return replace(await curate_batch(batch, runtime), memory=(*batch.rejected_before, f"idea {len(told)}"))
+
+    monkeypatch.setattr(session_module, "curate_batch", refuses)
+    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
+    assert len(told) > 1
+    assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]
+
+
+def test_the_warning_of_lost_evidence_tells_it_as_a_share_of_all(tmp_path):
+    with Server() as server:
+        server.before_answer = lambda number: 500 if number % 9 == 0 else None
+        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
+    outcomes = [(row["epoch"], row["outcome"]["name"]) for row in lines(paths(tmp_path).rollouts)]
+    for epoch in (1, 2, 3):
+        names = [name for at, name in outcomes if at == epoch]
+        lost = len(names) - names.count("scored")
+        told = f"epoch {epoch}: {lost} of {len(names)} rollouts brought no reward and count nowhere; "
+        assert any(text.startswith(told) for text in manifest(tmp_path)["warnings"]) == (lost > 0)
+    assert {name for _, name in outcomes} > {"scored"}
+
+
+def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatch):
+    real, early = RunFiles.groups, []
+
+    def recorded(files, results):
+        final = {row["key"] for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"}
+        broken = [it.outcome.call_key for result in results for it in result.rollouts if it.outcome.name == "failed"]
+        early.extend(key not in final for key in broken)
+        real(files, results)
+
+    monkeypatch.setattr(RunFiles, "groups", recorded)
+    with Server() as server:
+        server.before_answer = lambda number: 500 if number % 9 == 0 else None
+        assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
+    assert early
+    assert not any(early)
+
+
+def test_the_manifest_says_what_is_drawn_as_an_epoch_begins_and_what_came_of_it_as_it_ends(tmp_path):
+    drawn, ended = [], []
+
+    class Looking:
+        def __getattr__(self, moment):
+            def told(*_):
+                if moment == "epoch_started":
+                    drawn.append(list(manifest(tmp_path)["cohorts"]))
+                if moment == "epoch_ended":
+                    ended.append([row["epoch"] for row in manifest(tmp_path)["tfgrpo"]["epochs"]])
+
+            return told
+
+    assert run(tmp_path, run_id=RUN, observer=Looking(), **SMALL).exit_code == 0
+    assert drawn == [["1"], ["1", "2"], ["1", "2", "3"]]
+    assert ended == [[1], [1, 2], [1, 2, 3]]

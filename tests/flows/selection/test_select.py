@@ -1,0 +1,390 @@
+"""The best of K, over a real HTTP server: what breaks is told, the best of the rest comes back, and rounds are remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.running import Server
+from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
+from tfgrpo.flows.selection import item as selection_item
+from tfgrpo.flows.selection import select as selecting
+from tfgrpo.flows.selection.plan import plan_selection
+from tfgrpo.flows.selection.request import FIELDS, SelectRequest
+from tfgrpo.flows.selection.select import select
+from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text
+from tfgrpo.stores.errors import ConfigError, EndpointError, SelectionFailed
+from tfgrpo.stores.runs.selections import record_round
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat
+
+
+def problems(**asked):
+    with pytest.raises(ConfigError) as caught:
+        plan_selection(SelectRequest(**asked), {}, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    return {problem.source: str(problem) for problem in caught.value.problems}
+
+
+# What must be shown.
+
+
+def test_an_endpoint_that_fails_for_a_third_still_gives_the_best_of_the_rest_and_says_so():
+    def answer(number, body):
+        return 503 if number % 3 == 0 else f"Answer: {body['temperature']}"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="Which?", answer="Answer: 0.9", rewarders=["gt"], k=6)
+    selection = selected.selection
+    assert (selected.status, selected.exit_code) == ("finished", 0)
+    assert selection.outcomes == {"ok": 4, "transport_error": 2}
+    rewards = {index: grade.reward for index, grade in selection.grades.items()}
+    assert len(rewards) == 4
+    assert rewards[selection.choice.index] == max(rewards.values())
+    assert "of 6 candidates 2 transport_error (503 from http://127.0.0.1" in selected.message
+    assert len(server.bodies) == 6
+
+
+def test_a_third_that_fails_on_the_simulated_server_too():
+    with Server(SimulatedOptions()) as server:
+        server.before_answer = lambda number: 503 if number % 3 == 0 else None
+        selected = select(
+            SelectRequest(
+                item=f"{ITEMS}#ar-0001",
+                base_url=server.url,
+                model="simulated",
+                k=12,
+                settings={"model.max_retries": 0},
+            ),
+            {},
+        )
+    assert selected.selection.outcomes == {"ok": 8, "transport_error": 4}
+    assert selected.exit_code == 0
+    assert selected.plan.simulated
+
+
+def test_all_candidates_are_under_way_at_once():
+    everybody = threading.Barrier(16, timeout=20)
+
+    def answer(number, body):
+        everybody.wait()
+        return "Answer: 7"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", k=16)
+    assert selected.selection.outcomes == {"ok": 16}
+
+
+def test_few_slots_bound_how_many_run():
+    inside, most, lock = 0, 0, threading.Lock()
+    pause = threading.Event()
+
+    def answer(number, body):
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        pause.wait(0.02)
+        with lock:
+            inside -= 1
+        return "Answer: 7"
+
+    with ChatServer(answer) as server:
+        ask(server, prompt="3 + 4?", answer="7", k=8, settings={"tfgrpo.concurrency": 2})
+    assert most <= 2
+
+
+def test_a_flawed_answer_is_repaired_over_the_wire():
+    def answer(number, body):
+        return GOOD if "earlier_answer" in body["messages"][-1]["content"] else "SEQUENCE(a, "
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2)
+    assert selected.selection.best.text == GOOD
+    assert selected.selection.outcomes == {"ok": 2}
+    assert selected.selection.cost.calls == 4
+
+
+def test_a_budget_that_is_spent_is_told_by_its_own_exit_code():
+    with ChatServer(lambda number, body: "SEQUENCE(") as server:
+        selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2, max_calls=3)
+    assert (selected.status, selected.exit_code) == ("stopped", 3)
+    assert "refused" in selected.message
+    with pytest.raises(SelectionFailed):
+        _ = selected.selection.best
+
+
+def test_no_candidate_at_all_is_a_failure_with_one_sentence():
+    with ChatServer(lambda number, body: 500) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", k=2)
+    assert (selected.status, selected.exit_code) == ("failed", 1)
+    assert selected.message.startswith("none of 2 candidates valid: 2 transport_error (500 from http://127.0.0.1")
+    assert selected.as_json()["chosen"] is None
+    assert selected.as_json()["text"] is None
+
+
+def test_a_key_that_is_refused_is_found_before_anything_is_asked():
+    with Server(SimulatedOptions(api_key="right")) as server:
+        request = SelectRequest(prompt="x", base_url=server.url, model="simulated")
+        with pytest.raises(EndpointError, match="401"):
+            select(request, {})
+    assert server.bodies == []
+
+
+def test_the_selection_as_json_has_every_candidate_with_its_parts():
+    def answer(number, body):
+        return 503 if body["temperature"] == 0.7 else "Answer: 7" if body["temperature"] == 0.9 else "Answer: 8"
+
+    with ChatServer(answer) as server:
+        selected = ask(server, prompt="3 + 4?", answer="7", rewarders=["gt", "json_valid=0"], k=3)
+    value = json.loads(json.dumps(selected.as_json()))
+    assert (value["status"], value["chosen"], value["text"]) == ("finished", 2, "Answer: 7")
+    assert [each["outcome"] for each in value["candidates"]] == ["ok", "transport_error", "ok"]
+    assert [each["reward"] for each in value["candidates"]] == [0.0, None, 1.0]
+    assert value["candidates"][1]["error_type"] == "ModelServerFault"
+    assert {score["name"] for score in value["candidates"][2]["scores"]} == {"gt", "json_valid"}
+    assert (value["rewarders"], value["stage"]) == ("gt", None)
+    assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0, "unmeasured_attempts": 0}
+
+
+def test_it_runs_on_a_loop_of_the_callers_too():
+    planned = plan(dry_run=True)
+    assert asyncio.run(selecting.run_selection(planned)).exit_code == 0
+
+
+# What is asked, and of whom.
+
+
+def test_without_an_endpoint_the_local_one_is_asked_for_its_model():
+    models = plan(prompt="x").models
+    assert (models.base_url, models.name) == ("http://localhost:11434/v1", "qwen2.5-coder")
+    assert plan(prompt="x", model="other").models.name == "other"
+    there = plan(prompt="x", base_url="http://there/v1", model="n").models
+    assert (there.base_url, there.name) == ("http://there/v1", "n")
+    set_so = plan(prompt="x", settings={"selection.base_url": "http://box:11434/v1", "selection.model": "q"}).models
+    assert (set_so.base_url, set_so.name) == ("http://box:11434/v1", "q")
+
+
+def test_an_endpoint_elsewhere_needs_its_model_named_and_is_asked_with_a_warning_without_a_key():
+    assert any("endpoint and no model" in text for text in problems(prompt="x", base_url="http://there/v1").values())
+    assert any("OPENAI_API_KEY" in text for text in plan(prompt="x", base_url="http://there/v1", model="m").warnings)
+
+
+def test_the_dry_run_asks_the_first_item_of_its_world():
+    planned = plan(dry_run=True)
+    assert planned.spec.item.id == "ar-0001"
+    assert planned.simulated
+    assert any("first item of the SIMULATED world" in text for text in planned.warnings)
+    assert any("means nothing" in text for text in plan(dry_run=True, prompt="x").warnings)
+    assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
+
+
+def test_a_dry_run_says_that_the_endpoint_it_was_given_is_not_called():
+    (said,) = plan(dry_run=True, item=f"{ITEMS}#ar-0002", base_url="http://there/v1").warnings
+    assert said.startswith("dry run: the model and endpoint of the settings are not called")
+
+
+def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
+    assert plan(item=f"{ITEMS}#ar-0007").spec.item.answer == "3660.43"
+    assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"
+    path = tmp_path / "answer.txt"
+    path.write_text("\ufeff42\n", encoding="utf-8")
+    assert plan(prompt="x", reference=str(path)).spec.item.answer == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "source", "told"),
+    [
+        ({}, "--prompt", "nothing to ask"),
+        ({"prompt": "  "}, "--prompt", "nothing to ask"),
+        ({"prompt": "x", "item": "f#1"}, "--item", "one of the two"),
+        ({"item": "items.jsonl"}, "--item", "FILE#ID"),
+        ({"item": f"{ITEMS}#nobody"}, "--item", "no item 'nobody'"),
+        ({"prompt": "x", "reference": "none.txt"}, "--reference", "No such file"),
+        ({"prompt": "x", "reference": "a", "answer": "b"}, "--reference", "one of the two"),
+        ({"prompt": "x", "json_schema": "s.json"}, "--json-schema", "--format json"),
+        ({"prompt": "x", "json_schema": "s.json", "format": "json"}, "--json-schema", "No such file"),
+        ({"prompt": "x", "rewarders": ["gt=much"]}, "--rewarder", "NAME=WEIGHT"),
+        ({"prompt": "x", "rewarders": ["gt=-1"]}, "--rewarder", "at least 0"),
+        ({"prompt": "x", "rewarders": ["nobody"]}, "rewarders.0: name", "nobody"),
+        ({"prompt": "x", "rewarders": ["gt=0"]}, "rewarders", "weight above 0"),
+        ({"prompt": "x", "k": 1, "rewarders": ["relative"]}, "rewarders", "relative"),
+        ({"prompt": "x", "k": 17}, "--k", "from 1 to 16"),
+        ({"prompt": "x", "k": 2, "min_success": 3}, "--min-success", "at most 2"),
+        ({"prompt": "x", "k": 4, "max_calls": 3}, "--max-calls", "at least 4"),
+        ({"prompt": "x", "memory": "exploit", "task_id": "t"}, "--memory", "--format json or powl"),
+        ({"prompt": "x", "memory": "exploit", "format": "powl"}, "--memory", "--task-id"),
+        ({"prompt": "x", "stage": "BEHAVIORAL_CONSOLIDATION"}, "--stage", "without a reference"),
+        ({"prompt": "x", "actor": "nobody"}, "actor.kind", "nobody"),
+        ({"prompt": "x", "pack": "nobody"}, "pack", "nobody"),
+        ({"prompt": "x", "task_id": "../up"}, "--task-id", "1 to 100 of A-Z"),
+        ({"prompt": "x", "pipeline": "nobody"}, "--pipeline", "nobody"),
+        ({"prompt": "x", "settings": {"selection.temperatures": "[]"}}, "--set selection.temperatures", "not empty"),
+        ({"item": "/nowhere#1"}, "/nowhere", "no such file"),
+    ],
+)
+def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
+    found = problems(**asked)
+    matching = [text for place, text in found.items() if source in place]
+    assert matching, found
+    assert told in matching[0]
+
+
+@pytest.mark.parametrize(
+    "rewarders", [["gt"], ["gt=0.1", "json_valid"], ["number_match"], ["powl_footprint"], ["powl_equal", "powl_valid"]]
+)
+def test_rewarders_that_would_have_nothing_to_compare_with_are_refused_before_anything_is_asked(rewarders):
+    with ChatServer(lambda number, body: "7") as server, pytest.raises(ConfigError) as caught:
+        ask(server, prompt="3 + 4?", rewarders=rewarders)
+    (problem,) = caught.value.problems
+    assert problem.source == "--rewarder"
+    assert problem.given == f"{rewarders[0].partition('=')[0]} without an answer to compare with"
+    assert server.bodies == []
+    assert plan(prompt="3 + 4?", answer="SEQUENCE(a, b)", rewarders=rewarders).spec.item.answer
+    recorded = [f"{name.partition('=')[0]}=0" for name in rewarders]
+    assert plan(prompt="3 + 4?", rewarders=[*recorded, "judge"])
+
+
+def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_path):
+    row = {"id": "a", "prompt": "Model it.", "metadata": {"reference": "SEQUENCE(a, b)"}}
+    (tmp_path / "items.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    asked = {"item": f"{tmp_path / 'items.jsonl'}#a", "format": "powl"}
+    assert plan(**asked, rewarders=["powl_footprint"]).measure == "powl_footprint"
+    assert "gt without an answer" in problems(**asked, rewarders=["gt"])["--rewarder"]
+
+
+def test_a_bad_entry_of_a_list_is_told_once_and_the_list_is_not_called_empty():
+    (place,) = problems(prompt="x", settings={"selection.temperatures": "[3]"})
+    assert place.endswith("selection.temperatures.0")
+
+
+def test_all_problems_are_told_at_once():
+    found = problems(reference="none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
+    assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
+
+
+def test_every_field_of_the_request_that_is_a_setting_reaches_it():
+    settings_of = {name: leaves_by_key()[key] for name, key in FIELDS.items()}
+    assert set(FIELDS) <= set(SelectRequest.model_fields)
+    asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).options()
+    assert asked == {
+        "dry_run": "true", "selection.k": "3", "selection.timeout_s": "2.5", "selection.memory.mode": "record",
+        "tfgrpo.seed": "3",
+    }  # fmt: skip
+    assert all(leaf.key for leaf in settings_of.values())
+
+
+def test_formats_and_their_options_come_from_the_settings(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    assert plan(prompt="x").spec.format == TextFormat()
+    assert plan(prompt="x", format="json").spec.format == JsonFormat()
+    asked = plan(prompt="x", format="json", json_schema=str(schema), settings={"selection.repair": "syntax"})
+    assert asked.spec.format == JsonFormat({"type": "object"}, "syntax")
+    assert plan(prompt="x", format="powl").spec.format == PowlFormat(instructions="")
+
+
+@pytest.mark.parametrize("text", ["7", "{", '{"type": "nothing"}', "[]"])
+def test_a_schema_that_is_none_is_refused(tmp_path, text):
+    schema = tmp_path / "schema.json"
+    schema.write_text(text, encoding="utf-8")
+    assert "--json-schema" in problems(prompt="x", format="json", json_schema=str(schema))
+
+
+def test_answers_in_json_follow_the_schema(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "required": ["n"]}', encoding="utf-8")
+
+    def answer(number, body):
+        return '{"n": 7}' if "earlier_answer" in body["messages"][-1]["content"] else "{}"
+
+    with ChatServer(answer) as server:
+        selected = ask(
+            server, prompt="JSON?", format="json", json_schema=str(schema), answer='{"n": 7}', rewarders=["gt"], k=1
+        )
+    assert selected.selection.best.text == '{"n": 7}'
+    assert "required" in selected.selection.best.refused[0][1]
+
+
+@pytest.mark.parametrize("text", ["", "\xff"])
+def test_a_reference_that_is_no_text_is_refused(tmp_path, text):
+    path = tmp_path / "answer.txt"
+    path.write_bytes(text.encode("latin-1"))
+    assert "--reference" in problems(prompt="x", reference=str(path))
+
+
+def test_a_reference_model_may_be_text_json_or_a_footprint_and_nothing_else(tmp_path):
+    path = tmp_path / "reference.txt"
+    for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
+        path.write_text(text, encoding="utf-8")
+        assert plan(prompt="x", format="powl", reference=str(path)).spec.item.answer == text
+    path.write_text("prose", encoding="utf-8")
+    assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=str(path)))
+
+
+def test_an_event_log_becomes_the_footprint_of_the_model_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection_item, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
+    planned = plan(prompt="x", format="powl", reference=str(tmp_path / "log.xes"))
+    assert json.loads(planned.spec.item.answer) == footprint_to_value(footprint(parse_text(GOOD)))
+
+
+# What is rewarded.
+
+
+def names(planned):
+    return [(entry.name, entry.weight) for entry in planned.settings.rewarders]
+
+
+def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does():
+    assert names(plan(prompt="x")) == [("judge", 1.0)]
+    assert names(plan(prompt="x", answer="7")) == [("gt", 1.0)]
+    assert names(plan(prompt="x", answer=GOOD, format="powl")) == [("powl_footprint", 1.0)]
+    assert names(plan(prompt="x", answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
+
+
+def test_a_reference_that_is_given_counts_for_a_task_too_and_the_judge_stands_beside_it(tmp_path):
+    path = tmp_path / "reference.txt"
+    path.write_text("7", encoding="utf-8")
+    asked = {"prompt": "x", "out": str(tmp_path), "task_id": "t"}
+    for given in ({"reference": str(path)}, {"answer": "7"}):
+        assert names(plan(**asked, **given)) == [("gt", 1.0), ("judge", 0.0)]
+    assert names(plan(**asked, answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
+    assert names(plan(**asked)) == [("judge", 1.0)]
+
+
+@pytest.mark.parametrize("pack", [None, "powl", "general", "arithmetic"])
+@pytest.mark.parametrize("form", ["powl", "json"])
+def test_a_prompt_has_one_order_about_the_form_of_the_answer(pack, form):
+    system = plan(prompt="Model it.", format=form, **({} if pack is None else {"pack": pack})).spec.system.system
+    orders = system.count("Answer: <model>") + system.count("In place of any form of answer named above, hand in")
+    assert orders == 1 + (pack == "powl" and form == "json")
+
+
+def test_named_rewarders_go_before_the_stage_and_before_the_pipeline_file(tmp_path):
+    mixed = plan(prompt="x", answer=GOOD, format="powl", rewarders=["powl_footprint=0.7", "judge=0.3"])
+    assert names(mixed) == [("powl_footprint", 0.7), ("judge", 0.3)]
+    assert mixed.stage is None
+    pipeline = tmp_path / "mine.yaml"
+    pipeline.write_text("rewarders:\n  - name: gt\n    options: { match: numeric }\n", encoding="utf-8")
+    assert names(plan(prompt="x", answer="7", pipeline=str(pipeline))) == [("gt", 1.0)]
+    again = plan(prompt="x", answer="7", pipeline=str(pipeline), rewarders=["gt=2"])
+    assert again.settings.rewarders[0].options == {"match": "numeric"}
+
+
+def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"id": "a", "prompt": "x", "answer": "7"}\n{"id": "b", "prompt": "x"}\n', encoding="utf-8")
+    asked = {"item": f"{items}#a", "task_id": "t", "out": str(tmp_path), "dry_run": True}
+    first = plan(**asked)
+    assert (first.stage.stage, names(first)) == ("VALIDITY_GAP", [("judge", 1.0), ("gt", 0.0)])
+    for number in range(10):
+        record_round(first.task.selections, past(f"s{number}", simulated=True))
+        record_round(first.task.selections, past(f"r{number}", simulated=False, reward=0.1))
+    later = plan(**asked)
+    assert (later.stage.stage, names(later)) == ("BEHAVIORAL_CONSOLIDATION", [("gt", 1.0)])
+    assert plan(**{**asked, "item": f"{items}#b"}).stage.stage == "VALIDITY_GAP"

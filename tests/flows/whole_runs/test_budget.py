@@ -1,0 +1,153 @@
+"""Do the caps hold, counted where the money goes? At 64 calls in flight, on the side of the server."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+
+BUSY = {"tfgrpo__concurrency": 64, "sample_size": 40, "batch_size": 20}
+INPUT, OUTPUT = 2.0, 8.0
+"""US dollars per million tokens."""
+PRICED = f"""
+pipeline: priced
+task_id: tfgrpo-learning
+pack: arithmetic
+tfgrpo: {{enabled: true}}
+model:
+  prices: {{simulated: {{input: {INPUT}, output: {OUTPUT}}}}}
+  max_tokens: 200
+rewarders: [{{name: gt, options: {{match: numeric}}}}]
+stages: [{{name: learn}}, {{name: spec-guard}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pipeline") / "priced.yaml"
+    path.write_text(PRICED)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def uncapped(tmp_path_factory, pipeline):
+    """A run without caps: its directory and what it took, by the server's count."""
+    out = tmp_path_factory.mktemp("uncapped")
+    with Server() as server:
+        summary = run(out, run_id=RUN, pipeline=pipeline, **on_server(server, **BUSY))
+    assert summary.exit_code == 0, summary.message
+    assert store(out)
+    return out, {"max_calls": len(server.bodies), "max_tokens": server.tokens, "max_usd": dollars(server)}
+
+
+def dollars(server):
+    return (server.prompt_tokens * INPUT + (server.tokens - server.prompt_tokens) * OUTPUT) / 1e6
+
+
+@pytest.mark.parametrize("cap", ["max_calls", "max_tokens", "max_usd"])
+def test_a_cap_is_never_exceeded_and_the_run_goes_on_with_a_higher_one(tmp_path, pipeline, uncapped, cap):
+    reference, needed = uncapped
+    limit = needed[cap] * 0.6 if cap == "max_usd" else int(needed[cap] * 0.6)
+    with Server(SimulatedOptions(latency_s=0.01)) as server:
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **on_server(server, **BUSY), **{cap: limit})
+        assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+        taken = {"max_calls": len(server.bodies), "max_tokens": server.tokens, "max_usd": dollars(server)}
+        assert 0.3 * limit < taken[cap] <= limit
+        assert cap in summary.message
+        assert "\n" not in summary.message
+        assert summary.message.endswith("under a higher cap it goes on")
+        assert summary.details["resume with"] == f"--resume {RUN}"
+        assert paths(tmp_path).report.exists()
+        assert manifest(tmp_path)["status"] == "stopped"
+        assert len(lines(paths(tmp_path).journal)) == len(server.bodies), "an answered call was not kept"
+
+        still = run(tmp_path, resume=RUN)
+        assert still.exit_code == 3, "the same cap holds for the whole run, not for each part of it"
+        assert len(server.bodies) <= needed["max_calls"]
+        assert {"max_calls": len(server.bodies), "max_tokens": server.tokens, "max_usd": dollars(server)}[cap] <= limit
+
+        resumed = run(tmp_path, resume=RUN, **{cap: needed[cap] * 20})
+        assert resumed.exit_code == 0, resumed.message
+    assert max(server.asked().values()) == 1
+    assert len(server.bodies) == needed["max_calls"]
+    assert store(tmp_path) == store(reference)
+
+
+def test_a_cap_below_the_first_call_stops_before_anything_is_sent(tmp_path, pipeline):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, max_tokens=250, **on_server(server, **BUSY))
+    assert summary.exit_code == 3
+    assert server.bodies == []
+    assert summary.details["lost"] == {"rollouts": 0, "of": 0}
+
+
+def test_a_refused_rollout_is_no_evidence_and_leaves_no_line(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, max_calls=5, **on_server(server))
+    assert summary.exit_code == 3
+    assert lines(paths(tmp_path).rollouts) == []
+    assert store(tmp_path) == []
+
+
+def test_an_account_with_nothing_left_stops_the_run_cleanly_and_it_goes_on_when_there_is_credit(tmp_path, pipeline):
+    credit = [25]
+
+    def answer(number: int, body: dict[str, Any]) -> str | int:
+        return "Answer: 7" if number < credit[0] else 402
+
+    with ChatServer(answer) as server:
+        asked = {**SMALL, "model": "simulated", "base_url": server.url, "simulated__world": "arithmetic"}
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **asked)
+        assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+        assert "the account at the endpoint has nothing left: 402 from http" in summary.message
+        assert summary.details["resume with"] == f"--resume {RUN}"
+        assert {row["outcome"]["name"] for row in lines(paths(tmp_path).rollouts)} <= {"scored"}, "no evidence is lost"
+        answered = len(lines(paths(tmp_path).journal))
+        credit[0] = 10**6
+        sent = len(server.bodies)
+        resumed = run(tmp_path, resume=RUN)
+        assert resumed.exit_code == 0, resumed.message
+        assert answered + len(server.bodies) - sent == len(lines(paths(tmp_path).journal)), (
+            "an answered call was repeated"
+        )
+
+
+def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, uncapped):
+    _, needed = uncapped
+    limit = needed["max_usd"] * 1.3
+    with Server(SimulatedOptions(latency_s=0.01)) as server, ThreadPoolExecutor(2) as nights:
+        asked = {"pipeline": pipeline, **on_server(server, **BUSY), "budget__task_max_usd": limit}
+        ends = list(nights.map(lambda name: run(tmp_path, run_id=name, **asked), ("one", "two")))
+        assert 3 in {end.exit_code for end in ends}
+        stopped = next(end for end in ends if end.exit_code == 3)
+        assert "task_max_usd" in stopped.message
+        assert dollars(server) <= limit
+        spent, third = len(server.bodies), run(tmp_path, run_id="three", **asked)
+        assert third.exit_code == 3 or dollars(server) <= limit
+        resumed = run(tmp_path, resume=stopped.run_id, budget__task_max_usd=limit * 20)
+        assert resumed.exit_code == 0, resumed.message
+    assert len(server.bodies) >= spent
+
+
+def test_what_runs_spent_before_there_was_a_cap_for_the_task_is_counted(tmp_path, pipeline):
+    with Server() as server:
+        run(tmp_path, run_id="before", pipeline=pipeline, **on_server(server))
+        spent, bodies = dollars(server), len(server.bodies)
+        after = run(tmp_path, run_id="after", pipeline=pipeline, **on_server(server), budget__task_max_usd=spent)
+    assert after.exit_code == 3
+    assert "task_max_usd" in after.message
+    assert len(server.bodies) == bodies, "a call was sent although the task had nothing left"
+
+
+def test_a_cap_for_the_task_needs_prices_as_any_cap_in_money_does(tmp_path):
+    with ChatServer(lambda *_: "Answer: 7") as server:
+        asked = {**SMALL, "model": "m", "base_url": server.url, "simulated__world": "arithmetic"}
+        summary = run(tmp_path, run_id=RUN, **asked, budget__task_max_usd=5.0)
+        assert summary.exit_code == 2
+        assert "task_max_usd" in summary.message
+        assert not server.bodies

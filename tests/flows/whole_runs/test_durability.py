@@ -1,0 +1,219 @@
+"""Does a run survive `kill -9`, twice, and come to the same store? Real processes, real Prefect, a server that counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+
+import pytest
+
+from tests.support.runs.running import (
+    RUN,
+    SMALL,
+    TASK,
+    Server,
+    finish,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    start,
+    store,
+    timeless,
+)
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory):
+    """Directory of a run that nothing happened to, on a server of its own, and that server's requests."""
+    out = tmp_path_factory.mktemp("unkilled")
+    with Server() as server:
+        summary = run(out, run_id=RUN, **on_server(server))
+    assert summary.exit_code == 0, summary.message
+    assert store(out)
+    return out, server.asked()
+
+
+def options(server, *more):
+    small = ("--sample-size", str(SMALL["sample_size"]), "--batch-size", str(SMALL["batch_size"]))
+    return ("--model", "simulated", "--base-url", server.url, *small, *more)
+
+
+def answered(out):
+    """Keys in the journal."""
+    return {row["key"] for row in lines(paths(out).journal)}
+
+
+def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_path, unkilled):
+    reference, asked = unkilled
+    total = sum(asked.values())
+    moments = sorted(random.Random(7).sample(range(1, total - 1), 3))
+    with Server(SimulatedOptions(latency_s=0.02)) as server:
+        arguments = options(server, "--run-id", RUN)
+        for moment in moments:
+            process = start(tmp_path, *arguments)
+            server.wait_for(max(moment, len(server.bodies) + 1))
+            os.kill(process.pid, signal.SIGKILL)
+            assert process.wait(20) == -signal.SIGKILL
+            process.communicate()
+            arguments = ("--resume", RUN)
+            known = len(lines(paths(tmp_path).journal))
+        code, summary, said = finish(start(tmp_path, *arguments))
+        assert code == 0, said
+    journal = lines(paths(tmp_path).journal)
+    assert len({row["key"] for row in journal}) == len(journal), "a journalled call was made again"
+    # What was sent twice had not been answered when the process died: at most what was in flight, each time.
+    repeated = sum(server.asked().values()) - len(server.asked())
+    assert repeated == len(server.bodies) - len(journal) <= len(moments) * 32
+    assert set(server.asked()) == set(asked)
+    assert known < len(journal)
+    assert store(tmp_path) == store(reference)
+    assert summary["status"] == "finished"
+    finished, expected = manifest(tmp_path), manifest(reference)
+    for row in (*finished["tfgrpo"]["epochs"], *expected["tfgrpo"]["epochs"]):
+        del row["latency_ms"]  # a clock's: what comes from the journal takes no time
+    for part in ("tfgrpo", "gate", "cohorts", "champion"):
+        assert finished[part] == expected[part], part
+    assert [row["rollout_id"] for row in lines(paths(tmp_path).rollouts)] == [
+        row["rollout_id"] for row in lines(paths(reference).rollouts)
+    ]
+
+
+def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unkilled):
+    """The journal and the store cut back to any earlier state: what a kill at that moment leaves behind."""
+    reference, _ = unkilled
+    journal = paths(reference).journal.read_bytes().splitlines(keepends=True)
+    for kept in (1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
+        out = tmp_path / str(kept)
+        shutil.copytree(reference, out)
+        place = paths(out)
+        place.journal.write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
+        for path in (place.rollouts, place.groups, place.metrics, TaskPaths.of(out, TASK).experiences):
+            path.unlink()
+        (TaskPaths.of(out, TASK).root / "batches.jsonl").unlink()
+        with Server() as server:
+            summary = run(out, resume=RUN, base_url=server.url)
+        assert summary.exit_code == 0, summary.message
+        assert len(server.bodies) == len(journal) - kept
+        assert store(out) == store(reference)
+
+
+def test_resuming_a_finished_run_changes_nothing_and_asks_nothing(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    before = {
+        name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")
+    }
+    promotions = TaskPaths.of(out, TASK).promotions.read_bytes()
+    records = TaskPaths.of(out, TASK).experiences.read_bytes()
+    with Server() as server:
+        summary = run(out, resume=RUN, base_url=server.url)
+    assert summary.exit_code == 0, summary.message
+    assert server.bodies == []
+    assert {name: (paths(out).root / name).read_bytes() for name in before} == before
+    assert TaskPaths.of(out, TASK).promotions.read_bytes() == promotions
+    assert TaskPaths.of(out, TASK).experiences.read_bytes() == records
+    assert manifest(out)["gate"] == manifest(reference)["gate"]
+
+
+def test_a_run_resumed_late_does_not_bring_an_old_champion_back(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    with Server() as server:
+        second = run(out, run_id="second", seed=5, **on_server(server, sample_size=30, batch_size=15))
+        assert second.exit_code == 0, second.message
+        state = json.loads(TaskPaths.of(out, TASK).state.read_text())
+        run(out, resume=RUN, base_url=server.url)
+    assert json.loads(TaskPaths.of(out, TASK).state.read_text())["champion"] == state["champion"]
+
+
+def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    paths(out).journal.write_bytes(b"")
+    with Server(SimulatedOptions(latency_s=0.2)) as server:
+        first = start(out, "--resume", RUN, "--base-url", server.url)
+        server.wait_for(1)
+        refused = run(out, resume=RUN, base_url=server.url)
+        assert (refused.status, refused.exit_code) == ("refused", 2)
+        assert "a run that no other process has open" in refused.message
+        code, _, said = finish(first)
+    assert code == 0, said
+    assert store(out) == store(reference)
+
+
+@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
+    """As a terminal sends it, to the run's whole group, and as ``timeout`` and ``docker stop`` do, to the run."""
+    reference, asked = unkilled
+    with Server(SimulatedOptions(latency_s=0.1)) as server:
+        process = start(tmp_path, *options(server, "--run-id", RUN), env={"PREFECT_HOME": str(tmp_path / "prefect")})
+        server.wait_for(sum(asked.values()) // 2)
+        send(process.pid, number)
+        code, summary, said = finish(process)
+        assert code == 3, said
+        assert summary["status"] == "stopped"
+        assert summary["resume with"] == f"--resume {RUN}"
+        assert "Traceback" not in said
+        assert manifest(tmp_path)["status"] == "stopped"
+        assert paths(tmp_path).report.exists()
+        sent = len(server.bodies)
+        assert sent < sum(asked.values())
+        resumed = run(tmp_path, resume=RUN)
+    assert resumed.exit_code == 0, resumed.message
+    assert store(tmp_path) == store(reference)
+
+
+def test_a_replay_needs_no_endpoint_and_comes_to_the_same_store(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    # The server of that run is long gone.
+    summary = run(out, replay=RUN)
+    assert summary.exit_code == 0, summary.message
+    assert "same store" in summary.message
+    (replayed,) = TaskPaths.of(out, TASK).root.glob("replays/*/experiences.jsonl")
+    assert timeless(replayed) == store(reference)
+    assert summary.details["ledger"]["calls"] == 0
+    assert run(out, replay=RUN).exit_code == 0, "a second replay has a place of its own"
+    assert store(out) == store(reference)
+
+
+def test_a_replay_with_a_missing_entry_fails_in_one_typed_sentence(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    kept = paths(out).journal.read_bytes().splitlines(keepends=True)
+    del kept[len(kept) // 2]
+    paths(out).journal.write_bytes(b"".join(kept))
+    summary = run(out, replay=RUN)
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert "ReplayMiss" in summary.message
+    assert summary.details["resume with"] is None
+
+
+def test_a_replay_that_learns_something_else_says_which_record_differs(tmp_path, unkilled):
+    reference, _ = unkilled
+    out = tmp_path / "copy"
+    shutil.copytree(reference, out)
+    experiences = TaskPaths.of(out, TASK).experiences
+    rows = lines(experiences)
+    rows[0]["reward"]["gt_score"] = 0.25
+    experiences.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changed = run(out, replay=RUN)
+    assert (changed.status, changed.exit_code) == ("failed", 1)
+    assert "record 1 differs" in changed.message
+    rows[0]["reward"]["gt_score"] = 1.0
+    experiences.write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    assert f"{len(rows) - 1} records then, {len(rows)} now" in run(out, replay=RUN).message

@@ -1,0 +1,173 @@
+"""A run that ends later than it should: what it is judged by is what was recorded, and what it was compared with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.flows.run.session import Session
+from tfgrpo.stores.experiences.promotions import Promotion, promotions, record_promotion
+from tfgrpo.stores.files.layout import TaskPaths
+
+LATE = threading.Event()
+"""Set while the rewarder below is in time."""
+
+
+def slow(output, answer):
+    """A rewarder that is too late until the event is set."""
+    LATE.wait(1.5)
+    return 1.0
+
+
+@pytest.fixture
+def hangs(tmp_path):
+    """A pipeline in whose first epoch a rewarder hangs; afterwards it is in time."""
+    rewarders = [
+        {"name": "gt", "options": {"match": "numeric"}},
+        {"name": "tests.flows.whole_runs.test_later:slow", "weight": 0, "timeout_s": 0.3},
+    ]
+    pipeline = {"pipeline": "late", "pack": "arithmetic", "tfgrpo": {"enabled": True}, "rewarders": rewarders}
+    path = tmp_path / "late.yaml"
+    path.write_text(json.dumps({**pipeline, "stages": [{"name": "learn"}]}))
+    LATE.clear()
+    yield str(path)
+    LATE.set()
+
+
+class InTimeAfter:
+    """Lets the rewarder be in time once an epoch has ended."""
+
+    def __getattr__(self, name):
+        return lambda *_: LATE.set() if name == "epoch_ended" else None
+
+
+def test_an_epoch_that_failed_stays_failed_when_the_run_is_resumed_or_replayed(tmp_path, hangs):
+    out = tmp_path / "out"
+    with Server() as server:
+        asked = on_server(server, sample_size=10, batch_size=5)
+        assert run(out, run_id=RUN, pipeline=hangs, observer=InTimeAfter(), **asked).exit_code == 0
+        failed = manifest(out)["tfgrpo"]["failed_epochs"]
+        assert list(failed) == ["1"]
+        sent, copy = len(server.bodies), tmp_path / "copy"
+        shutil.copytree(out, copy)
+        assert run(copy, resume=RUN, pipeline=hangs, base_url=server.url).exit_code == 0
+        assert len(server.bodies) == sent
+    assert manifest(copy)["tfgrpo"]["failed_epochs"] == failed
+    assert store(copy) == store(out)
+    assert [row["tfgrpo_epoch"] for row in lines(paths(copy).metrics) if row["status"] == "failed"] == [1]
+    replayed = run(out, replay=RUN, pipeline=hangs)
+    assert replayed.exit_code == 0, replayed.message
+
+
+def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with(tmp_path):
+    asked = {"batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", max_calls=150, sample_size=30, **asked).status == "stopped"
+    assert run(tmp_path, run_id="b", sample_size=60, **asked).details["gate"]["decision"] == "promote"
+    late = run(tmp_path, resume="a", max_calls=100_000)
+    assert late.details["gate"]["decision"] == "undecided"
+    assert late.message.startswith("undecided: another run's library was promoted since this run began")
+    task = TaskPaths.of(tmp_path, TASK)
+    first, last = promotions(task.promotions)
+    assert (first.run_id, first.decision, last.run_id, last.decision) == ("b", "promote", "a", "undecided")
+    assert json.loads(task.state.read_text())["champion"]["library_id"] == first.library_id
+    assert run(tmp_path, resume="b").details["gate"]["decision"] == "promote"
+    again = run(tmp_path, resume="a")
+    assert again.message == late.message
+    assert manifest(tmp_path, "a")["gate"]["decision"] == "undecided"
+    assert run(tmp_path, replay="a").details["gate"]["decision"] == "undecided"
+
+
+def promoted(task):
+    """A decision of another run: the first lesson of the store alone."""
+    first = json.loads(task.experiences.read_text().splitlines()[0])["experience_id"]
+    figures = {"estimate": 0.2, "low": 0.1, "high": 0.3, "pairs": 9}
+    ids = {"run_id": "b", "experience_ids": (first,), "library_id": "0" * 16}
+    return Promotion(decided_at=datetime(2026, 1, 1, tzinfo=UTC), decision="promote", simulated=True, **ids, **figures)
+
+
+def test_what_is_on_record_is_told_whatever_the_evidence_says_now(tmp_path):
+    run(tmp_path, run_id="a", sample_size=8, dry_run=True, world="unlearnable")
+    place = TaskPaths.of(tmp_path, TASK).promotions
+    place.write_text(place.read_text().replace('"decision":"undecided"', '"decision":"reject"'))
+    again = run(tmp_path, resume="a")
+    assert again.message.startswith(
+        "reject: this is on record since the run first ended, and now it would be undecided"
+    )
+
+
+class PromotedMeanwhile:
+    """Another run is promoted while this one's sweep is under way."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def __getattr__(self, name):
+        def told(*said):
+            if name == "epoch_ended" and said[0].phase == "eval":
+                record_promotion(self._task.promotions, promoted(self._task))
+
+        return told
+
+
+def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
+    task = TaskPaths.of(tmp_path, TASK)
+    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=PromotedMeanwhile(task))
+    assert ended.message.startswith("undecided: another run's library was promoted since this run began")
+    assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
+
+
+def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch):
+    real = Session.as_recorded
+
+    def late(session, result):
+        fault = "gt: no verdict within 30 s" if (result.phase, result.batch) == ("eval", 1) else None
+        return dataclasses.replace(real(session, result), rewarder_fault=fault)
+
+    monkeypatch.setattr(Session, "as_recorded", late)
+    summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
+    assert summary.exit_code == 0, summary.message
+    swept = {row["group_id"] for row in lines(paths(tmp_path).groups) if row["phase"] == "eval"}
+    assert len(swept) == 60, "both batches of both arms are on record"
+    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["3"]
+    gate = summary.details["gate"]
+    assert (gate["decision"], gate["pairs"], gate["candidate"]) == ("undecided", 0, None)
+
+
+def test_a_replay_decides_as_its_run_did_whatever_that_run_started_from(tmp_path):
+    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
+    task = TaskPaths.of(tmp_path, TASK)
+    [first] = promotions(task.promotions)
+    # As if only one of its lessons had been taken over, so that the next night has something to add.
+    one = first.model_copy(update={"run_id": "hand", "experience_ids": first.experience_ids[:1]})
+    record_promotion(task.promotions, one)
+    night = run(tmp_path, run_id="b", seed=1, **asked)
+    assert manifest(tmp_path, "b")["champion"]["experience_ids"] == list(one.experience_ids)
+    assert night.details["gate"]["decision"] == "promote"
+    replayed = run(tmp_path, replay="b")
+    assert replayed.exit_code == 0, replayed.message
+    assert replayed.details["gate"] == night.details["gate"]
+
+
+def test_a_champion_that_lost_a_record_or_its_promotion_is_a_warning_of_the_run(tmp_path):
+    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
+    task = TaskPaths.of(tmp_path, TASK)
+    [first] = promotions(task.promotions)
+    gone, store_lines = first.experience_ids[0], task.experiences.read_text().splitlines(keepends=True)
+    task.experiences.write_text("".join(line for line in store_lines if gone not in line))
+    small = {"sample_size": 4, "dry_run": True}
+    warnings = run(tmp_path, run_id="b", **small).details["warnings"]
+    assert f"1 promoted lesson left out, not among the task's records as promoted: {gone}" in warnings
+    resumed = run(tmp_path, resume="b").details["warnings"]
+    assert sorted(resumed) == sorted(warnings)
+    task.promotions.write_bytes(task.promotions.read_bytes().splitlines()[0][:-9])
+    warnings = run(tmp_path, run_id="c", **small).details["warnings"]
+    assert "promotions.jsonl: the last line is incomplete and does not count" in warnings
+    assert any(text.startswith("state.json shows ") for text in warnings)

@@ -1,0 +1,312 @@
+"""Does the main job run end to end, in each of its forms? Without Prefect where Prefect makes no difference."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+from tests.support.runs.running import (
+    PACKS,
+    RUN,
+    SMALL,
+    TASK,
+    Server,
+    finish,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    start,
+    store,
+)
+from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.telemetry import names as n
+from tfgrpo.tasks.learning import wording
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
+
+
+def five_lines(prompt, chat):
+    return asks_twice(prompt, chat)
+
+
+def asks_twice(prompt, chat):
+    return chat(f"Check this and repeat the answer: {chat(prompt)}")
+
+
+@pytest.mark.xdist_group("prefect")
+def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
+    process = start(tmp_path, "--dry-run", "--run-id", RUN, "--sample-size", "30", "--batch-size", "15")
+    code, summary, said = finish(process)
+    assert code == 0, said
+    assert summary["gate"]["decision"] == "promote"
+    assert summary["simulated"] is True
+    assert "SIMULATED" in said
+    written = {path.name for path in paths(tmp_path).root.iterdir()}
+    assert written >= {
+        "manifest.json", "journal.jsonl", "rollouts.jsonl", "groups.jsonl", "prompts.jsonl",
+        "metrics.jsonl", "per-epoch.json", "report.html",
+    }  # fmt: skip
+    assert all(stage.get("ok", True) for stage in manifest(tmp_path)["stages"]), manifest(tmp_path)["stages"]
+    # The same run without Prefect: nothing of it depends on who fans the groups out.
+    alone = run(tmp_path / "alone", run_id=RUN, sample_size=30, batch_size=15)
+    assert alone.exit_code == 0
+    assert store(tmp_path) == store(tmp_path / "alone")
+
+
+def test_manifest_and_summary_say_what_the_run_took_of_the_machine(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, **on_server(server))
+    timing = manifest(tmp_path)["timing"]
+    assert timing == summary.details["timing"]
+    assert timing["calls"] == len(server.bodies)
+    assert timing["peak_memory_bytes"] > 20_000_000
+    assert timing["cpu_s"] > 0.0
+    assert 0.0 < timing["wall_s"] < 60.0
+
+
+def test_with_the_feature_flag_off_it_measures_one_actor_per_item_and_learns_nothing(tmp_path):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, env={"FEATURE_TFGRPO_GROUP": "0"}, **on_server(server, sample_size=12))
+    assert summary.exit_code == 0, summary.message
+    assert "FEATURE_TFGRPO_GROUP is off" in summary.message
+    rollouts = lines(paths(tmp_path).rollouts)
+    assert len(rollouts) == len(server.bodies) == 12
+    assert set(Counter(row["group_id"] for row in rollouts).values()) == {1}
+    assert {row["group_size"] for row in lines(paths(tmp_path).metrics)} == {1}
+    assert store(tmp_path) == []
+    assert summary.details["gate"] is None
+    assert [epoch["phase"] for epoch in summary.details["epochs"]] == ["eval"]
+    assert not TaskPaths.of(tmp_path, TASK).promotions.exists()
+
+
+def test_a_callable_agent_of_five_lines_runs_end_to_end(tmp_path):
+    with Server() as server:
+        summary = run(
+            tmp_path, run_id=RUN, actor="tests.flows.whole_runs.test_main_job:five_lines", **on_server(server)
+        )
+        assert summary.exit_code == 0, summary.message
+        assert {row["calls"] for row in lines(paths(tmp_path).rollouts)} == {2}
+        sent = len(server.bodies)
+        assert run(tmp_path, resume=RUN).exit_code == 0
+        assert len(server.bodies) == sent, "a finished agent was started again"
+
+
+def test_the_world_with_tools_measures_every_tool_call(tmp_path):
+    with Server(SimulatedOptions(world="ledger-tools")) as server:
+        summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", **on_server(server, sample_size=12, batch_size=6))
+    assert summary.exit_code == 0, summary.message
+    asked = Counter()
+    for row in lines(paths(tmp_path, task="ledger-tools").journal):
+        asked.update(name for _, name, _ in row["payload"].get("tool_calls", []))
+    assert asked, "no tool was called"
+    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
+    assert Counter(event["tool"] for row in rollouts for event in row["tools"]) == asked
+    metrics = Counter()
+    for row in lines(paths(tmp_path, task="ledger-tools").metrics):
+        metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
+    assert metrics == asked
+
+
+def test_the_manifest_tells_epochs_and_tools_under_the_literal_names_of_the_specification(tmp_path, monkeypatch):
+    for tool in (accounts_of, add, exchange_rate):
+        monkeypatch.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
+    summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4)
+    assert summary.exit_code == 0, summary.message
+    block = json.loads(paths(tmp_path, task="ledger-tools").manifest.read_text())["tfgrpo"]
+    rollouts = lines(paths(tmp_path, task="ledger-tools").rollouts)
+    for number, row in enumerate(block["epochs"], start=1):
+        assert (row["tfgrpo_epoch"], row["group_size"]) == (row["epoch"], 2) == (number, 2)
+        mine = [rollout for rollout in rollouts if rollout["epoch"] == number]
+        assert row["latency_ms"] == pytest.approx(sum(1000.0 * rollout["latency_s"] for rollout in mine))
+        assert row["tool_cost_usd"] is None, "nobody said what ledger_entries costs"
+    by_tool = {row["tool"]: row for row in block["per_tool_metrics"]}
+    assert by_tool["ledger_entries"]["tool_cost_usd"] is None
+    assert by_tool["add"]["tool_cost_usd"] == pytest.approx(0.002 * by_tool["add"]["calls"])
+    assert all(row["latency_ms"] > 0 for row in by_tool.values())
+
+
+def night(out, packs, run_id, **asked):
+    summary = run(out, run_id=run_id, packs_root=str(packs), sample_size=30, batch_size=15, **asked)
+    assert summary.exit_code == 0, summary.message
+    return summary, json.loads(paths(out, run_id).manifest.read_text())
+
+
+def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_path):
+    packs = tmp_path / "packs"
+    shutil.copytree(PACKS / "arithmetic", packs / "arithmetic")
+    first, _ = night(tmp_path, packs, "first")
+    assert first.details["gate"]["decision"] == "promote"
+    promoted = [lesson["id"] for lesson in first.details["lessons"]]
+
+    _, opened = night(tmp_path, packs, "second", seed=1)
+    assert opened["champion"]["experience_ids"] == promoted
+    champion_prompts = {row["prompt_digest"] for row in lines(paths(tmp_path, "second").rollouts)
+                        if row["arm"] == "champion"}  # fmt: skip
+    texts = {row["digest"]: row["system"] for row in lines(paths(tmp_path, "second").prompts)}
+    assert all("<lessons>" in texts[digest] for digest in champion_prompts)
+    in_force = TaskPaths.of(tmp_path, TASK)
+    kept = [json.loads(line) for line in in_force.promotions.read_text().splitlines()]
+    champion = next(row["experience_ids"] for row in reversed(kept) if row["decision"] == "promote")
+
+    rules = packs / "arithmetic" / "house-rules.md"
+    rules.write_text(rules.read_text() + "\nShow the steps.\n")
+    stamp_pack(packs / "arithmetic", utc_now)
+    history = store(tmp_path)
+    third, opened = night(tmp_path, packs, "third", seed=2)
+    assert opened["champion"]["experience_ids"] == []
+    (warning,) = [text for text in opened["warnings"] if "retired" in text]
+    assert warning.startswith(f"{len(champion)} lessons retired, ")
+    assert warning in third.details["warnings"]
+    assert store(tmp_path)[: len(history)] == history, "retiring rewrites nothing"
+    assert third.details["gate"]["decision"] == "promote", "it learns again under the new text"
+
+
+def test_a_candidate_that_was_not_promoted_is_not_used_the_next_night(tmp_path):
+    first = run(tmp_path, run_id="first", world="unlearnable", **SMALL)
+    assert first.details["gate"]["decision"] in {"undecided", "reject"}
+    assert store(tmp_path), "it proposed nothing"
+    run(tmp_path, run_id="second", world="unlearnable", **SMALL)
+    opened = json.loads(paths(tmp_path, "second").manifest.read_text())
+    assert opened["champion"]["experience_ids"] == []
+
+
+def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_verdicts(
+    tmp_path, otlp_receiver, monkeypatch
+):
+    async def cannot_shorten(*_):
+        return None
+
+    monkeypatch.setattr(wording, "_shortened", cannot_shorten)
+    monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
+    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "tfgrpo__experience_max_words": 12}
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)
+    assert summary.exit_code == 0, summary.message
+    of_the_data_server = {n.GRADES, n.SAMPLES, n.REQUEST_DURATION}
+    expected = {metric.name for metric in {*n.OURS, *n.GENAI["latest"]} - of_the_data_server}
+    assert {point.metric for point in otlp_receiver.points()} == expected
+    (violations,) = otlp_receiver.points("tfgrpo.guardrail.violations")
+    refused = [why for row in lines(paths(tmp_path, task="ledger-tools").groups) for _, why in row["rejected"]]
+    assert violations.attributes == {"tfgrpo.rule": "lesson-long"}
+    assert violations.value == sum("could not be shortened" in why for why in refused) > 0
+
+    spans = otlp_receiver.spans()
+    rollouts = {row["rollout_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").rollouts)}
+    attempts = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert len(attempts) == len(rollouts)
+    for span in attempts:
+        told, row = span.attributes, rollouts[span.attributes["tfgrpo.rollout.id"]]
+        assert told["tfgrpo.outcome"] == row["outcome"]["name"] == "scored"
+        assert told["tfgrpo.reward"] == row["outcome"]["reward"]
+        assert told["tfgrpo.relative_rank"] == row["relative_rank"]
+        scores = {event["gen_ai.evaluation.name"]: event for _, event in span.events}
+        assert {name: event["gen_ai.evaluation.score.value"] for name, event in scores.items()} == {
+            score["rewarder_id"]: score["score"] for score in row["scores"]
+        }
+        label = {1.0: "pass", 0.0: "fail"}[told["tfgrpo.reward"]]
+        assert scores["gt"]["gen_ai.evaluation.score.label"] == label
+    groups = {row["group_id"]: row for row in lines(paths(tmp_path, task="ledger-tools").groups)}
+    for span in (span for span in spans if span.name == "tfgrpo.group"):
+        assert span.attributes["tfgrpo.group.reward_spread"] == groups[span.attributes["tfgrpo.group.id"]]["spread"]
+        assert span.events == ()
+    priced = [span for span in spans if span.name == "execute_tool ledger_entries"]
+    assert {span.attributes["tfgrpo.tool.cost_usd"] for span in priced} == {0.002}
+
+
+def test_an_environment_made_for_other_programs_is_a_warning_and_spans_say_what_was_sent(
+    tmp_path, otlp_receiver, monkeypatch
+):
+    others = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_TRACES_EXPORTER": "otlp,console"}
+    for name, value in (otlp_receiver.environment() | others).items():
+        monkeypatch.setenv(name, value)
+    summary = run(tmp_path, run_id=RUN, model__send_temperature=False, model__send_seed=False, **SMALL)
+    assert summary.exit_code == 0, summary.message
+    said = [text for text in manifest(tmp_path)["warnings"] if text.startswith("OTEL_")]
+    assert [text.partition("=")[0] for text in said] == ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"]
+    assert otlp_receiver.points() == []
+    chats = [span.attributes for span in otlp_receiver.spans() if span.name.startswith("chat")]
+    assert chats
+    assert not any({"gen_ai.request.temperature", "gen_ai.request.seed"} & set(told) for told in chats)
+
+
+def check_what_the_root_says(root, summary):
+    ledger = summary.details["ledger"]
+    assert (root["tfgrpo.run.id"], root["tfgrpo.task.id"]) == (RUN, "ledger-tools")
+    assert (root["tfgrpo.run.status"], root["tfgrpo.run.gate"]) == ("finished", summary.details["gate"]["decision"])
+    assert (root["tfgrpo.run.calls"], root["tfgrpo.run.tokens"]) == (ledger["calls"], ledger["tokens"])
+    assert root["tfgrpo.run.cost_usd"] == pytest.approx(ledger["nano_usd"] / 1e9)
+
+
+def check_what_steps_and_providers_are_called(spans, otlp_receiver):
+    steps = [span for span in spans if span.name in ("tfgrpo.summarize", "tfgrpo.extract")]
+    assert all({"tfgrpo.epoch", "tfgrpo.group.id", "tfgrpo.item.id"} <= set(span.attributes) for span in steps)
+    assert all("tfgrpo.batch" in span.attributes for span in spans if span.name == "tfgrpo.optimize")
+    providers = {span.attributes["gen_ai.provider.name"] for span in spans if span.name.startswith("chat")}
+    assert providers == {"simulated"}
+    inferences = otlp_receiver.points("gen_ai.client.inference.duration")
+    assert {point.attributes["gen_ai.provider.name"] for point in inferences} == {"simulated"}
+
+
+def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4, env=dict(os.environ))
+    assert summary.exit_code == 0, summary.message
+    spans = otlp_receiver.spans()
+    by_id = {span.span_id: span for span in spans}
+
+    def ancestry(span):
+        names = []
+        while span.parent_id:
+            span = by_id[span.parent_id]
+            names.append(span.name.split()[0])
+        return names
+
+    workflow = [span for span in spans if span.name.startswith("invoke_workflow")]
+    assert len(workflow) == 1
+    assert {span.trace_id for span in spans} == {workflow[0].trace_id}
+    check_what_the_root_says(workflow[0].attributes, summary)
+    check_what_steps_and_providers_are_called(spans, otlp_receiver)
+    rollouts = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert len(rollouts) == len(lines(paths(tmp_path, task="ledger-tools").rollouts))
+    epochs = Counter()
+    for span in rollouts:
+        assert ancestry(span) == ["tfgrpo.group", "tfgrpo.epoch", "invoke_workflow"]
+        group = by_id[span.parent_id]
+        assert by_id[group.parent_id].attributes["tfgrpo.epoch"] == span.attributes["tfgrpo.epoch"]
+        epochs[span.attributes["tfgrpo.epoch"]] += 1
+    assert set(epochs) == {1, 2, 3}
+    inside = {tuple(ancestry(span)) for span in spans if span.name.startswith(("chat", "execute_tool"))}
+    assert ("invoke_agent", "tfgrpo.group", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert ("tfgrpo.extract", "tfgrpo.group", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert ("tfgrpo.optimize", "tfgrpo.epoch", "invoke_workflow") in inside
+    assert all(names[-1] == "invoke_workflow" and "tfgrpo.epoch" in names for names in inside)
+    named = Counter(span.name for span in spans)
+    assert named["tfgrpo.summarize"] == named["tfgrpo.group"]
+    assert named["tfgrpo.store.write"] == named["tfgrpo.optimize"] > 0
+
+    calls = sum(point.value for point in otlp_receiver.points("tfgrpo.tool.calls"))
+    recorded = [event for row in lines(paths(tmp_path, task="ledger-tools").rollouts) for event in row["tools"]]
+    assert calls == len(recorded)
+    assert {point.attributes["tfgrpo.epoch"] for point in otlp_receiver.points("tfgrpo.tool.calls")} == {1, 2, 3}
+    assert {point.attributes["tfgrpo.phase"] for point in otlp_receiver.points("tfgrpo.epoch.duration")} == {
+        "train",
+        "eval",
+    }
+    stored = Counter(row["operation"] for row in store(tmp_path, "ledger-tools"))
+    told = {"add": "added", "modify": "changed", "merge": "merged", "delete": "deleted"}
+    operations = Counter()
+    for point in otlp_receiver.points("tfgrpo.experiences"):
+        operations[point.attributes["tfgrpo.op"]] += point.value
+    assert {name: operations[told[name]] for name in stored} == stored
+    assert otlp_receiver.points("tfgrpo.experiences.active")
+    assert otlp_receiver.points("tfgrpo.experiences.injected")

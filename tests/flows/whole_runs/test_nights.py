@@ -1,0 +1,95 @@
+"""Night after night: learning goes on where the last night ended, and what it is measured on stays the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.runs.running import TASK, lines, manifest, paths, request, run
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_cohorts
+from tfgrpo.pipelines.settings.tree import LearningSettings
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.experiences.promotions import promotions
+from tfgrpo.stores.files.layout import TaskPaths
+
+ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"
+ASKED = {"sample_size": 8, "batch_size": 4, "dry_run": True, "world": "unlearnable"}
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Two nights that promote nothing, so that the second could repeat the first call by call."""
+    out = tmp_path_factory.mktemp("nights")
+    for name in ("one", "two"):
+        assert run(out, run_id=name, **ASKED).details["gate"]["decision"] != "promote"
+    return out
+
+
+def keys(out, name):
+    return {row["key"] for row in lines(paths(out, name).journal)}
+
+
+def items(out, name):
+    return {epoch: drawn["items"] for epoch, drawn in manifest(out, name)["cohorts"].items()}
+
+
+def test_a_night_learns_on_other_items_and_is_measured_on_the_same(nights):
+    one, two = items(nights, "one"), items(nights, "two")
+    assert set(one["1"] + one["2"]).isdisjoint(two["1"] + two["2"])
+    assert one["3"] == two["3"]
+    assert manifest(nights, "two")["settings"]["tfgrpo"]["night"] == 1
+    assert "decided" in manifest(nights, "two")["sources"]["tfgrpo.night"]
+
+
+def test_no_learning_call_is_paid_for_twice(nights):
+    shared = keys(nights, "one") & keys(nights, "two")
+    epochs = {row["epoch"] for row in lines(paths(nights, "two").journal) if row["key"] in shared and "epoch" in row}
+    assert epochs <= {3}
+
+
+def test_a_night_that_is_resumed_or_replayed_stays_the_night_it_was(nights):
+    before = keys(nights, "one")
+    assert run(nights, resume="one").exit_code == 0
+    assert keys(nights, "one") == before
+    assert run(nights, replay="one").exit_code == 0
+    assert [one.run_id for one in promotions(TaskPaths.of(nights, TASK).promotions)] == ["one", "two"]
+
+
+def test_a_night_can_be_had_again_by_its_number(nights):
+    assert run(nights, run_id="again", tfgrpo__night=0, **ASKED).exit_code == 0
+    assert keys(nights, "again") == keys(nights, "one")
+
+
+def test_an_item_comes_again_only_when_every_other_has_come():
+    pool = load_dataset(ITEMS)
+    seen = []
+    for night in range(5):
+        learning = LearningSettings(sample_size=20, night=night)
+        seen += [item.id for cohort in draw_cohorts(pool, epochs=2, settings=learning) for item in cohort.items]
+        assert draw_cohort(pool, epoch=2, settings=learning).items[-1].id == seen[-1]
+    assert len(set(seen)) == len(seen) == 200
+
+
+@pytest.mark.parametrize("how", [{"with_replacement": True}, {}])
+def test_draws_that_do_not_depend_on_each_other_differ_from_night_to_night(how):
+    pool = load_dataset(ITEMS)
+    weights = None if how else [1.0] * len(pool)
+    drawn = [
+        [
+            item.id
+            for item in draw_cohort(pool, epoch=1, settings=LearningSettings(night=n, **how), weights=weights).items
+        ]
+        for n in (0, 1)
+    ]
+    assert drawn[0] != drawn[1]
+
+
+def test_decisions_that_cannot_be_read_are_told_before_anything_is_spent(tmp_path):
+    place = TaskPaths.of(tmp_path, TASK).promotions
+    place.parent.mkdir(parents=True)
+    place.write_text("nonsense\n")
+    with pytest.raises(SettingsError, match="line 1 is no decision of the gate"):
+        prepare(request(tmp_path, **ASKED), {})

@@ -1,0 +1,27 @@
+"""Are lessons about process models learned in some kinds of business promoted on others? A whole run of the pipeline."""
+
+from __future__ import annotations
+
+from tests.support.runs.running import RUN, lines, paths, run, store
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
+
+TASK = "powl"
+
+
+def test_lessons_on_some_kinds_of_business_are_promoted_on_others(tmp_path):
+    summary = run(tmp_path, pipeline="powl", dry_run=True, seed=1, simulated__seed=1, run_id=RUN)
+    assert summary.exit_code == 0, summary.message
+    gate = summary.details["gate"]
+    assert gate["decision"] == "promote", gate["explanation"]
+    assert gate["difference"]["low"] > 0.0
+    assert gate["pairs"] >= 30
+
+    rollouts = lines(paths(tmp_path, task=TASK).rollouts)
+    learned_on = {item.id for item in load_dataset(shipped_dataset("powl"))}
+    assert {row["item_id"] for row in rollouts if row["epoch"] < 3} == learned_on
+    assert not {row["item_id"] for row in rollouts if row["epoch"] == 3} & learned_on
+
+    labels = {label for item in load_dataset(shipped_dataset("powl")) for label in item.metadata["labels"]}
+    lessons = [row["summary32"] for row in store(tmp_path, TASK) if row["summary32"]]
+    assert lessons
+    assert not any(label in lesson for lesson in lessons for label in labels)

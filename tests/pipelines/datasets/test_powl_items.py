@@ -1,0 +1,91 @@
+"""The shipped descriptions of processes: what their references promise, and that held-out kinds are never learned on."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
+from tfgrpo.pipelines.plan.plan import build_plan
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
+from tfgrpo.rewarders.powl.model import OPERATORS, Operator, Silent, depth_of, walk
+
+HELD_OUT_PATH = shipped_held_out("powl")
+assert HELD_OUT_PATH is not None
+LEARN = load_dataset(shipped_dataset("powl"))
+HELD_OUT = load_dataset(HELD_OUT_PATH)
+ITEMS = LEARN + HELD_OUT
+LABELS_LINE = "\n\nActivity labels: "
+
+
+def kinds(items):
+    return Counter(item.metadata["kind"] for item in items)
+
+
+def test_there_are_enough_of_enough_kinds_of_business():
+    assert len(ITEMS) >= 60
+    assert len(kinds(ITEMS)) >= 10
+    assert min(kinds(ITEMS).values()) >= 6
+    assert len({item.id for item in ITEMS}) == len({item.prompt for item in ITEMS}) == len(ITEMS)
+
+
+def test_kinds_that_are_measured_on_are_never_learned_on():
+    assert not kinds(LEARN).keys() & kinds(HELD_OUT).keys()
+    assert min(len(kinds(LEARN)), len(kinds(HELD_OUT))) >= 5
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.id)
+def test_every_reference_is_a_valid_model_that_reads_back(item):
+    model = parse_text(item.answer)
+    named = item.prompt.split(LABELS_LINE)[1].split(", ")
+    checked = validate(model, allowed_labels=named)
+    assert checked.findings == ()
+    assert parse_text(to_text(model)) == parse_json(to_json(model)) == model
+    assert to_text(model) == item.answer
+    assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.id)
+def test_every_description_is_prose_of_two_to_five_sentences(item):
+    prose = item.prompt.split(LABELS_LINE)[0]
+    assert 2 <= len(re.findall(r"[.!?](?:\s|$)", prose)) <= 5
+    assert "\n" not in prose
+    assert not any(operator in prose for operator in OPERATORS)
+    assert 3 <= len(item.metadata["labels"]) <= 9
+
+
+def test_all_operators_silent_steps_and_nesting_are_there_on_both_sides():
+    for items in (LEARN, HELD_OUT):
+        models = [parse_text(item.answer) for item in items]
+        nodes = [node for model in models for node in walk(model)]
+        found = Counter(node.kind for node in nodes if isinstance(node, Operator))
+        assert all(found[operator] >= 5 for operator in OPERATORS)
+        assert any(isinstance(node, Silent) for node in nodes)
+        assert max(map(depth_of, models)) >= 3
+
+
+def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("powl"))
+    plan = build_plan(resolved, {})
+    assert [item.id for item in plan.learn_items] == [item.id for item in LEARN]
+    assert {item.id for item in plan.eval_items} == {item.id for item in HELD_OUT}
+
+
+def test_a_dataset_of_ones_own_is_not_measured_on_the_worlds_items(tmp_path):
+    path = str(shipped_dataset("powl"))
+    cli = {"dataset.path": path, "out": str(tmp_path)}
+    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("powl")), {})
+    assert {item.id for item in (*plan.learn_items, *plan.eval_items)} == {item.id for item in LEARN}
+    assert shipped_held_out("arithmetic") is None
+
+
+def test_the_pipeline_makes_a_plan_without_a_warning(tmp_path):
+    cli = {"out": str(tmp_path)}
+    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("powl")), {})
+    assert plan.warnings == ()
+    assert plan.simulated

@@ -1,0 +1,348 @@
+"""The same items come out of every kind of source, in memory or read again from where they stand."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tfgrpo.pipelines.datasets import source_tables as sources_tables
+from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.stores.errors import DatasetError
+
+ROWS: list[dict[str, Any]] = [
+    {"id": f"q-{n}", "prompt": f"Question {n}?\nAnd “why”?", "answer": str(n), "metadata": {"level": n}}
+    for n in range(25)
+]
+
+Write = Callable[[Path, list[dict[str, Any]]], str]
+
+
+def write_jsonl(folder: Path, rows: list[dict[str, Any]], name: str = "items.jsonl") -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\xef\xbb\xbf" + "".join(f"\n{json.dumps(row, ensure_ascii=False)}\r\n" for row in rows).encode())
+    return str(path)
+
+
+def write_csv(
+    folder: Path, rows: list[dict[str, Any]], name: str = "items.csv", *, form: str = "utf-8-sig", delimiter: str = ","
+) -> str:
+    path = folder / name
+    with path.open("w", encoding=form, newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows({**row, "metadata": json.dumps(row["metadata"])} for row in rows)
+    return str(path)
+
+
+def write_semicolons(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, delimiter=";")
+
+
+def write_tabs(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, "items.TSV", delimiter="\t")
+
+
+def write_utf16(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return write_csv(folder, rows, form="utf-16", delimiter="\t")
+
+
+def write_utf16_jsonl(folder: Path, rows: list[dict[str, Any]]) -> str:
+    path = Path(write_jsonl(folder, rows))
+    path.write_bytes(b"\xfe\xff" + path.read_text(encoding="utf-8-sig").encode("utf-16-be"))
+    return str(path)
+
+
+def write_array(folder: Path, rows: list[dict[str, Any]]) -> str:
+    path = folder / "items.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(rows, ensure_ascii=False, indent=1).encode())
+    return str(path)
+
+
+def write_parquet(folder: Path, rows: list[dict[str, Any]], name: str = "items.parquet") -> str:
+    pq.write_table(pa.Table.from_pylist(rows), folder / name, row_group_size=4)
+    return str(folder / name)
+
+
+def write_folder(folder: Path, rows: list[dict[str, Any]]) -> str:
+    place = folder / "parts"
+    (place / "b").mkdir(parents=True)
+    (place / ".hidden").mkdir()
+    write_jsonl(place, rows[:7], "a.jsonl")
+    write_parquet(place / "b", rows[7:16], "1.parquet")
+    write_csv(place / "b", rows[16:], "2.CSV")
+    write_jsonl(place / ".hidden", rows[:3])
+    (place / "README.md").write_text("about", encoding="utf-8")
+    return str(place)
+
+
+def write_saved(folder: Path, rows: list[dict[str, Any]]) -> str:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_list(rows).save_to_disk(folder / "saved")
+    return str(folder / "saved")
+
+
+def write_splits(folder: Path, rows: list[dict[str, Any]]) -> str:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    splits = {"train": datasets.Dataset.from_list(rows[:3]), "test": datasets.Dataset.from_list(rows)}
+    datasets.DatasetDict(splits).save_to_disk(folder / "splits")
+    return f"hf:{folder / 'splits'}#test"
+
+
+def write_hub(folder: Path, rows: list[dict[str, Any]]) -> str:
+    (folder / "repo").mkdir()
+    write_parquet(folder / "repo", rows, "train.parquet")
+    return f"hf:{folder / 'repo'}"
+
+
+TEXTS: list[Write] = [
+    write_jsonl, write_csv, write_semicolons, write_tabs, write_utf16, write_utf16_jsonl, write_array,
+]  # fmt: skip
+KINDS: list[Write] = [*TEXTS, write_parquet, write_folder, write_saved, write_splits, write_hub]
+
+
+@pytest.fixture(autouse=True)
+def _no_cache_of_anybody(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    datasets = sys.modules.get("datasets") or pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+    return
+
+
+def said(items: Any) -> list[tuple[Any, ...]]:
+    return [(item.id, item.prompt, item.answer, dict(item.metadata)) for item in items]
+
+
+EXPECTED = [tuple(row.values()) for row in ROWS]
+
+
+@pytest.mark.parametrize("write", KINDS)
+def test_items_are_the_same_whatever_they_come_from(tmp_path: Path, write: Write) -> None:
+    assert said(load_dataset(write(tmp_path, ROWS))) == EXPECTED
+
+
+@pytest.mark.parametrize("write", KINDS)
+def test_items_that_are_not_held_are_read_again_where_they_stand(tmp_path: Path, write: Write) -> None:
+    name = write(tmp_path, ROWS)
+    held, stored = read_dataset(name), read_dataset(name, held_chars=0)
+    assert isinstance(held.items, tuple)
+    assert not isinstance(stored.items, tuple)
+    assert (held.warnings, held.answers, held.domains) == (stored.warnings, stored.answers, stored.domains)
+    assert list(stored.items) == list(held.items)
+    assert stored.items[20] == held.items[20]
+    assert said(stored.items[3:20:5]) == EXPECTED[3:20:5]
+    assert [item.source for item in stored.items] == [item.source for item in held.items]
+
+
+def test_rows_are_named_by_their_own_file_and_line(tmp_path: Path) -> None:
+    folder = Path(write_folder(tmp_path, ROWS))
+    sources = [item.source for item in load_dataset(folder)]
+    assert sources[1] == f"{folder / 'a.jsonl'}:4"
+    assert sources[8] == f"{folder / 'b' / '1.parquet'}:2"
+    assert sources[17] == f"{folder / 'b' / '2.CSV'}:4"
+    write_jsonl(folder, ROWS[:1], "z.jsonl")
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(folder)
+    assert str(caught.value.problems[0]).startswith(
+        f"{folder / 'z.jsonl'}:2: got the id 'q-0' at {folder / 'a.jsonl'}:2 again"
+    )
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_hub])
+def test_fields_may_lie_within_objects_and_ids_may_be_made_up(tmp_path: Path, write: Write) -> None:
+    rows = [{"ask": {"text": f"Q{n}?", "by": "x"}, "a.b": n, "notes": json.dumps({"n": n})} for n in range(5)]
+    if write is write_jsonl:
+        rows = [{**row, "notes": {"n": n}} for n, row in enumerate(rows)]
+    fields = FieldMap(id=None, prompt="ask.text", answer="a.b", metadata="notes")
+    found = read_dataset(write(tmp_path, rows), fields, held_chars=0)
+    assert said(found.items) == [(str(n), f"Q{n}?", str(n), {"n": n}) for n in range(5)]
+    assert found.warnings == ()
+
+
+def test_a_path_that_leads_nowhere_is_an_absent_field(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path, [{"id": "a", "prompt": "x", "ask": "flat"}, {"id": "b", "prompt": "y", "ask": {}}])
+    assert [item.answer for item in load_dataset(path, FieldMap(answer="ask.gold"))] == ["", ""]
+
+
+def test_what_json_does_not_have_becomes_text_or_is_refused(tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "x", "answer": 1.5, "metadata": {"day": dt.date(2026, 1, 2)}}]
+    assert said(load_dataset(write_parquet(tmp_path, rows))) == [("1", "x", "1.5", {"day": "2026-01-02"})]
+    bad = [{"id": "a", "prompt": "x", "answer": float("nan")}, {"id": "b", "prompt": "y", "answer": 1.0}]
+    with pytest.raises(DatasetError, match=r"parquet:1: got nan in the field 'answer'; accepted: text or a number"):
+        load_dataset(write_parquet(tmp_path, bad))
+    broken = [{"id": "a", "prompt": "x", "metadata": "{no"}, {"id": "b", "prompt": "y", "metadata": "[1]"}]
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(write_parquet(tmp_path, broken))
+    assert [str(problem).partition(": got ")[2][:7] for problem in caught.value.problems] == ["no JSON", "list in"]
+    with pytest.raises(DatasetError, match=r"saved:1: got no JSON"):
+        load_dataset(write_saved(tmp_path, broken))
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
+def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(write(tmp_path, [{"question": "x", "answer": "y"}]))
+    told = [str(problem) for problem in caught.value.problems]
+    there, numbered = "among 'question', 'answer'; accepted:", "or rows numbered by --set dataset.fields.id=none"
+    assert [text.partition(": got ")[2] for text in told] == [
+        f"no column 'id' {there} a column 'id', another name by dataset.fields.id, {numbered}",
+        f"no column 'prompt' {there} a column 'prompt', another name by dataset.fields.prompt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.parquet", "none.parquet: got No such file or directory; accepted: a file that can be read"),
+        ("text.parquet", "text.parquet: got "),
+        ("empty", "got a folder without data; accepted: a .jsonl, .json, .csv, .tsv or .parquet file"),
+        ("hf:", "accepted: hf:owner/name, hf:owner/name:config or a folder"),
+        ("hf:#train", "accepted: hf:owner/name"),
+        ("hf:{folder}/empty#train", "accepted: hf:owner/name"),
+        ("hf:{folder}/splits#dev", "got no split 'dev'; accepted: one of test, train"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_what_can(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "text.parquet").write_text("no table", encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    write_splits(tmp_path, ROWS)
+    place = name.format(folder=tmp_path) if name.startswith("hf:") else str(tmp_path / name)
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(place)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "write", "extra"), [("pyarrow.parquet", write_parquet, "parquet"), ("datasets", write_saved, "hf")]
+)
+def test_a_missing_library_is_told_with_the_extra_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, write: Write, extra: str
+) -> None:
+    name = write(tmp_path, ROWS)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DatasetError, match=rf"accepted: the extra '{extra}': pip install 'tfgrpo\[{extra}\]'"):
+        load_dataset(name)
+
+
+def test_reading_text_loads_none_of_these_libraries() -> None:
+    code = "import sys, tfgrpo.pipelines.plan.plan; print(sorted({'pyarrow', 'datasets', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("write", [*TEXTS, write_parquet, write_folder])
+def test_a_dataset_that_changed_under_the_run_is_refused_and_one_that_grew_is_not(tmp_path: Path, write: Write) -> None:
+    items = read_dataset(write(tmp_path, ROWS), held_chars=0).items
+    grown = [*ROWS, {**ROWS[0], "id": "q-new"}]
+    folder = tmp_path / "parts"
+    if write is write_folder:
+        write_jsonl(folder, grown[:7] + grown[-1:], "a.jsonl")
+    else:
+        write(tmp_path, grown)
+    assert said(items) == EXPECTED
+    for changed in ([{**row, "prompt": row["prompt"].replace("why", "how")} for row in ROWS], ROWS[:1]):
+        if write is write_folder:
+            write_jsonl(folder, changed[:7], "a.jsonl")
+        else:
+            write(tmp_path, changed)
+        with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+            list(items)
+
+
+def test_a_folder_of_more_files_than_a_process_may_open_is_read_in_the_order_asked_for(tmp_path: Path) -> None:
+    rows = [{**row, "id": f"{n:03}-{row['id']}"} for n in range(60) for row in ROWS[:2]]
+    for number in range(60):
+        write_jsonl(tmp_path, rows[2 * number : 2 * number + 2], f"{number:03}.jsonl")
+    items = read_dataset(tmp_path, held_chars=0).items
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = {int(each.name) for each in Path("/dev/fd").iterdir()}
+    free = [number for number in range(1_000) if number not in opened]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[8], hard))
+    try:
+        assert [item.id for item in reversed(list(items))] == [row["id"] for row in reversed(rows)]
+        assert [items[each].id for each in (119, 0, 60)] == [rows[each]["id"] for each in (119, 0, 60)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    path = Path(write_jsonl(tmp_path, ROWS))
+    items = read_dataset(path, held_chars=0).items
+    path.unlink()
+    with pytest.raises(DatasetError, match="No such file"):
+        assert items[0]
+
+
+def test_a_hub_dataset_that_shrank_is_told(tmp_path: Path) -> None:
+    source = read_dataset(write_saved(tmp_path, ROWS), held_chars=0).items
+    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+        list(source.source.values_at([99]))  # type: ignore[attr-defined]
+
+
+def test_a_library_that_is_there_is_given_as_it_is() -> None:
+    assert sources_tables.imported("json", "x", extra="e", package="json") is json
+
+
+def test_any_kind_of_failure_at_the_hub_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets  # noqa: PLC0415
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no  network\nhere")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(DatasetError) as caught:
+        load_dataset("hf:owner/name:main#test")
+    assert str(caught.value).startswith("hf:owner/name:main#test: got ConnectionError: no network here; accepted: hf:")
+
+
+def test_name_config_and_split_reach_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets  # noqa: PLC0415
+
+    asked: list[Any] = []
+
+    def load(path: str, config: str | None, *, split: str) -> Any:
+        asked.append((path, config, split))
+        return datasets.Dataset.from_list(ROWS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    for name in ("hf:owner/name:main#test", "hf:owner/name", "hf:name#train[:10%]"):
+        assert len(load_dataset(name)) == len(ROWS)
+    assert asked == [("owner/name", "main", "test"), ("owner/name", None, "train"), ("name", None, "train[:10%]")]
+
+
+def test_an_item_is_what_it_was(tmp_path: Path) -> None:
+    assert load_dataset(write_jsonl(tmp_path, ROWS[:1]))[0] == Item(
+        id="q-0",
+        prompt="Question 0?\nAnd “why”?",
+        answer="0",
+        metadata={"level": 0},
+        source=f"{tmp_path / 'items.jsonl'}:2",
+    )
+
+
+def test_a_csv_file_that_is_no_csv_any_more_is_told(tmp_path: Path) -> None:
+    path = Path(write_csv(tmp_path, ROWS))
+    items = read_dataset(path, held_chars=0).items
+    raw = path.read_bytes()
+    path.write_bytes(raw[:200] + b'"x"y,' * 400)
+    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+        list(items)
+    path.write_bytes(b'"i"d,' + raw)
+    again = read_dataset(write_csv(tmp_path, ROWS), held_chars=0).items
+    path.write_bytes(b'"i"d' + raw[4:])
+    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+        list(again)

@@ -1,0 +1,450 @@
+"""A file of the mix form loads as it always did, and every mistake in it is told at once with what would do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
+from tests.support.runs.pages import ROOT
+from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.mix.graders import grader_sets
+from tfgrpo.pipelines.mix.shapes import MixEntry, MixGrader, MixStage
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.builtin.json_valid import JsonValid
+from tfgrpo.rewarders.graders.builtin.math_exact import MathExact
+from tfgrpo.rewarders.graders.combine import grade_items
+from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.stores.errors import PipelineError
+
+GRADER = """
+from sibling import BONUS
+
+class Constant:
+    def __init__(self, reward=0.5):
+        self.reward = reward
+    def grade_batch(self, inputs):
+        return [{"sample_id": item.sample_id, "reward": self.reward + BONUS} for item in inputs]
+"""
+
+
+def refusal(path: Path) -> list[str]:
+    with pytest.raises(PipelineError) as caught:
+        load_mix_config(path)
+    return [str(problem).removeprefix(f"{path.resolve()}: ") for problem in caught.value.problems]
+
+
+def refused(folder: Path, **changes: Any) -> list[str]:
+    return refusal(write_mix(folder, **changes))
+
+
+def test_a_valid_file_is_read_whole(tmp_path: Path) -> None:
+    path = write_mix(tmp_path, seed=5)
+    config = load_mix_config(path)
+    assert (config.path, config.seed, config.total_iterations, config.warnings) == (path, 5, 30, ())
+    assert config.stages == (
+        MixStage("warm-up", 10, (MixEntry("a", 1.0),)),
+        MixStage("mixed", 30, (MixEntry("a", 1.0), MixEntry("b", 3.0))),
+    )
+    a, b = config.datasets.values()
+    assert (a.id, a.path, a.graders, a.multiplicative) == (
+        "a",
+        tmp_path / "data" / "a.jsonl",
+        (MixGrader("math_exact", 3.0),),
+        (),
+    )
+    assert (b.id, b.graders, b.multiplicative, list(b.records)) == ("b", (), ("json_valid",), rows("b"))
+    assert {name: type(grader) for name, grader in config.graders.items()} == {
+        "math_exact": MathExact,
+        "json_valid": JsonValid,
+    }
+
+
+def test_what_the_form_always_took_is_still_taken(tmp_path: Path) -> None:
+    """Numbers as text and fractions of steps, anchors, empty sections, duplicate entries, files nothing draws from."""
+    write_mix(tmp_path)
+    write_rows(tmp_path / "data" / "empty.jsonl", [])
+    path = tmp_path / "rl_data_config.yaml"
+    path.write_text(
+        f"""
+paths: {{data_root: {tmp_path / "data"}}}
+defaults: &unused
+""".replace("defaults: &unused\n", "")
+        + """
+datasets:
+  a: &a
+    path: a.jsonl
+    graders:
+    grader_weights: []
+    multiplicative_graders: ""
+  b:
+    <<: *a
+    graders: [math_exact, json_valid]
+    grader_weights: ["0.5", true]
+    multiplicative_graders: {}
+  empty: {path: empty.jsonl, multiplicative_graders: false}
+external_graders:
+python_graders: {}
+stages:
+  - {name: 1, until_step: true, datasets: [{id: a, weight: 0}, {id: a, weight: "2"}, {id: a, weight: 1}]}
+  - {name: yes, until_step: "7", datasets: [{id: a, weight: 1}]}
+  - {name: last, until_step: 8.9, datasets: [{id: b, weight: .5}, {id: empty, weight: 0.0}]}
+""",
+        encoding="utf-8",
+    )
+    config = load_mix_config(path)
+    assert [(stage.name, stage.until_step) for stage in config.stages] == [("1", 1), ("True", 7), ("last", 8)]
+    assert config.stages[0].shares == {"a": 1.0}
+    assert config.datasets["b"].graders == (MixGrader("math_exact", 0.5), MixGrader("json_valid", 1.0))
+    assert config.datasets["b"].path == config.datasets["a"].path
+    assert len(config.datasets["empty"].records) == 0
+    assert config.seed is None
+
+
+def test_a_grader_whose_library_is_missing_is_told_with_the_extra_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfgrpo.rewarders.graders.builtin.math_verify.importlib.util.find_spec", lambda name: None)
+    changed = document()
+    changed["datasets"]["a"]["graders"] = ["math_verify"]
+    (told,) = refusal(write_mix(tmp_path, changed))
+    assert told.startswith("datasets.a.graders.0: got 'math_verify' with no math-verify; accepted: ")
+    assert 'pip install "tfgrpo[math]"' in told
+
+
+def test_paths_are_relative_to_root_and_folder_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(os.sep)
+    path = write_mix(tmp_path / "conf")
+    assert load_mix_config("~/conf/rl_data_config.yaml").path == path
+    absolute = tmp_path / "elsewhere.jsonl"
+    write_rows(absolute, rows("e", 2))
+    changed = document()
+    changed["datasets"]["a"]["path"] = str(absolute)
+    assert load_mix_config(write_mix(tmp_path / "conf", changed)).datasets["a"].path == absolute
+    changed["paths"]["data_root"] = str(tmp_path / "conf" / "data")
+    assert len(load_mix_config(write_mix(tmp_path / "conf", changed)).datasets) == 2
+
+
+def test_a_config_with_every_kind_of_error_reports_all_of_them_at_once(tmp_path: Path) -> None:
+    write_mix(tmp_path)
+    write_rows(tmp_path / "data" / "bad.jsonl", [{"prompt": "x"}, "{", "", "[1] 2"])
+    (tmp_path / "graders.py").write_text("class Broken:\n    pass\nother = 5\n", encoding="utf-8")
+    path = tmp_path / "rl_data_config.yaml"
+    path.write_text(
+        """
+seed: -1
+speed: 3
+paths: {data_root: data, root: x}
+datasets:
+  missing: {path: none.jsonl}
+  bad: {path: bad.jsonl}
+  nothing:
+  pathless: {graders: [], sort: true}
+  a:
+    path: a.jsonl
+    graders: [math_exact, mth_exact, reasoning_format, 5, category_match]
+    grader_weights: [1, .nan, -1, x]
+  a:
+    path: a.jsonl
+    graders: [math_exact, mth_exact, reasoning_format, 5, category_match]
+    grader_weights: [1, .nan, -1, x]
+  letters: {path: a.jsonl, graders: math_exact, multiplicative_graders: json_valid}
+  gated: {path: a.jsonl, multiplicative_graders: [remote, unheard_of]}
+  7: {path: a.jsonl}
+external_graders:
+  remote: {type: grpc, url: "http://h/"}
+  four: {type: grpc, url: nowhere, timeout_s: -1, retries: many}
+  two: {type: remote_http, url: "ftp://h/", timeout_s: 60}
+  three: {url: 5, timeout_s: 0, color: red}
+python_graders:
+  none: {init_kwargs: {a: 1}}
+  both: {path: "graders.py:Broken", builtin: math_exact}
+  wrong: {path: "graders.py:other"}
+  absent: {path: "gone.py:Thing"}
+  kwargs: {builtin: completion_length_cap, init_kwargs: {limit: 3}}
+  text: math_exact
+stages:
+  - {name: first, until_step: 10, datasets: [{id: a, weight: 1}, {id: z, weight: 1}]}
+  - {until_step: 10, datasets: []}
+  - {name: third, until_step: soon, datasets: [{id: a, weight: 0}]}
+  - {name: fourth, until_step: 5, datasets: [{id: a, weight: .inf}, {weight: 1}, 3], extra: 1}
+  - fifth
+""",
+        encoding="utf-8",
+    )
+    told = refusal(path)
+    data = tmp_path / "data"
+    expected = [
+        ("", f"{path}:14: got a second 'a'; accepted: every key once"),
+        ("speed", "got an unknown key"),
+        ("seed", "got -1; accepted: a whole number of at least 0, or no seed"),
+        ("external_graders.remote.type", "got 'grpc'; accepted: remote_http"),
+        ("external_graders.two.url", "accepted: "),
+        ("external_graders.three.color", "got an unknown key"),
+        ("external_graders.three.type", "got nothing; accepted: remote_http"),
+        ("external_graders.three.url", "got 5; accepted: text that is not empty"),
+        ("external_graders.three.timeout_s", "got 0; accepted: a finite number above 0"),
+        ("external_graders.four.type", "got 'grpc'; accepted: remote_http"),
+        ("external_graders.four.timeout_s", "got -1; accepted: a finite number above 0"),
+        ("external_graders.four.url", "accepted: an address like"),
+        ("external_graders.four.retries", "got 'many'"),
+        ("python_graders.none", "exactly one of import, path, builtin"),
+        ("python_graders.both", "exactly one of import, path, builtin"),
+        ("python_graders.wrong.path", "graders.py:other: got a int; accepted: an object with grade_batch"),
+        ("python_graders.absent.path", "got 'gone.py', which is no file"),
+        ("python_graders.kwargs", "init_kwargs.limit: got 3"),
+        ("python_graders.kwargs", "init_kwargs.max_completion_tokens: got nothing"),
+        ("python_graders.text", "got 'math_exact'; accepted: a mapping"),
+        ("paths.root", "got an unknown key; accepted: data_root"),
+        ("datasets.7", "got 7 as a key; accepted: text"),
+        ("datasets.missing.path", f"got {str(data / 'none.jsonl')!r}: No such file or directory"),
+        ("", f"{data / 'bad.jsonl'}:2: got no JSON"),
+        ("", f"{data / 'bad.jsonl'}:4: got no JSON"),
+        ("datasets.nothing", "got nothing; accepted: a mapping"),
+        ("datasets.pathless.sort", "got an unknown key"),
+        ("datasets.pathless.path", "got nothing; accepted: text that is not empty"),
+        ("datasets.a.grader_weights", "got weights: 4, graders: 5; accepted: a weight for every grader"),
+        ("datasets.a.grader_weights.1", "got nan; accepted: a finite number of at least 0"),
+        ("datasets.a.grader_weights.2", "got -1; accepted: a finite number of at least 0"),
+        ("datasets.a.grader_weights.3", "got 'x'; accepted: a finite number of at least 0"),
+        ("datasets.a.graders.1", "got 'mth_exact'; accepted: math_exact (did you mean that?)"),
+        ("datasets.a.graders.2", "the format grader is added to every dataset"),
+        ("datasets.a.graders.3", "got 5; accepted: the name of a grader"),
+        ("datasets.a.graders.4", "an entry of python_graders with builtin: category_match and init_kwargs"),
+        ("datasets.letters.graders", "got 'math_exact'; accepted: a list"),
+        ("datasets.letters.multiplicative_graders", "got 'json_valid'; accepted: a list"),
+        ("datasets.gated.multiplicative_graders.1", "got 'unheard_of'"),
+        ("stages.0.datasets.1.id", "got 'z'"),
+        ("stages.1.name", "got nothing; accepted: the name of the stage"),
+        ("stages.1.until_step", "got 10 after 10; accepted: a step above that of the stage before"),
+        ("stages.1.datasets", "got weights that sum to 0; accepted: weights that sum to a finite number above 0"),
+        ("stages.2.until_step", "got 'soon'; accepted: a whole number"),
+        ("stages.2.datasets", "got weights that sum to 0"),
+        ("stages.3.extra", "got an unknown key"),
+        ("stages.3.until_step", "got 5 after 10"),
+        ("stages.3.datasets.0.weight", "got inf; accepted: a finite number of at least 0"),
+        ("stages.3.datasets.1.id", "got nothing; accepted: text that is not empty"),
+        ("stages.3.datasets.2", "got 3; accepted: a mapping"),
+        ("stages.4", "got 'fifth'; accepted: a mapping"),
+    ]
+    for key, text in expected:
+        assert [line for line in told if line.startswith(f"{key}:" if key else text) and text in line], (key, text)
+    assert len(told) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "got nothing; accepted: a mapping"),
+        ("- 1\n", "got a list of 1; accepted: a mapping"),
+        ("a: [\n", ":2: got "),
+        ("a: !!python/object:os.system {}\n", ":1: got could not determine a constructor"),
+        ("a: \x00", "got "),
+        ("a: *b\n", "got found undefined alias"),
+    ],
+)
+def test_what_is_no_mapping_is_told_by_line(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "mix.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert any(told in line for line in refusal(path))
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.yaml") == ["got No such file or directory; accepted: a file that can be read"]
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xff\n")
+    assert "no UTF-8 at byte 3" in refusal(tmp_path / "latin.yaml")[0]
+    (tmp_path / "data" / "a.jsonl").mkdir(parents=True)
+    changed = document()
+    del changed["datasets"]["b"]
+    changed["stages"] = changed["stages"][:1]
+    path = tmp_path / "mix.yaml"
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    assert refusal(path) == [
+        (
+            f"datasets.a.path: got {str(tmp_path / 'data' / 'a.jsonl')!r}: Is a directory; "
+            "accepted: a JSONL file that can be read"
+        )
+    ]
+
+
+@pytest.mark.parametrize("missing", ["paths", "datasets", "stages"])
+def test_every_section_of_the_form_is_required(tmp_path: Path, missing: str) -> None:
+    changed = document()
+    del changed[missing]
+    told = refusal(write_mix(tmp_path, changed))
+    assert any(line.startswith(f"{missing}: got n") for line in told)
+
+
+def test_a_dataset_with_an_absolute_path_needs_no_root_and_the_root_is_told_once(tmp_path: Path) -> None:
+    assert refused(tmp_path, paths={}) == ["paths.data_root: got nothing; accepted: text that is not empty"]
+    changed = document(paths={"data_root": 3})
+    changed["datasets"]["a"]["path"] = str(tmp_path / "none.jsonl")
+    assert len(refusal(write_mix(tmp_path, changed))) == 2
+
+
+def test_merge_keys_are_not_taken_for_duplicates(tmp_path: Path) -> None:
+    write_mix(tmp_path)
+    path = tmp_path / "rl_data_config.yaml"
+    path.write_text(
+        """
+paths: {data_root: data}
+datasets:
+  a: &a {path: a.jsonl, graders: []}
+  b: &b {<<: *a, path: sub/b.jsonl}
+  c: {<<: *b, graders: [math_exact], grader_weights: [1]}
+stages: [{name: s, until_step: 1, datasets: [{id: c, weight: 1}]}]
+""",
+        encoding="utf-8",
+    )
+    assert load_mix_config(path).datasets["c"].path.name == "b.jsonl"
+
+
+def test_many_bad_lines_are_shown_in_part_and_counted(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    write_rows(tmp_path / "data" / "a.jsonl", ["{x"] * 80)
+    told = refusal(path)
+    assert len(told) == 51
+    assert told[-1].startswith("datasets.a.path: got ")
+    assert told[-1].endswith("a.jsonl': 30 more such lines; accepted: lines that are JSON")
+
+
+def test_weights_that_run_over_are_refused(tmp_path: Path) -> None:
+    changed = document()
+    changed["datasets"]["a"] = {"path": "a.jsonl", "graders": ["math_exact"] * 2, "grader_weights": [1.7e308] * 2}
+    changed["stages"][0]["datasets"] = [{"id": "a", "weight": 1.7e308}] * 2
+    assert [line.split(";")[0] for line in refusal(write_mix(tmp_path, changed))] == [
+        "datasets.a.grader_weights: got weights that sum to infinity",
+        "stages.0.datasets: got weights that sum to inf",
+    ]
+
+
+def test_declared_graders_stand_before_built_in_ones_and_python_before_external(tmp_path: Path) -> None:
+    (tmp_path / "graders.py").write_text(GRADER, encoding="utf-8")
+    (tmp_path / "sibling.py").write_text("BONUS = 0.25\n", encoding="utf-8")
+    changed = document(
+        external_graders={
+            "math_exact": {"type": "remote_http", "url": "http://127.0.0.1:9/g", "timeout_s": "5", "retries": 0},
+            "json_valid": {"type": "remote_http", "url": "http://127.0.0.1:9/g"},
+        },
+        python_graders={"json_valid": {"path": "graders.py:Constant", "init_kwargs": {"reward": 0.5}, "import": None}},
+    )
+    changed["datasets"]["b"]["multiplicative_graders"] = ["json_valid", "json_valid"]
+    config = load_mix_config(write_mix(tmp_path, changed))
+    assert config.graders["math_exact"] == RemoteGrader("http://127.0.0.1:9/g", timeout_s=5.0, retries=0)
+    sets = grader_sets(config)
+    assert (sets["a"].additive[0].timeout_s, sets["a"].additive[0].weight) == (6.0, 3.0)
+    assert [part.timeout_s for part in sets["b"].multiplicative] == [None, None]
+    items = [GraderInput.of("b:0", config.datasets["b"].records[0], "<think>a</think>\nb")]
+    with GraderRunner() as runner:
+        (grade,) = asyncio.run(grade_items(runner, sets["b"], items))
+    assert grade.reward == pytest.approx(1.0 * 0.75 * 0.75)
+
+
+def test_graders_are_left_alone_when_only_the_data_are_looked_at(tmp_path: Path) -> None:
+    changed = document(python_graders={"p": {"path": "explodes.py:X"}})
+    changed["datasets"]["a"]["graders"] = ["p"]
+    (tmp_path / "explodes.py").write_text("raise SystemError\n", encoding="utf-8")
+    path = write_mix(tmp_path, changed)
+    config = load_mix_config(path, check_records=False, build_graders=False)
+    assert config.graders == {}
+    assert config.datasets["a"].records[3]["prompt"] == "a 3?"
+    with pytest.raises(PipelineError):
+        load_mix_config(path)
+
+
+@pytest.mark.parametrize("key", ["graders", "multiplicative_graders"])
+def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(tmp_path: Path, key: str) -> None:
+    changed = document(python_graders={"mine": {"builtin": "number_match"}})
+    changed["datasets"]["a"] = {"path": "a.jsonl", key: ["mine"], "grader_weights": [1.0] * (key == "graders")}
+    path = write_mix(tmp_path, changed)
+    assert load_mix_config(path).warnings == ()
+    bad = [{"prompt": "p", "answer": answer} for answer in ("3, 7", "2\\pi", None)]
+    write_rows(tmp_path / "data" / "a.jsonl", [*rows("a"), *bad])
+    counted = "dataset 'a': 3 of 23 references are no single number, and number_match leaves their items ungraded"
+    assert load_mix_config(path).warnings == (f"{counted}; the first: {tmp_path / 'data' / 'a.jsonl'}:21: '3, 7'",)
+    assert load_mix_config(path, check_records=False).warnings == ()
+
+
+def test_the_example_is_valid() -> None:
+    config = load_mix_config(ROOT / "examples" / "data_mix.yaml")
+    assert (config.total_iterations, config.seed, config.warnings) == (4, 7, ())
+    assert {name: len(dataset.records) for name, dataset in config.datasets.items()} == {"sums": 16, "tickets": 12}
+
+
+NO_GRADERS = """
+    import re
+
+    def text(item): return "good"
+    def nothing(item): return None
+    def reads_text(completion): return len(completion.strip())
+    def looks_up(item): return item["answer"]
+    def leaves(item): raise SystemExit(0)
+
+    class Nothing:
+        def grade_batch(self, inputs): return None
+
+    class Fewer:
+        def grade_batch(self, inputs): return []
+
+    class Alone:
+        def grade_batch(self): return [1.0]
+
+    def picky(item): return float(item.record["only in my data"])
+    def typed(item): return 1.0 + item.record["answer"]
+    def infinite(item): return float("inf")
+
+    class Compares:
+        def grade_batch(self, inputs): raise ValueError("too few to compare")
+
+    class Promises:
+        def grade_batch(self, inputs):
+            async def later(): return [1.0]
+            return later()
+"""
+
+
+def mix_with(folder: Path, spec: dict[str, str]) -> Path:
+    (folder / "my_none.py").write_text(textwrap.dedent(NO_GRADERS))
+    return write_mix(folder, python_graders={"mine": spec})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"import": "os:system"}, "TypeError: expected str, bytes or os.PathLike object, not GraderInput"),
+        ({"import": "json:loads"}, "TypeError: the JSON object must be"),
+        ({"import": "os.path:basename"}, "TypeError: expected str, bytes or os.PathLike object, not GraderInput"),
+        ({"import": "math:sqrt"}, "TypeError: must be real number, not GraderInput"),
+        ({"path": "my_none.py:leaves"}, "SystemExit: 0"),
+        ({"import": "builtins:repr"}, "is no number"),
+        ({"path": "my_none.py:text"}, "the reward 'good' is no number"),
+        ({"path": "my_none.py:nothing"}, "no reward"),
+        ({"path": "my_none.py:reads_text"}, "AttributeError: 'GraderInput' object has no attribute 'strip'"),
+        ({"path": "my_none.py:looks_up"}, "TypeError: 'GraderInput' object is not subscriptable"),
+        ({"path": "my_none.py:Nothing"}, "returned a NoneType, expected a list of results"),
+        ({"path": "my_none.py:Alone"}, "takes 1 positional argument but 2 were given"),
+    ],
+)
+def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: dict[str, str], said: str) -> None:
+    path = mix_with(tmp_path, spec)
+    with pytest.raises(PipelineError) as caught:
+        load_mix_config(path)
+    (problem,) = caught.value.problems
+    ((kind, text),) = spec.items()
+    assert problem.source == f"{path}: python_graders.mine.{kind}: {text}"
+    assert said in problem.given
+    assert problem.given.endswith("(a call with a made-up item)")
+    assert load_mix_config(path, check_records=False).graders
+
+
+@pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "Compares", "Fewer", "Promises"])
+def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path: Path, attr: str) -> None:
+    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).graders

@@ -1,0 +1,252 @@
+"""A learning run on a mix draws what the stage in force says, batch by batch, and never what is held out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
+from tfgrpo.pipelines.datasets.stored_items import StoredItems
+from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.mix.items import LearningMix, MixSource, learning_mix, mix_advice, used_datasets
+from tfgrpo.pipelines.plan.curriculum import FLOOR, Difficulty
+from tfgrpo.pipelines.plan.plan import Plan, build_plan
+from tfgrpo.pipelines.plan.split import split_items
+from tfgrpo.pipelines.settings.data import DatasetSettings
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.stores.errors import ConfigError, DatasetError, PipelineError, SettingsError
+
+
+def learning(**changes: Any) -> LearningSettings:
+    return LearningSettings(**{"enabled": True, "epochs": 5, "sample_size": 6, "batch_size": 4, **changes})
+
+
+def mix_at(path: Path, *, stride: int = 1, **changes: Any) -> LearningMix:
+    dataset = DatasetSettings(mix=str(path), mix_stride=stride)
+    return learning_mix(load_mix_config(path), dataset, learning(**changes))
+
+
+def make_plan(tmp_path: Path, mix: Path, **options: str) -> Plan:
+    given = {"dataset.mix": str(mix), "out": str(tmp_path / "out"), "tfgrpo.enabled": "on", **options}
+    return build_plan(resolve_settings(cli=given, env={}), {})
+
+
+def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -> None:
+    mix = mix_at(write_mix(tmp_path), stride=4)
+    told = [mix.draw(epoch=epoch, settings=learning()).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
+    assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in told] == [
+        [(0, "warm-up"), (4, "warm-up")],
+        [(8, "warm-up"), (12, "mixed")],
+        [(16, "mixed"), (20, "mixed")],
+    ]
+    for draws in told:
+        assert [sum(draw["datasets"].values()) for draw in draws] == [4, 2]
+        assert all(draw["datasets"] == {"a": 4} for draw in draws if draw["step"] < 8 and draw["step"] % 8 == 0)
+
+
+def test_the_cohort_is_cut_as_drawn_and_tells_its_story(tmp_path: Path) -> None:
+    path = write_mix(tmp_path, seed=9)
+    cohort = mix_at(path).draw(epoch=2, settings=learning(seed=1))
+    told = json.loads(json.dumps(cohort.metadata))
+    assert told["item_ids"] == [item.id for item in cohort.items]
+    assert [len(batch) for batch in cohort.batches] == told["batch_sizes"] == [4, 2]
+    assert told["with_replacement"] is True
+    assert {name: told["mix"][name] for name in ("path", "seed")} == {"path": str(path), "seed": 9}
+    assert len(told["mix"]["sha256"]) == 64
+    counts = Counter(item.id.partition(":")[0] for item in cohort.batches[0])
+    assert told["mix"]["draws"][0]["datasets"] == dict(counts)
+
+
+def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) -> None:
+    mix = mix_at(write_mix(tmp_path))
+
+    def ids(epoch: int, **changes: Any) -> list[str]:
+        return [item.id for item in mix.draw(epoch=epoch, settings=learning(**changes)).items]
+
+    assert (
+        ids(1) == ids(1) == [item.id for item in mix_at(write_mix(tmp_path)).draw(epoch=1, settings=learning()).items]
+    )
+    assert len({tuple(ids(epoch)) for epoch in (1, 2, 3)}) == 3
+    assert ids(1) != ids(1, seed=1)
+    other = mix_at(write_mix(tmp_path, seed=5)).draw(epoch=1, settings=learning())
+    assert [item.id for item in other.items] != ids(1)
+
+
+def test_held_out_items_are_those_of_the_hash_and_are_never_drawn(tmp_path: Path) -> None:
+    mix = mix_at(write_mix(tmp_path))
+    held_out = {item.id for item in mix.split.held_out}
+    everything = [*mix.split.learn, *mix.split.held_out]
+    assert held_out == {item.id for item in split_items(everything, 0.3).held_out}
+    assert len(everything) == 40
+    drawn = {item.id for item in mix.draw(epoch=3, settings=learning(sample_size=2000, batch_size=500)).items}
+    assert drawn == {item.id for item in mix.split.learn}
+    assert not drawn & held_out
+
+
+def test_items_say_what_their_records_say(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    records: list[Any] = [
+        {"prompt": f"p{n}", "answer": answer, "system_prompt": "s" if n else None, "metadata": {"n": n}}
+        for n, answer in enumerate(["x", 4, 2.5, ["a", "ü"], True, None, "", 0, False])
+    ]
+    records[6]["expected_category"] = records[7]["expected_category"] = "cat"
+    write_rows(tmp_path / "data" / "a.jsonl", [*records[:3], "", *records[3:], {"answer": "no prompt"}])
+    mix = mix_at(path)
+    items = {item.id: item for item in (*mix.split.learn, *mix.split.held_out)}
+    assert [items[f"a:{n}"].answer for n in range(9)] == [
+        "x",
+        "4",
+        "2.5",
+        '["a", "ü"]',
+        "true",
+        "",
+        "cat",
+        "0",
+        "false",
+    ]
+    assert (items["a:0"].system_prompt, items["a:1"].system_prompt, items["a:1"].metadata) == ("", "s", {"n": 1})
+    assert items["a:3"].source == f"{tmp_path / 'data' / 'a.jsonl'}:5"
+    assert "a:9" not in items
+
+
+def test_a_large_mix_is_not_held_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_mix(tmp_path)
+    held = mix_at(path)
+    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets._HELD_CHARS", 0)
+    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets.read_source.__kwdefaults__", {"held_chars": 0})
+    stored = mix_at(path)
+    assert isinstance(stored.split.learn, StoredItems)
+    for epoch in (1, 4):
+        one, two = (mix.draw(epoch=epoch, settings=learning()) for mix in (held, stored))
+        assert one == two
+    (tmp_path / "data" / "a.jsonl").write_bytes((b'{"x": 1}' + b" " * 60 + b"\n") * 20)
+    with pytest.raises(DatasetError, match="accepted: a"):
+        list(stored.split.learn)
+
+
+def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
+    changed = document()
+    changed["datasets"]["c"] = {"path": "a.jsonl"}
+    changed["stages"][1]["datasets"] = [{"id": "b", "weight": 1}, {"id": "c", "weight": 0}]
+    mix = mix_at(write_mix(tmp_path, changed))
+    assert used_datasets(mix.config) == ("a", "b")
+    assert MixSource(mix.config, ("a",)).name == str(mix.config.path)
+    assert {item.id[0] for item in (*mix.split.learn, *mix.split.held_out)} == {"a", "b"}
+
+
+def test_a_step_with_nothing_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])
+    assert mix_at(path).learnable["b"] == range(14, 14)
+    with pytest.raises(DatasetError) as caught:
+        mix_at(path, stride=5)
+    assert str(caught.value) == (
+        f"{tmp_path / 'data' / 'sub' / 'b.jsonl'}: got none; accepted: records that can be served and are not held out"
+    )
+
+
+def test_stages_that_the_run_never_reaches_are_told(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    assert list(mix_advice(mix_at(path), learning())) == [
+        (
+            "the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed; "
+            "dataset.mix_stride makes the steps longer"
+        )
+    ]
+    assert list(mix_advice(mix_at(path, stride=4), learning())) == []
+    assert len(list(mix_advice(mix_at(path, stride=10), learning(enabled=False)))) == 0
+    assert len(list(mix_advice(mix_at(path, stride=4), learning(enabled=False)))) == 1
+
+
+def test_the_curriculum_weighs_records_within_their_dataset(tmp_path: Path) -> None:
+    mix = mix_at(write_mix(tmp_path))
+    ids = [item.id for item in mix.split.learn]
+    flat = next(name for name in ids if name.startswith("a"))
+    known = Difficulty({flat: 3}, {flat: 3})
+    settings = learning(sample_size=3000, batch_size=3000)
+    drawn = mix.draw(epoch=1, settings=settings, weights=[known.weight(name) for name in ids])
+    counts = Counter(item.id for item in drawn.items)
+    others = [counts[name] for name in ids if name.startswith("a") and name != flat]
+    assert counts[flat] / (sum(others) / len(others)) == pytest.approx(FLOOR, abs=0.06)
+
+
+def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    plan = make_plan(tmp_path, path, **{"dataset.mix_stride": "20"})
+    assert [(each.rewarder.rewarder_id, each.weight) for each in plan.rewarders] == [
+        ("dataset_graders", 1.0),
+        ("relative", 0.0),
+    ]
+    assert plan.sources["rewarders"] == "default"
+    assert plan.data.mix is not None
+    assert len(plan.learn_items) + len(plan.data.split.held_out) == 40
+    assert plan.cohort(1) == plan.cohort(1) != plan.cohort(2)
+    assert plan.cohort(2).metadata["mix"]["draws"][0]["stage"] == "mixed"
+    listed = make_plan(tmp_path, path, rewarders='[{"name": "gt"}]')
+    assert [each.rewarder.rewarder_id for each in listed.rewarders] == ["gt"]
+    assert any("the graders of the data mix are not used" in warning for warning in listed.warnings)
+
+
+def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path: Path) -> None:
+    from tfgrpo.pipelines.settings.pipeline_file import find_pipeline  # noqa: PLC0415
+
+    given = {"dataset.mix": str(write_mix(tmp_path))}
+    shipped = find_pipeline("tfgrpo-learning")
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    first = {
+        path: resolve_settings(cli=given, env={}, pipeline_path=path).settings.rewarders[0].name
+        for path in (shipped, own)
+    }
+    assert first == {shipped: "dataset_graders", own: "gt"}
+    assert resolve_settings(cli={}, env={}, pipeline_path=shipped).settings.rewarders[0].name == "gt"
+
+
+@pytest.mark.parametrize("key", ["dataset.path", "dataset.eval_path"])
+def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_plan(tmp_path, write_mix(tmp_path), **{key: str(tmp_path / "data" / "a.jsonl")})
+    assert f"{key} (command line" in str(caught.value)
+    assert "beside a data mix" in str(caught.value)
+
+
+def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_plan(tmp_path, write_mix(tmp_path, speed=1), **{"tfgrpo.concurrency": "1", "dataset.mix_stride": "1"})
+    told = str(caught.value)
+    assert "speed: got an unknown key" in told
+    assert "a fan-out of 2 actors" in told
+
+
+@pytest.mark.parametrize(
+    ("rewarders", "told"),
+    [
+        ('[{"name": "dataset_graders", "options": {"a": 1}}]', "rewarders.0: options: got a; accepted: no options"),
+        ('[{"name": "dataset_graders", "weight": 0}]', "no rewarder that counts"),
+    ],
+)
+def test_the_graders_of_a_mix_take_no_options(tmp_path: Path, rewarders: str, told: str) -> None:
+    with pytest.raises(ConfigError, match="got") as caught:
+        make_plan(tmp_path, write_mix(tmp_path), rewarders=rewarders)
+    assert told in str(caught.value)
+
+
+def test_the_graders_of_a_mix_need_one(tmp_path: Path) -> None:
+    given = {"out": str(tmp_path), "rewarders": '[{"name": "dataset_graders"}]'}
+    with pytest.raises(PipelineError, match="it together with --data-config"):
+        build_plan(resolve_settings(cli=given, env={}), {})
+
+
+def test_ground_truth_without_any_answer_in_the_mix_is_refused(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    for name in ("a.jsonl", "sub/b.jsonl"):
+        bare = [{"prompt": row["prompt"]} for row in rows(name)]
+        write_rows(tmp_path / "data" / name, bare)
+    make_plan(tmp_path, path)
+    with pytest.raises(DatasetError, match="no answer in any item"):
+        make_plan(tmp_path, path, rewarders='[{"name": "gt"}]')

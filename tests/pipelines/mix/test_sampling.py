@@ -1,0 +1,148 @@
+"""Draws follow the weights of the stage in force, evenly within a dataset, and repeat with a seed."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.pipelines.mixes import ROWS, document, rows, write_mix, write_rows
+from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
+from tfgrpo.pipelines.mix.sampling import MixSampler, place_of, record_of, sample_id
+from tfgrpo.pipelines.mix.shapes import MixStage
+from tfgrpo.stores.errors import DatasetError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> MixConfig:
+    return load_mix_config(write_mix(tmp_path, seed=3))
+
+
+def test_the_stage_is_the_first_whose_boundary_lies_above_the_step_and_the_last_for_ever(config: MixConfig) -> None:
+    names = {step: config.stage_at(step).name for step in (-5, 0, 9, 10, 29, 30, 10**9)}
+    assert names == {-5: "warm-up", 0: "warm-up", 9: "warm-up", 10: "mixed", 29: "mixed", 30: "mixed", 10**9: "mixed"}
+    assert MixSampler(config).stage_at(10).name == "mixed"
+
+
+@given(bounds=st.lists(st.integers(-50, 50), min_size=1, max_size=6, unique=True), step=st.integers(-60, 60))
+def test_stages_cover_every_step_once(bounds: list[int], step: int) -> None:
+    stages = tuple(MixStage(str(bound), bound, ()) for bound in sorted(bounds))
+    config = MixConfig(Path("x"), None, stages, {}, {}, {}, "")
+    above = [stage for stage in stages if step < stage.until_step]
+    assert config.stage_at(step) is (above[0] if above else stages[-1])
+
+
+def test_frequencies_are_weights_times_evenness(config: MixConfig) -> None:
+    drawn = MixSampler(config).sample(20, 20_000)
+    shares = Counter(sample.dataset_id for sample in drawn)
+    assert shares["b"] / 20_000 == pytest.approx(0.75, abs=0.015)
+    counts = Counter(sample.sample_id for sample in drawn)
+    assert len(counts) == 2 * ROWS
+    for name, count in counts.items():
+        assert count / 20_000 == pytest.approx((0.75 if name[0] == "b" else 0.25) / ROWS, abs=0.006)
+
+
+def test_a_stage_draws_from_its_own_datasets_with_replacement(config: MixConfig) -> None:
+    drawn = MixSampler(config).sample(0, 100)
+    assert {sample.dataset_id for sample in drawn} == {"a"}
+    assert len({sample.sample_id for sample in drawn}) <= ROWS < len(drawn)
+    for sample in drawn:
+        number = int(sample.sample_id.removeprefix("a:"))
+        assert sample.record == rows("a")[number]
+
+
+def test_a_seed_repeats_the_whole_stream_and_every_draw_advances_it(config: MixConfig, tmp_path: Path) -> None:
+    first, second = MixSampler(config), MixSampler(config)
+    asked = [(0, 3), (12, 5), (0, 3)]
+    one = [first.draw(*each) for each in asked]
+    assert one == [second.draw(*each) for each in asked]
+    assert one[0] != one[2]
+    assert first.draw(0, 8) != first.draw(0, 8)
+    assert MixSampler(config, random.Random(4)).draw(0, 20) != MixSampler(config, random.Random(3)).draw(0, 20)
+    unseeded = load_mix_config(write_mix(tmp_path))
+    assert MixSampler(unseeded).draw(0, 40) != MixSampler(unseeded).draw(0, 40)
+
+
+def test_the_stream_is_that_of_independent_choices(config: MixConfig) -> None:
+    """Dataset by ``choices``, record by ``randint``, item after item: as samplers of this form have always drawn."""
+    rng = random.Random(3)
+    expected = []
+    for _ in range(50):
+        name = rng.choices(["a", "b"], [0.25, 0.75], k=1)[0]
+        expected.append((name, rng.randint(0, ROWS - 1)))
+    assert MixSampler(config).draw(15, 50) == expected
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_no_samples_are_none(config: MixConfig, size: int) -> None:
+    assert MixSampler(config).sample(0, size) == []
+
+
+def test_threads_share_one_stream(config: MixConfig) -> None:
+    sampler = MixSampler(config)
+    found: list[tuple[str, int]] = []
+
+    def draw() -> None:
+        for _ in range(50):
+            found.extend(sampler.draw(20, 4))
+
+    threads = [threading.Thread(target=draw) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(MixSampler(config).draw(20, 8 * 50 * 4))
+
+
+def test_records_that_cannot_be_served_are_never_drawn(tmp_path: Path) -> None:
+    path = write_mix(tmp_path, seed=1)
+    write_rows(tmp_path / "data" / "a.jsonl", ['{"answer": "1"}', *rows("a", 2), "[]"])
+    config = load_mix_config(path)
+    assert {number for _, number in MixSampler(config).draw(0, 200)} == {1, 2}
+    assert config.warnings == (
+        (
+            "dataset 'a': 2 of 4 records can be graded but not served; the first: "
+            f"{tmp_path / 'data' / 'a.jsonl'}:1: no 'prompt'"
+        ),
+    )
+
+
+def test_an_empty_dataset_loads_and_cannot_be_drawn_from(tmp_path: Path) -> None:
+    path = write_mix(tmp_path)
+    write_rows(tmp_path / "data" / "a.jsonl", [])
+    with pytest.raises(DatasetError, match="no record of 'a' to draw"):
+        MixSampler(load_mix_config(path)).sample(0, 1)
+
+
+def test_weights_say_how_likely_a_record_is_within_its_dataset(config: MixConfig) -> None:
+    only = {"a": range(4), "b": range(4, 6)}
+    sampler = MixSampler(config, random.Random(1), only=only, weights=[1.0, 1.0, 2.0, 4.0, 3.0, 1.0])
+    counts = Counter(sampler.draw(20, 16_000))
+    assert set(counts) == {*(("a", n) for n in range(4)), ("b", 4), ("b", 5)}
+    for (name, number), share in zip(
+        [*(("a", n) for n in range(4)), ("b", 4), ("b", 5)],
+        [0.25 / 8, 0.25 / 8, 0.25 / 4, 0.25 / 2, 0.75 * 0.75, 0.75 * 0.25],
+        strict=True,
+    ):
+        assert counts[name, number] / 16_000 == pytest.approx(share, abs=0.012)
+
+
+def test_sample_ids_lead_back_to_their_records(tmp_path: Path) -> None:
+    changed = document()
+    changed["datasets"]["x:y"] = {"path": "a.jsonl"}
+    config = load_mix_config(write_mix(tmp_path, changed))
+    assert place_of(config, sample_id("x:y", 3)) == ("x:y", 3)
+    assert record_of(config, "b:19") == ("b", rows("b")[19])
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a", "a:", ":1", "a:20", "a:-1", "a:x", "c:1", "a:1:2", "a:1.0", "a:" + "9" * 5000]
+)
+def test_an_id_that_no_sample_has_is_refused(config: MixConfig, name: str) -> None:
+    with pytest.raises(DatasetError, match="accepted: the id of a sample that was drawn"):
+        record_of(config, name)

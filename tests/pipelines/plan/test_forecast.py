@@ -1,0 +1,181 @@
+"""The forecast's bounds are the formula of an epoch, and they move with every setting they depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.sampling import draw_cohort
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.models import LoadedPack
+
+MakeItems = Callable[..., tuple[Item, ...]]
+
+
+@pytest.fixture
+def ahead(make_items: MakeItems, pack: LoadedPack) -> Callable[..., Forecast]:
+    def make(items: int = 100, evaluation: int = 30, **sections: Any) -> Forecast:
+        settings = Settings.model_validate({**sections, "tfgrpo": {"enabled": True, **sections.get("tfgrpo", {})}})
+        learn = make_items(items)
+        cohorts = [
+            draw_cohort(learn, epoch=epoch, settings=settings.tfgrpo) for epoch in range(1, settings.tfgrpo.epochs)
+        ]
+        models = choose_models(settings)
+        return forecast(settings, models=models, pack=pack, cohorts=cohorts, evaluation=make_items(evaluation, "e"))
+
+    return make
+
+
+def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
+    calm = {"max_repairs": 0, "lessons_per_group": 1, "edit_budget": 1, "group_size": 5, "batch_size": 50}
+    found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3})
+    rollouts, sweep, batches = 2 * 100 * 5, 30 * 5, 2 * 2
+    reflected, shortened = 2 * 100, 2 * 100 + batches
+    assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
+    assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + batches + shortened
+
+
+def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> None:
+    none, three = ahead(tfgrpo={"max_repairs": 0}), ahead(tfgrpo={"max_repairs": 3})
+    assert none.calls.low == three.calls.low
+    assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tfgrpo": {"group_size": 3}},
+        {"tfgrpo": {"epochs": 4}},
+        {"tfgrpo": {"sample_size": 50}},
+        {"tfgrpo": {"batch_size": 10}},
+        {"tfgrpo": {"lessons_per_group": 3}},
+        {"tfgrpo": {"edit_budget": 3}},
+        {"tfgrpo": {"enabled": False}},
+        {"actor": {"kind": "tools"}},
+        {"actor": {"kind": "a:b", "max_turns": 4}},
+    ],
+)
+def test_settings_that_change_the_calls_change_the_forecast(
+    ahead: Callable[..., Forecast], change: dict[str, Any]
+) -> None:
+    assert ahead(**change).calls != ahead().calls
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tfgrpo": {"reflection": "all", "group_size": 4}},
+        {"tfgrpo": {"capacity_factor": 9.0, "group_size": 4}},
+        {"tfgrpo": {"experience_max_chars": 40, "group_size": 4}},
+        {"tfgrpo": {"group_size": 4}, "model": {"max_tokens": 10}},
+    ],
+)
+def test_settings_that_change_the_texts_change_the_tokens(
+    ahead: Callable[..., Forecast], change: dict[str, Any]
+) -> None:
+    base = ahead(tfgrpo={"group_size": 4})
+    found = ahead(**change)
+    assert found.calls == base.calls
+    assert found.prompt_tokens != base.prompt_tokens
+
+
+def test_bounds_are_ordered_and_longer_items_need_more(ahead: Callable[..., Forecast]) -> None:
+    found, few = ahead(), ahead(items=20)
+    for bounds in (found.calls, found.prompt_tokens, found.completion_tokens, found.usd, found.seconds):
+        assert bounds is not None
+        assert 0 <= bounds.low < bounds.high
+        assert bounds.low <= bounds.likely <= bounds.high
+    assert few.prompt_tokens.high < found.prompt_tokens.high
+
+
+def test_nothing_to_compare_means_no_sweep(ahead: Callable[..., Forecast]) -> None:
+    assert ahead(evaluation=0).calls.low == 2 * 100 * 2
+
+
+def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
+    real = {"name": "m", "base_url": "http://h/v1"}
+    unknown = ahead(model=real)
+    assert (unknown.usd, unknown.seconds, unknown.simulated) == (None, None, False)
+    assert "price unknown" in str(unknown)
+    prices = {"m": {"input": 1.0, "output": 2.0}}
+    known = ahead(model={**real, "prices": prices})
+    assert known.usd is not None
+    assert known.usd.high == pytest.approx((known.prompt_tokens.high + 2 * known.completion_tokens.high) / 1e6)
+    assert ahead(model={**real, "reflection_name": "r", "prices": prices}).usd is None
+    both = ahead(model={**real, "reflection_name": "r", "prices": {**prices, "r": {"input": 0.0, "output": 0.0}}})
+    assert both.usd is not None
+    assert both.usd.high < known.usd.high
+
+
+def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> None:
+    found = ahead()
+    assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
+    assert str(found).endswith(" (SIMULATED)")
+    assert f"{found.calls.low:,} to {found.calls.high:,} calls, likely about 590; " in str(found)
+    assert found.calls.likely == 591
+
+
+def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecast]) -> None:
+    slow = ahead(simulated={"latency_s": 1.0})
+    assert slow.seconds is not None
+    assert slow.seconds.low == pytest.approx(slow.calls.low / 32)
+
+
+def test_the_upper_bound_of_prompts_holds_all_that_every_turn_sends_again(
+    ahead: Callable[..., Forecast], pack: LoadedPack
+) -> None:
+    def most(text: str) -> int:
+        return 40 + math.ceil(len(text) / 2.5)
+
+    found = ahead(
+        items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8}
+    )
+    first = most(pack.system_text) + most("Question q 0?")
+    lessons = 8 * (math.ceil(280 / 2.5) + 4)
+    again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
+    assert found.prompt_tokens.high == 8 * (first + lessons) + again
+
+
+def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..., Forecast]) -> None:
+    found = ahead(tfgrpo={"group_size": 5, "batch_size": 50}, actor={"kind": "tools", "max_turns": 8})
+    turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 5
+    assert found.calls.likely == turns * (rollouts + sweep) + math.ceil(2 * 100 / 3) + 2 * 2
+
+
+def test_an_agent_of_ones_own_may_ask_for_nothing(ahead: Callable[..., Forecast]) -> None:
+    assert ahead(actor={"kind": "a:b"}).calls.low == 0
+
+
+def run_before(found: Forecast, **spent: int) -> dict[str, Any]:
+    bounds = json.loads(json.dumps(dataclasses.asdict(found)))
+    for name in ("calls", "prompt_tokens", "completion_tokens", "usd"):
+        bounds[name].pop("likely")  # as a manifest of before there was a likely figure has it
+    return {"forecast": bounds, "ledger": spent}
+
+
+def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[..., Forecast]) -> None:
+    before, now = ahead(), ahead(items=50)
+    assert before.usd is not None
+    assert now.usd is not None
+    spent = {"calls": (before.calls.low + before.calls.high) // 2, "tokens": 10**12, "nano_usd": 0}
+    likely = now.after(run_before(before, **spent))
+    assert likely.calls.likely == pytest.approx((now.calls.low + now.calls.high) / 2, abs=1)
+    assert likely.prompt_tokens.likely == now.prompt_tokens.high, "no further than the bound"
+    assert likely.usd is not None
+    assert likely.usd.likely == now.usd.low
+
+
+def test_a_run_whose_spending_is_unknown_says_nothing_about_the_next(ahead: Callable[..., Forecast]) -> None:
+    found = ahead()
+    assert found.after(run_before(found, calls=600, unmeasured_attempts=3)) == found
+    unpriced = found.after(run_before(found, calls=600, unknown_price_calls=600))
+    assert unpriced.usd == found.usd
+    assert unpriced.calls != found.calls

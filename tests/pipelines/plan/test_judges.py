@@ -1,0 +1,144 @@
+"""Judges in a pipeline file: their models need prices, their calls are foreseen, their options are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.judges import judge_models
+from tfgrpo.pipelines.plan.plan import build_plan
+from tfgrpo.pipelines.plan.sampling import draw_cohort
+from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.rewarders.judge.judge import JudgeRewarder
+from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+from tfgrpo.stores.errors import ConfigError, SettingsError
+
+PRICE = {"input": 1.0, "output": 2.0}
+REAL = {"name": "m", "base_url": "http://localhost:1/v1"}
+
+
+def settings(*rewarders: dict[str, Any], **sections: Any) -> Settings:
+    return Settings.model_validate({"rewarders": ({"name": "gt"}, *rewarders), **sections})
+
+
+NESTED = {
+    "name": "composite",
+    "options": {
+        "parts": [
+            {"name": "judge", "options": {"model": "a"}},
+            {"name": "judge", "weight": 0, "options": {"model": "unused"}},
+            {"name": "composite", "options": {"parts": [{"name": "relative", "options": {"judge": {"model": "b"}}}]}},
+        ],
+        "gates": [{"name": "judge", "options": {"model": "a", "rewarder_id": "gate"}}],
+    },
+}
+MALFORMED = [
+    {"name": "composite", "options": {"parts": 3, "gates": ["judge", {"name": "judge", "options": 3}]}},
+    {"name": "relative", "options": {"judge": True}},
+    {"name": "judge", "options": {"model": 3}},
+    {"name": "mine:judge", "options": {"model": "not ours"}},
+]
+
+
+def test_models_of_judges_are_found_however_deep_they_stand() -> None:
+    assert judge_models(settings(NESTED).rewarders) == ("a", "b")
+    assert judge_models(settings(*MALFORMED).rewarders) == ()
+
+
+def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
+    prices = {"m": PRICE, "b": PRICE}
+    with pytest.raises(SettingsError, match="no price for 'a'"):
+        validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": prices}, budget={"max_usd": 5.0}))
+    known = {**prices, "a": PRICE}
+    validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": known}, budget={"max_usd": 5.0}))
+
+
+def test_a_judge_without_a_model_of_its_own_is_the_model_that_reflects() -> None:
+    real = choose_models(settings(NESTED, model={**REAL, "reflection_name": "r"}))
+    assert real.in_use == ("m", "r", "a", "b")
+    assert (real.judge(None), real.judge("a")) == ("r", "a")
+    dry = choose_models(settings(NESTED, dry_run=True))
+    assert (dry.in_use, dry.judge("a")) == (("simulated",), "simulated")
+
+
+@pytest.fixture
+def ahead(make_items: Callable[..., tuple[Item, ...]], pack: LoadedPack) -> Callable[..., Forecast]:
+    def make(*judges: Any, **sections: Any) -> Forecast:
+        tfgrpo = {"enabled": True, "group_size": 4, "epochs": 2, "sample_size": 10, "batch_size": 10}
+        chosen = Settings.model_validate({"tfgrpo": tfgrpo, **sections})
+        cohorts = [draw_cohort(make_items(10), epoch=1, settings=chosen.tfgrpo)]
+        loads = [load for judge in judges for load in judge.judge_loads(4)]
+        return forecast(
+            chosen,
+            models=choose_models(chosen),
+            pack=pack,
+            cohorts=cohorts,
+            evaluation=make_items(5, "e"),
+            judges=loads,
+        )
+
+    return make
+
+
+def test_calls_of_judges_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
+    bare = ahead()
+    voting = ahead(JudgeRewarder(JudgeOptions(votes=3, retries=1)))
+    assert voting.calls.low - bare.calls.low == 3 * 10  # the least is a run that learns nothing, and pays no sweep
+    assert voting.calls.high - bare.calls.high == 4 * 3 * 2 * (10 + 2 * 5)
+    pairs = ahead(PairwiseRewarder(JudgeOptions(votes=2, retries=0)))
+    assert pairs.calls.low == bare.calls.low
+    assert pairs.calls.high - bare.calls.high == 6 * 2 * 2 * (10 + 2 * 5)
+
+
+def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(
+    ahead: Callable[..., Forecast],
+) -> None:
+    short, long = (ahead(JudgeRewarder(JudgeOptions(rubric=text))) for text in ("Be right.", "Be right. " * 500))
+    assert long.prompt_tokens.low > short.prompt_tokens.low
+    assert long.prompt_tokens.high > short.prompt_tokens.high
+    terse = ahead(JudgeRewarder(JudgeOptions(max_tokens=10)))
+    assert terse.completion_tokens.high < ahead(JudgeRewarder()).completion_tokens.high
+    model = {**REAL, "prices": {"m": PRICE, "dear": {"input": 100.0, "output": 100.0}}}
+    own, dear = (ahead(JudgeRewarder(JudgeOptions(model=name)), model=model) for name in (None, "dear"))
+    assert own.usd is not None
+    assert dear.usd is not None
+    assert dear.usd.high > 2 * own.usd.high
+    assert ahead(JudgeRewarder(JudgeOptions(model="nobody")), model=model).usd is None
+
+
+def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path: Any) -> None:
+    def plan(*rewarders: str) -> Any:
+        given = ", ".join(('{"name": "gt"}', *rewarders))
+        cli = {"dry_run": "on", "tfgrpo.enabled": "on", "out": str(tmp_path), "rewarders": f"[{given}]"}
+        return build_plan(resolve_settings(cli=cli, env={}), {})
+
+    judge = '{"name": "relative", "weight": 0, "options": {"judge": {"votes": 1}}}'
+    assert plan(judge).forecast.calls.high > plan().forecast.calls.high
+    with pytest.raises(ConfigError, match=r"rewarders.1: relative: options.judge.votes"):
+        plan(judge.replace('"votes": 1', '"votes": 0'))
+
+
+@pytest.mark.parametrize(
+    "options", [{"parts": [{"options": {"api_key": "x"}}]}, {"a": {"token": 1}}, {"a": [1.0, float("nan")]}]
+)
+def test_nested_options_hold_no_secret_and_no_nan(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"options without|finite number"):
+        settings({"name": "mine:judge", "options": options})
+
+
+def test_a_question_that_is_repeated_carries_the_replies_before_it(ahead: Callable[..., Forecast]) -> None:
+    bare, once, thrice = (
+        ahead(*judges).prompt_tokens.high
+        for judges in ((), (JudgeRewarder(JudgeOptions(retries=0)),), (JudgeRewarder(JudgeOptions(retries=2)),))
+    )
+    assert thrice - bare > 3 * (once - bare)

@@ -1,0 +1,306 @@
+"""A plan holds everything a run needs, or one error holds everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
+from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.stores.errors import ConfigError, DatasetError, PackError, PipelineError, Problem, SettingsError
+
+MakePlan = Callable[..., Plan]
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path, dataset: Path, pack: LoadedPack, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    def load(name: str, root: Path | None) -> LoadedPack:
+        if name != "arithmetic":
+            raise PackError.one("pack", repr(name), "arithmetic")
+        return pack
+
+    monkeypatch.setattr("tfgrpo.pipelines.plan.plan.load_prompt_pack", load)
+
+    def make(extra_checks: tuple[ExtraCheck, ...] = (), env: dict[str, str] | None = None, **options: str) -> Plan:
+        cli = {"dataset.path": str(dataset), "out": str(tmp_path / "out"), "tfgrpo.enabled": "on"}
+        cli |= {key.replace("__", "."): value for key, value in options.items()}
+        resolved = resolve_settings(cli={key: value for key, value in cli.items() if value != "unset"}, env=env or {})
+        return build_plan(resolved, env or {}, extra_checks=extra_checks)
+
+    return make
+
+
+def refusal(make_plan: MakePlan, **options: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        make_plan(**options)
+    return caught.value
+
+
+def test_a_plan_has_everything_loaded_and_nothing_written(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan()
+    assert plan.simulated
+    assert plan.learns
+    assert plan.group_size == 2
+    assert len(plan.learn_items) + len(plan.eval_items) == 60
+    assert [rewarder.rewarder.rewarder_id for rewarder in plan.rewarders] == ["gt", "relative"]
+    assert [rewarder.weight for rewarder in plan.rewarders] == [1.0, 0.0]
+    assert plan.paths.root == tmp_path / "out" / "tfgrpo-learning"
+    assert not (tmp_path / "out").exists()
+    assert (plan.models.name, plan.models.reflection_name) == ("simulated", "simulated")
+    assert plan.sources["dataset.path"] == "command line --dataset"
+    assert plan.cohort(1) == plan.cohort(1) != plan.cohort(2)
+    assert plan.forecast.simulated
+
+
+def test_the_sweep_takes_at_most_a_sample(make_plan: MakePlan) -> None:
+    assert len(make_plan(tfgrpo__sample_size="5").eval_items) == 5
+
+
+def test_an_evaluation_dataset_of_its_own_leaves_every_item_to_learn_on(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path]
+) -> None:
+    path = write_jsonl([{"id": f"e{n}", "prompt": f"Other {n}?", "answer": n} for n in range(4)], "eval.jsonl")
+    plan = make_plan(dataset__eval_path=str(path))
+    assert (len(plan.learn_items), len(plan.eval_items)) == (60, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "models"),
+    [
+        ({}, {}, (True, "simulated", "simulated", None)),
+        ({"dry_run": "true", "model__name": "m"}, {}, (True, "simulated", "simulated", None)),
+        ({"model__name": "m"}, {"OPENAI_BASE_URL": "http://h/v1"}, (False, "m", "m", "http://h/v1")),
+        (
+            {"model__name": "m", "model__reflection_name": "r", "model__base_url": "http://h/v1"},
+            {},
+            (False, "m", "r", "http://h/v1"),
+        ),
+    ],
+)
+def test_what_is_called_follows_model_endpoint_and_dry_run(
+    make_plan: MakePlan, options: dict[str, str], env: dict[str, str], models: tuple[Any, ...]
+) -> None:
+    plan = make_plan(env=env, **options)
+    assert (plan.simulated, plan.models.name, plan.models.reflection_name, plan.models.base_url) == models
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "told"),
+    [
+        ({"model__name": "m"}, {}, "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"),
+        (
+            {},
+            {"OPENAI_BASE_URL": "http://h/v1"},
+            "model.base_url (environment OPENAI_BASE_URL): got an endpoint and no model",
+        ),
+    ],
+)
+def test_half_of_a_model_and_its_endpoint_is_refused(
+    make_plan: MakePlan, options: dict[str, str], env: dict[str, str], told: str
+) -> None:
+    assert told in str(refusal(make_plan, env=env, **options))
+
+
+def test_every_part_tells_its_problems_in_one_error_of_the_class_of_the_first(
+    make_plan: MakePlan, tmp_path: Path
+) -> None:
+    def check(settings: Settings) -> list[Problem]:
+        return [Problem("actor.kind", settings.actor.kind, "something else")]
+
+    error = refusal(
+        make_plan,
+        extra_checks=(check, lambda settings: ()),
+        task_id="../x",
+        pack="nonsense",
+        rewarders='[{"name": "gt", "options": {"match": "sloppy"}}, {"name": "oracle"}]',
+        dataset__path=str(tmp_path / "none.jsonl"),
+        dataset__eval_path=str(tmp_path / "none.csv"),
+    )
+    assert isinstance(error, SettingsError)
+    told = str(error)
+    assert told.count("task_id (command line --task-id): got '../x'") == 1
+    for part in ("actor.kind", "pack: got 'nonsense'", "rewarders.0", "rewarders.1: name", "none.jsonl", "none.csv"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"pack": "nonsense"}, PackError),
+        ({"dataset__path": "/none.jsonl"}, DatasetError),
+        ({"rewarders": '[{"name": "oracle"}]'}, PipelineError),
+        ({"tfgrpo__concurrency": "1"}, SettingsError),
+    ],
+)
+def test_the_error_has_the_class_of_what_went_wrong(
+    make_plan: MakePlan, options: dict[str, str], kind: type[ConfigError]
+) -> None:
+    assert type(refusal(make_plan, **options)) is kind
+
+
+@pytest.mark.parametrize("task_id", ["tfgrpo-learning", "other"])
+def test_an_output_that_is_a_file_is_refused(make_plan: MakePlan, tmp_path: Path, task_id: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other").write_text("", encoding="utf-8")
+    (tmp_path / "taken").write_text("", encoding="utf-8")
+    out = tmp_path / ("out" if task_id == "other" else "taken")
+    assert "which is no directory; accepted: a directory" in str(refusal(make_plan, out=str(out), task_id=task_id))
+
+
+def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path]
+) -> None:
+    path = write_jsonl([{"id": n, "prompt": f"{n}?", "solution": n} for n in range(40)], "bare.jsonl")
+    told = str(refusal(make_plan, dataset__path=str(path)))
+    assert "got no answer in any item; accepted: answers in the field 'answer'" in told
+    told = str(refusal(make_plan, dataset__path=str(path), rewarders='[{"name": "math_exact"}]'))
+    assert "got no answer in any item; accepted: answers in the field 'answer'" in told
+    assert "or no math_exact rewarder" in told
+    assert make_plan(dataset__path=str(path), dataset__fields__answer="solution").learn_items[0].answer
+    assert make_plan(dataset__path=str(path), rewarders='[{"name": "operator:eq"}]').learn_items
+
+
+@pytest.mark.parametrize(
+    "rewarders", [[{"name": "number_match"}], [{"name": "composite", "options": {"parts": [{"name": "number_match"}]}}]]
+)
+def test_references_that_are_no_single_number_are_counted_before_anything_is_spent(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path], rewarders: list[Any]
+) -> None:
+    rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
+    path = write_jsonl([*rows, {"id": "bare", "prompt": "?"}], "lists.jsonl")
+    counted = "30 of 40 references are no single number, and number_match leaves their items ungraded; the first: q"
+    warnings = make_plan(dataset__path=str(path), rewarders=json.dumps(rewarders)).warnings
+    assert any(text.startswith(counted) for text in warnings)
+    assert not any("single number" in text for text in make_plan(dataset__path=str(path)).warnings)
+
+
+def test_what_is_no_grader_is_refused_before_anything_is_spent(make_plan: MakePlan) -> None:
+    parts = {"parts": [{"name": "tests.pipelines.plan.test_plan:NoGrader"}]}
+    rewarders = [{"name": "tests.pipelines.plan.test_plan:NoGrader"}, {"name": "composite", "options": parts}]
+    error = refusal(make_plan, rewarders=json.dumps(rewarders))
+    assert [problem.source for problem in error.problems] == [
+        "rewarders.0: tests.pipelines.plan.test_plan:NoGrader",
+        "rewarders.1: composite",
+    ]
+    assert all(problem.given.startswith("the grader returned a str") for problem in error.problems)
+
+
+class NoGrader:
+    """Returns what no grader returns."""
+
+    def grade_batch(self, inputs: Any) -> Any:
+        return "good"
+
+
+def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan: MakePlan) -> None:
+    told = str(refusal(make_plan, rewarders='[{"name": "relative"}]'))
+    assert "got no weight above 0 on a rewarder that scores outputs; accepted: at least one, such as gt" in told
+    both = '[{"name": "gt"}, {"name": "relative", "weight": 1.0}]'
+    assert make_plan(rewarders=both).rewarders
+    told = str(refusal(make_plan, rewarders=both, tfgrpo__enabled="off"))
+    assert "rewarders: got relative counting in groups of 1, which cannot be ranked" in told
+    recorded = '[{"name": "gt"}, {"name": "relative", "weight": 0.0}]'
+    assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
+
+
+def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan) -> None:
+    many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
+    error = refusal(make_plan, tfgrpo__with_replacement="on", **many)
+    assert str(error) == (
+        "tfgrpo.sample_size: got 999,000,000 groups in 999 learning epochs; accepted: at most 5,000,000 groups in a run"
+    )
+    assert make_plan(**{**many, "tfgrpo__epochs": "3"}).forecast.calls.low > 0, "no more than there are items"
+
+
+def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(make_plan: MakePlan) -> None:
+    plan = make_plan(tfgrpo__experience_max_words="9", tfgrpo__experience_max_chars="60")
+    assert (plan.pack.max_words, plan.pack.max_chars) == (9, 60)
+    assert make_plan().pack.max_words == 32
+
+
+def test_held_out_items_that_are_learned_on_are_refused(make_plan: MakePlan, dataset: Path) -> None:
+    copy = dataset.with_name("copy.jsonl")
+    copy.write_bytes(dataset.read_bytes())
+    assert isinstance(refusal(make_plan, dataset__eval_path=str(copy)), DatasetError)
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({}, "items to learn on, fewer than a sample of 100"),
+        ({"tfgrpo__enabled": "off"}, "FEATURE_TFGRPO_GROUP is off"),
+        ({"budget__max_calls": "20"}, "budget.max_calls is 20 and the run needs "),
+        ({"budget__max_tokens": "1500"}, "budget.max_tokens is 1500 and the run needs "),
+        ({"budget__max_usd": "0.001"}, "budget.max_usd is 0.001 and the run needs "),
+    ],
+)
+def test_what_is_odd_is_warned_of(make_plan: MakePlan, options: dict[str, str], warning: str) -> None:
+    assert any(warning in text for text in make_plan(**options).warnings)
+
+
+def test_items_of_another_domain_than_the_pack_are_warned_of(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path]
+) -> None:
+    path = write_jsonl([{"id": n, "prompt": f"{n}?", "answer": n, "domain": "law"} for n in range(40)], "law.jsonl")
+    assert (
+        "the pack 'test-pack' is for the domain 'testing'; items are of law"
+        in make_plan(dataset__path=str(path)).warnings
+    )
+
+
+def test_caps_that_suffice_are_not_warned_of(make_plan: MakePlan) -> None:
+    plan = make_plan(budget__max_calls="100000", budget__max_tokens="100000000", budget__max_usd="1000")
+    assert not any("it will stop early" in text for text in plan.warnings)
+
+
+def test_with_the_flag_off_one_cohort_is_measured_and_nothing_is_compared(make_plan: MakePlan) -> None:
+    plan = make_plan(tfgrpo__enabled="off")
+    assert (plan.group_size, plan.learns) == (1, False)
+    assert plan.forecast.calls.low == plan.forecast.calls.high == len(plan.cohort(1).items)
+
+
+@pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "unlearnable"])
+def test_shipped_items_read_without_a_complaint_but_equal_prompts(world: str) -> None:
+    assert len(load_dataset(shipped_dataset(world))) >= 100
+
+
+def test_the_shipped_learning_pipeline_makes_a_plan(tmp_path: Path) -> None:
+    resolved = resolve_settings(cli={"out": str(tmp_path)}, env={}, pipeline_path=find_pipeline("tfgrpo-learning"))
+    plan = build_plan(resolved, {})
+    assert plan.simulated
+    assert len(plan.learn_items) >= plan.settings.tfgrpo.sample_size
+    assert plan.warnings == ()
+    assert not plan.paths.root.exists()
+
+
+def test_the_template_for_real_tasks_makes_a_plan(tmp_path: Path, dataset: Path) -> None:
+    cli = {
+        "dataset.path": str(dataset),
+        "model.name": "m",
+        "model.base_url": "http://localhost:1/v1",
+        "out": str(tmp_path),
+    }
+    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("general")), {})
+    assert (plan.simulated, plan.pack.manifest.id, plan.group_size) == (False, "general", 4)
+
+
+def test_settings_survive_the_manifest() -> None:
+    settings = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline("tfgrpo-learning")).settings
+    assert Settings.model_validate_json(json.dumps(settings.model_dump(mode="json"))) == settings
+
+
+def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path: Path) -> None:
+    def plan(name: str) -> Plan:
+        cli = {"model.name": name, "model.base_url": "http://127.0.0.1:1/v1", "out": str(tmp_path)}
+        return build_plan(resolve_settings(cli=cli, env={}), {})
+
+    assert plan("simulated").simulated
+    assert not plan("gpt").simulated

@@ -1,0 +1,149 @@
+"""Cohorts are seeded, cover the data before repeating it, and every knob changes them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan import sampling
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts, draw_evaluation
+from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.stores.seeds import stream
+
+MakeItems = Callable[..., tuple[Item, ...]]
+
+
+def learning(**knobs: Any) -> LearningSettings:
+    return LearningSettings(**{"sample_size": 10, "batch_size": 4, **knobs})
+
+
+def ids(cohort: Cohort) -> list[str]:
+    return [item.id for item in cohort.items]
+
+
+def test_the_same_seed_draws_the_same_whatever_the_order_of_the_file(make_items: MakeItems) -> None:
+    items = list(make_items(40))
+    first = draw_cohort(items, epoch=2, settings=learning())
+    random.Random(5).shuffle(items)
+    assert draw_cohort(items, epoch=2, settings=learning()) == first
+
+
+@pytest.mark.parametrize("knob", [{"seed": 1}, {"sample_size": 11}, {"with_replacement": True}])
+def test_every_knob_changes_the_draw(make_items: MakeItems, knob: dict[str, Any]) -> None:
+    items = make_items(40)
+    assert ids(draw_cohort(items, epoch=1, settings=learning(**knob))) != ids(
+        draw_cohort(items, epoch=1, settings=learning())
+    )
+
+
+def test_epochs_differ_and_cover_the_data_before_anything_comes_again(make_items: MakeItems) -> None:
+    items = make_items(40)
+    epochs = [ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in range(1, 6)]
+    assert {name for epoch in epochs[:4] for name in epoch} == {item.id for item in items}
+    assert len({tuple(epoch) for epoch in epochs}) == 5
+
+
+@pytest.mark.parametrize("knob", [{}, {"with_replacement": True}, {"sample_size": 40}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_all_epochs_at_once_are_the_epochs_one_by_one(
+    make_items: MakeItems, knob: dict[str, Any], weighted: bool
+) -> None:
+    items = make_items(17)
+    how = {"settings": learning(**knob), "weights": [1.0 + place for place in range(17)] if weighted else None}
+    one_by_one = [draw_cohort(items, epoch=epoch, **how) for epoch in range(1, 6)]
+    assert list(draw_cohorts(items, epochs=5, **how)) == one_by_one
+
+
+def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
+    make_items: MakeItems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled = []
+    monkeypatch.setattr(sampling, "stream", lambda *names: shuffled.append(names) or stream(*names))
+    assert len(list(draw_cohorts(make_items(40), epochs=1000, settings=learning()))) == 1000
+    assert len(shuffled) == 1000 * 10 // 40
+
+
+def test_all_items_come_in_another_order_every_epoch_when_the_sample_takes_them_all(make_items: MakeItems) -> None:
+    items = make_items(8)
+    first, second = (ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in (1, 2))
+    assert sorted(first) == sorted(second) == sorted(item.id for item in items)
+    assert first != second
+
+
+@given(count=st.integers(1, 30), size=st.integers(1, 30), seed=st.integers(0, 99), epochs=st.integers(1, 6))
+def test_no_item_comes_twice_in_an_epoch_and_counts_stay_level(count: int, size: int, seed: int, epochs: int) -> None:
+    items = [Item(id=f"{n:02}", prompt=str(n), answer="") for n in range(count)]
+    seen = dict.fromkeys((item.id for item in items), 0)
+    for epoch in range(1, epochs + 1):
+        cohort = draw_cohort(items, epoch=epoch, settings=learning(sample_size=size, seed=seed))
+        assert len(set(ids(cohort))) == len(cohort.items) == min(size, count)
+        assert set(cohort.draws) == {0}
+        for name in ids(cohort):
+            seen[name] += 1
+    assert max(seen.values()) - min(seen.values()) <= 2
+
+
+def test_with_replacement_the_sample_has_its_size_and_repeats_are_counted(make_items: MakeItems) -> None:
+    cohort = draw_cohort(make_items(5), epoch=1, settings=learning(with_replacement=True, sample_size=30))
+    assert len(cohort.items) == 30
+    seen: list[str] = []
+    for item, draw in zip(cohort.items, cohort.draws, strict=True):
+        assert draw == seen.count(item.id)
+        seen.append(item.id)
+    assert cohort.metadata["distinct"] == len(set(seen)) <= 5
+
+
+@pytest.mark.parametrize("with_replacement", [True, False])
+def test_no_items_make_an_empty_cohort(with_replacement: bool) -> None:
+    cohort = draw_cohort([], epoch=1, settings=learning(with_replacement=with_replacement))
+    assert (cohort.items, cohort.batches, cohort.draws) == ((), (), ())
+
+
+def test_batches_cut_the_cohort_in_order(make_items: MakeItems) -> None:
+    cohort = draw_cohort(make_items(40), epoch=1, settings=learning())
+    assert [len(batch) for batch in cohort.batches] == [4, 4, 2]
+    assert tuple(item for batch in cohort.batches for item in batch) == cohort.items
+
+
+def test_the_metadata_says_how_the_draw_was_made(make_items: MakeItems) -> None:
+    cohort = draw_cohort(make_items(7), epoch=2, settings=learning(seed=3))
+    assert json.loads(json.dumps(cohort.metadata)) == {
+        "purpose": "learn",
+        "epoch": 2,
+        "seed": 3,
+        "night": 0,
+        "with_replacement": False,
+        "population": 7,
+        "requested": 10,
+        "drawn": 7,
+        "distinct": 7,
+        "batch_sizes": [4, 3],
+        "item_ids": ids(cohort),
+        "assignments": {"min_instances": 1, "max_instances": 1, "target": 1, "group_index": [0]},
+    }
+
+
+def test_every_item_is_assigned_a_whole_group_and_each_of_its_actors_has_an_index(make_items: MakeItems) -> None:
+    settings = learning(enabled=True, group_size=3, schedule={"max_instances": 5})
+    assert draw_cohort(make_items(7), epoch=1, settings=settings).metadata["assignments"] == {
+        "min_instances": 3,
+        "max_instances": 5,
+        "target": 3,
+        "group_index": [0, 1, 2],
+    }
+
+
+def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items: MakeItems) -> None:
+    few = draw_evaluation(make_items(6), settings=learning())
+    assert sorted(ids(few)) == [f"q-{n}" for n in range(6)]
+    many = draw_evaluation(make_items(60), settings=learning())
+    assert len(set(ids(many))) == 10
+    assert ids(many) != ids(draw_evaluation(make_items(60), settings=learning(seed=1)))
+    assert (many.metadata["purpose"], many.metadata["epoch"]) == ("evaluation", 3)

@@ -1,0 +1,274 @@
+"""Combinations that cannot work are refused and logged before anything is scheduled."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tfgrpo.pipelines.settings.guardrails import (
+    group_size_in_force,
+    guard_warnings,
+    places,
+    schedule_bounds,
+    validate_tfgrpo_config,
+)
+from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.model import PriceSettings
+from tfgrpo.pipelines.settings.model_choice import choose_models, is_local
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import SettingsError
+
+
+def settings(**sections: Any) -> Settings:
+    def frozen(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: frozen(part) for name, part in value.items()}
+        return tuple(frozen(part) for part in value) if isinstance(value, list) else value
+
+    return Settings.model_validate(frozen(sections))
+
+
+def refusal(given: Settings, **sources: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        validate_tfgrpo_config(given, sources=sources)
+    return str(caught.value)
+
+
+def test_the_defaults_pass() -> None:
+    validate_tfgrpo_config(Settings())
+
+
+@pytest.mark.parametrize("size", [1, 0, -1, 2.5, "abc", True, None])
+def test_a_group_below_two_is_refused_and_logged_whatever_built_the_settings(
+    size: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    learning = LearningSettings().model_copy(update={"group_size": size})
+    schedule = learning.schedule.model_copy(update={"min_instances": 2, "max_instances": 2})
+    given = Settings().model_copy(update={"tfgrpo": learning.model_copy(update={"schedule": schedule})})
+    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
+        told = refusal(given)
+    expected = f"tfgrpo.group_size: got {size!r}; accepted: a whole number of at least 2"
+    assert told.splitlines()[0] == expected
+    assert f"refused before scheduling: {expected}" in caplog.messages
+
+
+def test_a_fan_out_above_capacity_names_both_numbers_and_says_what_to_do() -> None:
+    told = refusal(
+        settings(tfgrpo={"group_size": 8, "concurrency": 4}), **{"tfgrpo.group_size": "environment TFGRPO_GROUP_SIZE"}
+    )
+    assert told == (
+        "tfgrpo.group_size (environment TFGRPO_GROUP_SIZE): got a fan-out of 8 actors per group with a capacity of 4; "
+        "accepted: a group that fits: --group-size 4 or less, or --concurrency 8 or more"
+    )
+    validate_tfgrpo_config(settings(tfgrpo={"group_size": 4, "concurrency": 4}))
+
+
+def test_no_group_is_advised_that_would_be_refused() -> None:
+    told = refusal(settings(tfgrpo={"group_size": 2, "concurrency": 1}))
+    assert told.endswith("accepted: a group that fits: --concurrency 2 or more")
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 2), (3, None), (None, 1), (1, 1), (5, 9)])
+def test_schedule_bounds_that_exclude_the_group_are_refused(low: int | None, high: int | None) -> None:
+    told = refusal(settings(tfgrpo={"group_size": 2, "schedule": {"min_instances": low, "max_instances": high}}))
+    assert told.startswith("tfgrpo.schedule.")
+    assert "for a group of 2" in told
+
+
+def test_schedule_bounds_follow_the_group_size() -> None:
+    assert schedule_bounds(settings(tfgrpo={"group_size": 5})) == (5, 5)
+    bounded = settings(tfgrpo={"group_size": 5, "schedule": {"min_instances": 1, "max_instances": 9}})
+    assert schedule_bounds(bounded) == (1, 9)
+    validate_tfgrpo_config(bounded)
+
+
+def test_with_the_flag_off_there_is_one_actor_per_item() -> None:
+    assert group_size_in_force(settings(tfgrpo={"group_size": 5})) == 1
+    assert group_size_in_force(settings(tfgrpo={"group_size": 5, "enabled": True})) == 5
+
+
+@pytest.mark.parametrize(
+    "task_id", ["../x", "a/b", "CON", "nul", "x\x00", "a\nb", "..", ".", "x" * 200, "ends.", "a b", "é"]
+)
+def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> None:
+    assert refusal(settings(task_id=task_id)).startswith("task_id: got ")
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        (
+            {"dataset": {"eval_path": "e.jsonl"}},
+            "dataset.eval_path: got 'e.jsonl'; accepted: an evaluation dataset together with",
+        ),
+        ({"dataset": {"path": "a.jsonl", "eval_path": "./a.jsonl"}}, "got the dataset that is learned on"),
+        ({"rewarders": []}, "rewarders: got no rewarder that counts"),
+        ({"rewarders": [{"name": "gt", "weight": 0.0}]}, "at least one rewarder with a weight above 0"),
+        ({"rewarders": [{"name": "gt"}, {"name": "gt"}]}, "rewarders: got 'gt' twice"),
+        (
+            {"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]},
+            "rewarders: got 'gt' twice",
+        ),
+        ({"stages": []}, "stages: got no stage"),
+        (
+            {"simulated": {"faults": {"hang": 0.7, "reset": 0.5}}},
+            "simulated.faults.hang, simulated.faults.reset: got shares that sum to 1.2; accepted: shares that sum to at most 1",
+        ),
+        (
+            {"stages": [{"name": "spec-guard"}, {"name": "learn"}]},
+            "got spec-guard, learn; accepted: learn, then spec-guard last",
+        ),
+        ({"stages": [{"name": "learn"}, {"name": "learn"}]}, "got learn, learn"),
+        (
+            {"tfgrpo": {"enabled": True, "group_size": 4}, "budget": {"max_calls": 3}},
+            "at least 4, the calls of one group",
+        ),
+        ({"budget": {"max_tokens": 1024}}, "budget.max_tokens: got 1024; accepted: more than 1024"),
+        (
+            {"budget": {"max_usd": 1e-9}},
+            "budget.max_usd: got 1e-09; accepted: at least 0.0006144, which one call may cost",
+        ),
+        (
+            {"model": {"name": "m"}},
+            "model.name: got 'm' and no endpoint to ask for it; accepted: a model together with --base-url or OPENAI_BASE_URL",
+        ),
+        (
+            {"model": {"base_url": "http://h/v1"}},
+            "model.base_url: got an endpoint and no model; accepted: an endpoint together with --model",
+        ),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(sections: dict[str, Any], told: str) -> None:
+    assert told in refusal(settings(**sections))
+
+
+REAL = {"name": "m", "base_url": "https://models.example/v1"}
+PRICE = {"input": 1.0, "output": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("model", "missing"),
+    [
+        (REAL, "'m'"),
+        ({**REAL, "reflection_name": "r"}, "'m' and 'r'"),
+        ({**REAL, "reflection_name": "r", "prices": {"m": PRICE}}, "'r'"),
+        ({**REAL, "prices": {"M": PRICE}}, "'m'"),
+    ],
+)
+def test_a_cap_in_dollars_needs_the_price_of_every_model_in_use(model: dict[str, Any], missing: str) -> None:
+    told = refusal(settings(model=model, budget={"max_usd": 5.0}))
+    assert f"a cap of 5 USD with no price for {missing};" in told
+    assert "an unknown price cannot be capped" in told
+
+
+def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none() -> None:
+    prices = {"m": PRICE, "r": PRICE}
+    validate_tfgrpo_config(settings(model={**REAL, "reflection_name": "r", "prices": prices}, budget={"max_usd": 5.0}))
+    validate_tfgrpo_config(settings(model=REAL, budget={"max_calls": 100, "max_tokens": 10_000}))
+    validate_tfgrpo_config(settings(model=REAL, dry_run=True, budget={"max_usd": 5.0}))
+
+
+def test_every_problem_is_told_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
+        told = refusal(
+            settings(task_id="../x", stages=[], tfgrpo={"group_size": 3, "concurrency": 2}, model={"name": "m"})
+        )
+    assert len(told.splitlines()) == len(caplog.messages) == 4
+
+
+@pytest.mark.parametrize(
+    ("sections", "env", "warning"),
+    [
+        ({}, {}, "FEATURE_TFGRPO_GROUP is off"),
+        ({"tfgrpo": {"batch_size": 20, "sample_size": 10}}, {}, "a batch of 20 is more than the 10 items"),
+        ({"tfgrpo": {"temperature": {"train": 0.2, "eval": 0.4}}}, {}, "the evaluation temperature 0.4 is above"),
+        ({"actor": {"timeout_s": 60.0}}, {}, "a rollout may take 60 s and one of its calls 120 s"),
+        ({"model": {**REAL, "send_temperature": False}}, {}, "model.send_temperature is off: the endpoint's own"),
+        ({"dry_run": True, "model": REAL}, {}, "dry run: the model and endpoint of the settings are not called"),
+        ({"dataset": {"path": "a.jsonl"}}, {}, "the SIMULATED model knows only the items of its own worlds"),
+        ({"model": REAL}, {}, "a real model is tried on the items of the simulated world 'arithmetic'"),
+        ({"model": REAL}, {}, "OPENAI_API_KEY is not set: the endpoint is asked without a key"),
+        ({"model": {**REAL, "api_key_env": "K"}}, {"K": " "}, "K is not set"),
+    ],
+)
+def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str], warning: str) -> None:
+    given = settings(**sections)
+    validate_tfgrpo_config(given)
+    assert any(
+        text.startswith(warning) or warning in text for text in guard_warnings(given, env, {"tfgrpo.batch_size": "x"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "env"),
+    [
+        (REAL, {"OPENAI_API_KEY": "sk"}),
+        ({**REAL, "base_url": "http://127.0.0.1:8000/v1"}, {}),
+        ({**REAL, "api_key_secret": "vendor-key"}, {}),
+    ],
+)
+def test_nothing_is_odd_about_an_endpoint_with_a_key_or_on_this_machine(
+    model: dict[str, Any], env: dict[str, str]
+) -> None:
+    given = settings(model=model, dataset={"path": "a.jsonl"}, tfgrpo={"enabled": True})
+    assert guard_warnings(given, env) == ()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("http://localhost/v1", True),
+        ("http://api.localhost:1/v1", True),
+        ("http://127.9.9.9/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://api.example/v1", False),
+        ("http://localhost.example/v1", False),
+    ],
+)
+def test_loopback_is_this_machine_alone(address: str, expected: bool) -> None:
+    assert is_local(address) is expected
+
+
+@pytest.mark.parametrize(
+    ("sections", "simulated"),
+    [({}, True), ({"dry_run": True, "model": REAL}, True), ({"model": REAL}, False), ({"model": {"name": "m"}}, False)],
+)
+def test_a_run_is_simulated_only_when_asked_for_or_when_nothing_else_is_named(
+    sections: dict[str, Any], simulated: bool
+) -> None:
+    assert choose_models(settings(**sections)).simulated is simulated
+
+
+def test_models_and_prices_are_chosen_together() -> None:
+    dry = choose_models(Settings())
+    assert (dry.name, dry.reflection_name, dry.base_url, dry.unpriced) == ("simulated", "simulated", None, ())
+    assert dry.price_book.price("simulated") is not None
+    real = choose_models(settings(model={**REAL, "prices": {"m": PRICE}}))
+    assert (real.in_use, real.unpriced) == (("m",), ())
+    price = real.price_book.price("m")
+    assert price is not None
+    assert price.cost(1000, 100) == 1000 * 1000 + 100 * 2000
+    assert choose_models(settings(model={**REAL, "reflection_name": "r", "prices": {"m": PRICE}})).unpriced == ("r",)
+    assert PriceSettings(input=1.0, output=2.0).cached_input is None
+
+
+def test_places_name_the_source_where_it_is_not_the_default() -> None:
+    named = places({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
+    assert named["tfgrpo.epochs"] == "tfgrpo.epochs (environment TFGRPO_EPOCHS)"
+    assert named["tfgrpo.seed"] == "tfgrpo.seed"
+
+
+def test_two_judges_of_different_names_may_grade_together() -> None:
+    twice = [{"name": "judge", "options": {"rewarder_id": name}} for name in ("kind", "brief")]
+    validate_tfgrpo_config(settings(rewarders=twice))
+
+
+def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model() -> None:
+    prices = {"m": {"input": 0.0, "output": 0.1}, "r": {"input": 0.0, "output": 10.0}}
+    model = {"name": "m", "reflection_name": "r", "base_url": "http://h/v1", "max_tokens": 1000, "prices": prices}
+    with pytest.raises(SettingsError, match=r"at least 0.01, which one call may cost"):
+        validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.0099}}))
+    validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.01}}))

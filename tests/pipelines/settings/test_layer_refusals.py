@@ -1,0 +1,201 @@
+"""What is wrong in a layer is told by its source, all at once, without a secret; what is unset or empty is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pipelines.pipeline_files import refusal, write_file
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.stores.errors import PipelineError
+
+
+def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "tfgrpo: {epochs: 0}\nstages: [{name: learn, env: {TFGRPO_EPOCHS: one}}]")
+    error = refusal(cli={"tfgrpo.epochs": "3"}, env={"TFGRPO_EPOCHS": "x"}, pipeline_path=path)
+    assert {problem.source for problem in error.problems} == {
+        f"pipeline file {path}: tfgrpo.epochs",
+        f"pipeline file {path}: stages.learn.env.TFGRPO_EPOCHS",
+        "TFGRPO_EPOCHS",
+    }
+
+
+def test_all_problems_of_all_layers_come_at_once(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "tfgrpo: {epoch: 3, seed: -1}\nmodle: {name: x}\ngate: 3")
+    error = refusal(
+        cli={"tfgrpo.epochs": "x", "nonsense": "1"},
+        env={"TFGRPO_GROUP_SIZE": "1", "TFGRPO_GROUPSIZE": "2"},
+        pipeline_path=path,
+    )
+    assert isinstance(error, PipelineError)
+    assert {problem.source for problem in error.problems} == {
+        f"pipeline file {path}: tfgrpo.epoch",
+        f"pipeline file {path}: tfgrpo.seed",
+        f"pipeline file {path}: modle",
+        f"pipeline file {path}: gate",
+        "--epochs",
+        "--set nonsense",
+        "TFGRPO_GROUP_SIZE",
+        "TFGRPO_GROUPSIZE",
+    }
+
+
+def test_an_unreadable_pipeline_file_does_not_hide_the_other_problems(tmp_path: Path) -> None:
+    error = refusal(env={"TFGRPO_SEED": "x"}, pipeline_path=tmp_path / "missing.yaml")
+    assert isinstance(error, PipelineError)
+    assert len(error.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TFGRPO_EPOCH", "TFGRPO_EPOCHS (did you mean that?)"),
+        ("TFGRPO_TRAINTEMP", "TFGRPO_TRAIN_TEMP (did you mean that?)"),
+        ("FEATURE_TFGRPO_GROUPS", "FEATURE_TFGRPO_GROUP (did you mean that?)"),
+        ("TFGRPO_XYZZY_XYZZY_XYZZY", "one of FEATURE_TFGRPO_GROUP, TFGRPO_ACTOR"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str, meant: str) -> None:
+    text = str(refusal(env={name: "sk-secret"}))
+    assert text.startswith(f"{name}: got an unknown variable; accepted: {meant}")
+    assert "sk-secret" not in text
+
+
+def test_the_variable_that_holds_the_key_may_be_called_like_ours() -> None:
+    resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
+    assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
+
+
+def test_the_variable_that_deployments_read_is_none_of_ours() -> None:
+    assert set(resolve_settings(cli={}, env={"TFGRPO_HOME": "/srv/tfgrpo"}).sources.values()) == {"default"}
+
+
+def test_an_empty_variable_of_other_programs_counts_as_unset() -> None:
+    assert resolve_settings(cli={}, env={"OPENAI_BASE_URL": ""}).settings.model.base_url is None
+
+
+def test_an_optional_setting_can_be_unset_by_a_higher_layer() -> None:
+    resolved = resolve_settings(cli={"model.base_url": "none"}, env={"OPENAI_BASE_URL": "http://localhost:1/v1"})
+    assert resolved.settings.model.base_url is None
+
+
+def test_truth_values_may_come_as_such_from_a_program() -> None:
+    assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
+    assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number from 2 to 1,000"
+
+
+SECRETS = ["sk-abcdefghijkl", "hunter2"]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"env": {"OPENAI_BASE_URL": "https://user:hunter2@host/v1"}},
+        {"env": {"OPENAI_BASE_URL": "https://host/v1?api_key=sk-abcdefghijkl"}},
+        {"env": {"OPENAI_BASE_URL": "sk-abcdefghijkl"}},
+        {"cli": {"model.base_url": "ftp://hunter2@host"}},
+        {"cli": {"model.base_url": "http://host:hunter2/v1"}},
+        {"cli": {"selection.base_url": "https://user:hunter2@host/v1"}},
+        {"cli": {"model.api_key_env": "sk-abcdefghijkl"}},
+        {"cli": {"rewarders": '[{"name": "judge", "options": {"api_key": "sk-abcdefghijkl"}}]'}},
+        {"cli": {"rewarders": '[{"name": "judge", "secret": "sk-abcdefghijkl"}]'}},
+        {"cli": {"model.prices": '{"a": "sk-abcdefghijkl'}},
+    ],
+)
+def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
+    text = str(refusal(**layers))
+    assert not any(secret in text for secret in SECRETS)
+
+
+@pytest.mark.parametrize("leaf", ["model.api_key_env", "model.api_key_secret"])
+@pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
+def test_a_key_is_refused_where_its_name_should_stand(leaf: str, key: str) -> None:
+    told = str(refusal(cli={leaf: key}))
+    assert "not the key itself" in told
+    assert key not in told
+    assert resolve_settings(cli={leaf: "TEAM_KEY_2" if leaf.endswith("env") else "team-key-2"}, env={})
+
+
+def test_an_address_with_a_harmless_query_is_accepted_and_a_bad_one_is_shown() -> None:
+    address = "https://host.example/openai?api-version=2026-01-01"
+    assert resolve_settings(cli={"model.base_url": address}, env={}).settings.model.base_url == address
+    assert "'http://'" in str(refusal(cli={"model.base_url": "http://"}))
+
+
+@pytest.mark.parametrize("key", ["model.base_url", "selection.base_url"])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("localhost:8000/v1", "http://localhost:8000/v1"),
+        ("localhost:8000", "http://localhost:8000/v1"),
+        ("127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1"),
+        ("[::1]:8000/v1", "http://[::1]:8000/v1"),
+        ("gateway:8000/v1", "http://gateway:8000/v1"),
+        ("models.example/v1", "https://models.example/v1"),
+        ("models.example:8000/v1", "http://models.example:8000/v1"),
+    ],
+)
+def test_an_address_without_a_scheme_is_shown_with_the_one_that_is_meant(key: str, given: str, meant: str) -> None:
+    told = str(refusal(cli={key: given}))
+    assert f": got {given!r}; accepted: an address like http" in told
+    assert told.endswith(f"; probably {meant} is meant")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["sk-abcdefghijkl", "admin:1234", "host:hunter2/v1", "me:hunter2@host.example/v1", "host.example/v1?key=hunter2",
+     "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.SflKxwRJSMeKKF2QT4", "hf_abcdefghijklmnopqrstuvwxyz012345",
+     "host.example/sk-abcdefghijklmnopqrstuvwx0123456789"],
+)  # fmt: skip
+def test_what_may_be_a_key_is_no_address_that_was_meant(secret: str) -> None:
+    told = str(refusal(cli={"model.base_url": secret}))
+    assert secret not in told
+    assert "probably" not in told
+
+
+def test_problems_inside_lists_and_mappings_are_named_by_their_place(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path,
+        {
+            "rewarders": [{"name": "gt", "weight": -1}, {"weigth": 1}],
+            "model": {"prices": {"m": {"input": 1}}},
+            "actor": {"tools": [3, ""]},
+            "stages": [{"name": "deploy"}],
+        },
+    )
+    told = {
+        problem.source.removeprefix(f"pipeline file {path}: "): problem
+        for problem in refusal(pipeline_path=path).problems
+    }
+    assert told["rewarders.0.weight"].given == "-1"
+    assert told["rewarders.1.weigth"].accepted.startswith("weight (did you mean that?)")
+    assert told["rewarders.1.name"].given == "nothing"
+    assert told["model.prices.m.output"].accepted == "a number of at least 0"
+    assert told["actor.tools.0"].accepted == "text"
+    assert told["actor.tools.1"].accepted == "text that is not empty"
+    assert told["stages.0.name"].accepted == "learn or spec-guard"
+
+
+def test_a_bad_option_of_a_rewarder_is_one_problem() -> None:
+    error = refusal(cli={"rewarders": '[{"name": "gt", "options": {"match": [1, {"tolerance": NaN}]}}]'})
+    accepted = "text, a finite number, true or false, or a list or mapping of those"
+    assert [str(each) for each in error.problems] == [f"--set rewarders.0.options.match: got nan; accepted: {accepted}"]
+
+
+@pytest.mark.parametrize("address", ["https://me:pass@host/grade", "http://host/grade?api_key=abc"])
+def test_no_credential_hides_in_an_address_among_the_options(address: str) -> None:
+    error = refusal(cli={"rewarders": json.dumps([{"name": "remote", "options": {"urls": [{"url": address}]}}])})
+    assert "accepted: options whose addresses hold no user name, password or key" in str(error)
+    assert "pass" not in str(error).partition("accepted")[0]
+    assert "abc" not in str(error)
+
+
+def test_text_that_is_no_json_is_told_so() -> None:
+    assert (
+        str(refusal(cli={"actor.tools": "a:b"}))
+        == "--set actor.tools: got 3 characters that are no JSON; accepted: a list, as JSON"
+    )
+    assert "as JSON" in str(refusal(cli={"actor.tools": "[" * 100_000}))

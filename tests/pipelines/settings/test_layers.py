@@ -1,0 +1,340 @@
+"""Settings come from four layers, with a source for every leaf and every problem at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.pipelines.pipeline_files import refusal, write_file
+from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options, leaves_by_key
+from tfgrpo.pipelines.settings.layers import describe, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, shipped_pipelines
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import SettingsError
+
+LEAVES = leaf_options()
+WITH_FLAG = [leaf for leaf in LEAVES if leaf.flag]
+WITH_ENV = [leaf for leaf in LEAVES if leaf.env]
+SPECIAL = {
+    "task_id": "another",
+    "model.base_url": "https://models.example/v1",
+    "selection.base_url": "https://models.example/v1",
+    "selection.temperatures": (0.2, 1),
+    "model.api_key_env": "MY_KEY",
+    "actor.tools": ("module:function",),
+    "rewarders": ({"name": "gt", "weight": 0.5},),
+    "model.prices": {"gpt-4.1": {"input": 2, "output": 8.0}},
+    "stages": ({"name": "learn"},),
+    "tfgrpo.experience_max_words": 16,
+    "tfgrpo.experience_max_chars": 100,
+    "tfgrpo.capacity_factor": 2.5,
+    "gate.confidence": 0.75,
+    "telemetry.shutdown_s": 5.0,
+}
+
+
+def value_at(settings: Settings, key: str) -> Any:
+    value: Any = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def other_value(leaf: LeafOption) -> Any:
+    """A valid value that is not the default."""
+    if leaf.key in SPECIAL:
+        return SPECIAL[leaf.key]
+    if leaf.choices:
+        return next(choice for choice in leaf.choices if choice != leaf.default)
+    if leaf.type is bool:
+        return not leaf.default
+    if leaf.type is int:
+        return (leaf.default if isinstance(leaf.default, int) else 3) + 1
+    if leaf.type is float:
+        return 0.125
+    return "another"
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    *sections, leaf = key.split(".")
+    tree: dict[str, Any] = {leaf: value}
+    for name in reversed(sections):
+        tree = {name: tree}
+    return tree
+
+
+def same(settings: Settings, leaf: LeafOption, value: Any) -> bool:
+    expected = Settings.model_validate(nested(leaf.key, value))
+    return bool(value_at(settings, leaf.key) == value_at(expected, leaf.key))
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    learning = resolve_settings(cli={}, env={}).settings.tfgrpo
+    assert (learning.group_size, learning.epochs, learning.sample_size) == (2, 3, 100)
+    assert (learning.temperature.train, learning.temperature.eval, learning.experience_max_words) == (0.7, 0.3, 32)
+    assert learning.enabled is False
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_says_what_it_is_and_what_it_accepts(leaf: LeafOption) -> None:
+    assert leaf.help
+    assert leaf.accepted
+    assert leaf.key in leaves_by_key()
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_can_be_set_on_the_command_line(leaf: LeafOption) -> None:
+    value = other_value(leaf)
+    resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
+    assert same(resolved.settings, leaf, value)
+    assert value_at(resolved.settings, leaf.key) != leaf.default
+    assert resolved.sources[leaf.key] == f"command line {leaf.flag or f'--set {leaf.key}'}"
+    assert {source for key, source in resolved.sources.items() if key != leaf.key} == {"default"}
+
+
+@pytest.mark.parametrize("leaf", WITH_ENV, ids=lambda leaf: leaf.env)
+def test_every_variable_sets_its_leaf(leaf: LeafOption) -> None:
+    assert leaf.env is not None
+    resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
+    assert same(resolved.settings, leaf, other_value(leaf))
+    assert resolved.sources[leaf.key] == f"environment {leaf.env}"
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
+def test_every_leaf_can_be_set_in_a_pipeline_file(leaf: LeafOption, tmp_path: Path) -> None:
+    path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
+    resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
+    assert same(resolved.settings, leaf, other_value(leaf))
+    assert resolved.sources[leaf.key] == f"pipeline file {path}"
+
+
+def test_flags_and_variables_are_unique() -> None:
+    for names in ([leaf.flag for leaf in WITH_FLAG], [leaf.env for leaf in WITH_ENV]):
+        assert len(names) == len(set(names))
+
+
+def test_the_variables_of_the_specification_exist() -> None:
+    named = {leaf.env: leaf.key for leaf in WITH_ENV}
+    assert named["TFGRPO_GROUP_SIZE"] == "tfgrpo.group_size"
+    assert named["TFGRPO_EVAL_TEMP"] == "tfgrpo.temperature.eval"
+    assert named["FEATURE_TFGRPO_GROUP"] == "tfgrpo.enabled"
+    assert {"TFGRPO_EPOCHS", "TFGRPO_SAMPLE_SIZE", "TFGRPO_TRAIN_TEMP", "TFGRPO_SEED"} <= set(named)
+
+
+ROW_47_AND_53 = [
+    *[
+        ("TFGRPO_GROUP_SIZE", text, "a whole number from 2 to 1,000")
+        for text in ("1", "0", "-1", "abc", "2.5", "NaN", "", "2 3", "0x4", "1001")
+    ],
+    *[
+        ("TFGRPO_EPOCHS", text, "a whole number from 2 to 1,000")
+        for text in ("1", "0", "-1", "abc", "2.9", "inf", "3.0", "9" * 24)
+    ],
+    *[
+        ("TFGRPO_SAMPLE_SIZE", text, "a whole number from 1 to 1,000,000")
+        for text in ("0", "-5", "abc", "1e2", "NaN", "1000001")
+    ],
+    *[("TFGRPO_BATCH_SIZE", text, "a whole number from 1 to 1,000,000") for text in ("0", "-5", "1.0", "9" * 24)],
+    *[
+        ("TFGRPO_TRAIN_TEMP", text, "a number from 0 to 2")
+        for text in ("-0.1", "2.1", "NaN", "inf", "-inf", "abc", "", "0,7")
+    ],
+    *[("TFGRPO_EVAL_TEMP", text, "a number from 0 to 2") for text in ("-1", "nan", "Infinity", "warm")],
+    *[("TFGRPO_SEED", text, "a whole number of at least 0") for text in ("-1", "1.5", "abc")],
+    *[("TFGRPO_CONCURRENCY", text, "a whole number from 1 to 10,000") for text in ("0", "-1", "many", "10001")],
+    *[("TFGRPO_EXPERIENCE_MAX_WORDS", text, "a whole number from 4 to 32") for text in ("33", "3", "x")],
+    *[("TFGRPO_MAX_USD", text, "a number above 0, or none") for text in ("0", "-1", "nan", "five")],
+    *[("TFGRPO_MAX_CALLS", text, "a whole number above 0, or none") for text in ("0", "1.5")],
+    *[
+        ("FEATURE_TFGRPO_GROUP", text, "true, false, 1, 0, on, off, yes or no")
+        for text in ("maybe", "2", "", "-1", "y", "enabled", "truee")
+    ],
+    ("TFGRPO_TASK_RUNNER", "slurm", "threads, dask or ray"),
+    ("TFGRPO_MODEL", " ", "text that is not empty"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "accepted"), ROW_47_AND_53)
+def test_every_bad_value_is_refused_by_name_from_environment_and_command_line(
+    name: str, text: str, accepted: str
+) -> None:
+    error = refusal(env={name: text})
+    assert isinstance(error, SettingsError)
+    assert str(error) == f"{name}: got {text!r}; accepted: {accepted}"
+    leaf = next(leaf for leaf in WITH_ENV if leaf.env == name)
+    flag = leaf.flag or f"--set {leaf.key}"
+    assert str(refusal(cli={leaf.key: text})) == f"{flag}: got {text!r}; accepted: {accepted}"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "given", "accepted"),
+    [
+        ("tfgrpo.group_size", "1", "1", "a whole number from 2 to 1,000"),
+        ("tfgrpo.group_size", "'3'", "'3'", "a whole number from 2 to 1,000"),
+        ("tfgrpo.group_size", "true", "True", "a whole number from 2 to 1,000"),
+        ("tfgrpo.epochs", "2.5", "2.5", "a whole number from 2 to 1,000"),
+        ("tfgrpo.temperature.train", ".nan", "nan", "a number from 0 to 2"),
+        ("tfgrpo.temperature.eval", "-0.5", "-0.5", "a number from 0 to 2"),
+        ("tfgrpo.enabled", "perhaps", "'perhaps'", "true, false, 1, 0, on, off, yes or no"),
+        ("tfgrpo.sample_size", "[1, 2]", "a list of 2", "a whole number from 1 to 1,000,000"),
+        ("tfgrpo.min_spread", "{a: 1}", "a mapping of 1", "a number of at least 0"),
+        ("tfgrpo.epochs", "null", "None", "a whole number from 2 to 1,000"),
+        ("model.prices", "3", "3", "a mapping"),
+        ("rewarders", "gt", "'gt'", "a list"),
+        ("telemetry.shutdown_s", "61", "61", "a number above 0 and of at most 60"),
+    ],
+)
+def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(
+    tmp_path: Path, key: str, text: str, given: str, accepted: str
+) -> None:
+    *sections, name = key.split(".")
+    lines = [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
+    path = write_file(tmp_path, "\n".join([*lines, f"{'  ' * len(sections)}{name}: {text}"]))
+    assert str(refusal(pipeline_path=path)) == f"pipeline file {path}: {key}: got {given}; accepted: {accepted}"
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "1", "on", "Yes"])
+@pytest.mark.parametrize("source", ["env", "file"])
+def test_the_feature_flag_switches_on_from_environment_and_file(tmp_path: Path, word: str, source: str) -> None:
+    path = write_file(tmp_path, f"tfgrpo:\n  enabled: {word if source == 'file' else 'off'}\n")
+    env = {"FEATURE_TFGRPO_GROUP": word} if source == "env" else {}
+    assert resolve_settings(cli={}, env=env, pipeline_path=path).settings.tfgrpo.enabled is True
+
+
+@pytest.mark.parametrize("word", ["false", "0", "OFF", "no"])
+def test_the_feature_flag_switches_off_above_a_file_that_has_it_on(word: str) -> None:
+    path = find_pipeline("tfgrpo-learning")
+    resolved = resolve_settings(cli={}, env={"FEATURE_TFGRPO_GROUP": word}, pipeline_path=path)
+    assert resolved.settings.tfgrpo.enabled is False
+
+
+@given(
+    file=st.none() | st.integers(2, 9),
+    stage=st.none() | st.integers(2, 9),
+    env=st.none() | st.integers(2, 9),
+    cli=st.none() | st.integers(2, 9),
+)
+def test_command_line_over_environment_over_stage_over_file_over_default(
+    tmp_path_factory: pytest.TempPathFactory, file: int | None, stage: int | None, env: int | None, cli: int | None
+) -> None:
+    document: dict[str, Any] = {"pipeline": "p"}
+    if file is not None:
+        document["tfgrpo"] = {"epochs": file}
+    if stage is not None:
+        document["stages"] = [{"name": "learn", "env": {"TFGRPO_EPOCHS": stage}}]
+    path = write_file(tmp_path_factory.mktemp("layers"), document)
+    resolved = resolve_settings(
+        cli={} if cli is None else {"tfgrpo.epochs": str(cli)},
+        env={} if env is None else {"TFGRPO_EPOCHS": str(env)},
+        pipeline_path=path,
+    )
+    expected = [
+        (cli, "command line --epochs"),
+        (env, "environment TFGRPO_EPOCHS"),
+        (stage, f"pipeline file {path}: stages.learn.env.TFGRPO_EPOCHS"),
+        (file, f"pipeline file {path}"),
+        (3, "default"),
+    ]
+    value, source = next(pair for pair in expected if pair[0] is not None)
+    assert (resolved.settings.tfgrpo.epochs, resolved.sources["tfgrpo.epochs"]) == (value, source)
+
+
+def test_a_stage_that_reads_no_environment_refuses_one(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path,
+        {
+            "stages": [
+                {
+                    "name": "learn",
+                    "env": {"TFGRPO_EPOCH": 3, "OPENAI_BASE_URL": "http://h/v1", "FEATURE_TFGRPO_GROUP": True},
+                },
+                {"name": "spec-guard", "env": {"TFGRPO_EPOCHS": 3}},
+            ]
+        },
+    )
+    assert {problem.source.rpartition(": ")[2] for problem in refusal(pipeline_path=path).problems} == {
+        "stages.learn.env.TFGRPO_EPOCH",
+        "stages.learn.env.OPENAI_BASE_URL",
+        "stages.spec-guard.env.TFGRPO_EPOCHS",
+    }
+
+
+def test_a_stage_environment_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    path = write_file(tmp_path, {"stages": [{"name": "learn", "env": ["TFGRPO_EPOCHS=3"]}]})
+    assert "stages.0.env: got a list of 1; accepted: a mapping" in str(refusal(pipeline_path=path))
+
+
+def test_a_stage_environment_holds_truth_values_as_text(tmp_path: Path) -> None:
+    path = write_file(
+        tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]}
+    )
+    learning = resolve_settings(cli={}, env={}, pipeline_path=path).settings.tfgrpo
+    assert (learning.enabled, learning.seed) == (True, 7)
+
+
+def test_a_pipeline_file_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
+    assert resolve_settings(cli={}, env={}, pipeline_path=write_file(tmp_path, "tfgrpo:\n")).settings.pipeline == "mine"
+
+
+def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
+        refusal(env={"TFGRPO_GROUP_SIZE": "1"})
+    assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number from 2 to 1,000" in caplog.text
+
+
+def test_the_description_lists_every_leaf_with_its_source() -> None:
+    rows = describe(resolve_settings(cli={}, env={"TFGRPO_EPOCHS": "4"}))
+    assert [key for key, _, _ in rows] == [leaf.key for leaf in LEAVES]
+    assert ("tfgrpo.epochs", "4", "environment TFGRPO_EPOCHS") in rows
+    assert ("budget.max_usd", "null", "default") in rows
+    assert ("pack", "arithmetic", "default") in rows
+
+
+@pytest.mark.parametrize("name", shipped_pipelines())
+def test_shipped_pipelines_resolve(name: str) -> None:
+    resolved = resolve_settings(cli={}, env={}, pipeline_path=find_pipeline(name))
+    assert resolved.settings.pipeline == name
+    assert resolved.settings.tfgrpo.enabled
+    assert [stage.name for stage in resolved.settings.stages] == ["learn", "spec-guard"]
+
+
+def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specification() -> None:
+    path = find_pipeline("tfgrpo-learning")
+    sources = resolve_settings(cli={}, env={}, pipeline_path=path).sources
+    for name, key in {
+        "TFGRPO_EPOCHS": "tfgrpo.epochs",
+        "TFGRPO_SAMPLE_SIZE": "tfgrpo.sample_size",
+        "TFGRPO_TRAIN_TEMP": "tfgrpo.temperature.train",
+        "TFGRPO_EVAL_TEMP": "tfgrpo.temperature.eval",
+    }.items():
+        assert sources[key] == f"pipeline file {path}: stages.learn.env.{name}"
+
+
+def test_literal_leaves_offer_their_words() -> None:
+    runner = leaves_by_key()["task_runner"]
+    assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)
+
+
+@pytest.mark.parametrize("url", ["https://sk-token-0123@host/v1", "https://:word@host/v1", "https://a:b@host/v1"])
+def test_an_address_with_a_name_or_a_word_before_its_host_is_refused(url):
+    with pytest.raises(SettingsError, match="without user name"):
+        resolve_settings(cli={"model.base_url": url, "model.name": "m"}, env={})
+
+
+def test_a_stage_that_the_command_line_names_brings_its_environment():
+    stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
+    assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5

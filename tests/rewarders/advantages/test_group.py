@@ -1,0 +1,152 @@
+"""Group advantages, ranks and order against sample cases and invariants."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.vectors import VECTORS
+from tfgrpo.rewarders.advantages.group import best_first, group_advantage, relative_ranks
+
+GROUP_CASES = [json.loads(line) for line in (VECTORS / "group_advantage.jsonl").read_text().splitlines()]
+FINITE_CASES = [case for case in GROUP_CASES if case["finite"]]
+NOT_NUMBERS = [case for case in GROUP_CASES if any(isinstance(reward, str) for reward in case["rewards"])]
+BEYOND_NAIVE = [case for case in GROUP_CASES if not case["finite"] and case not in NOT_NUMBERS]
+ESTIMATOR_CASES = [json.loads(line) for line in (VECTORS / "advantage_estimators.jsonl").read_text().splitlines()]
+
+rewards = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
+any_finite = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12)
+
+
+def name(case: dict) -> str:
+    return case["name"]
+
+
+@pytest.mark.parametrize("case", FINITE_CASES, ids=name)
+def test_the_house_estimator_gives_the_known_values(case):
+    group = group_advantage(case["rewards"])
+    assert group.mean == pytest.approx(case["mean"], rel=1e-9, abs=1e-9)
+    assert group.std == pytest.approx(case["std"], rel=1e-9, abs=1e-9)
+    assert group.advantages == pytest.approx(case["advantages"], rel=1e-9, abs=1e-9)
+    assert group.best_index == case["best_index"]
+
+
+@pytest.mark.parametrize("case", BEYOND_NAIVE, ids=name)
+def test_rewards_whose_sum_overflows_still_have_finite_advantages(case):
+    group = group_advantage(case["rewards"])
+    assert all(map(math.isfinite, (group.mean, group.std, *group.advantages)))
+    assert group.best_index == case["best_index"]
+
+
+def test_huge_rewards_have_the_advantages_of_their_small_copies():
+    small = group_advantage([1.0, -1.0, 0.0]).advantages
+    assert group_advantage([1e300, -1e300, 0.0]).advantages == pytest.approx(small, rel=1e-7)
+
+
+@pytest.mark.parametrize("case", NOT_NUMBERS, ids=name)
+def test_nan_and_infinity_are_refused(case):
+    for function in (group_advantage, relative_ranks, best_first):
+        with pytest.raises(ValueError, match="only finite rewards"):
+            function([float(reward) for reward in case["rewards"]])
+
+
+def test_an_empty_group_and_an_unknown_estimator_are_refused():
+    with pytest.raises(ValueError, match="at least one reward"):
+        group_advantage([])
+    with pytest.raises(ValueError, match="unknown estimator 'ppo'; known: grpo"):
+        group_advantage([1.0], "ppo")
+
+
+@pytest.mark.parametrize("reward", [None, "0.5", [0.5]])
+def test_what_is_no_number_is_refused_with_its_place(reward):
+    for function in (group_advantage, relative_ranks, best_first):
+        with pytest.raises(ValueError, match="reward 1 is"):
+            function([0.5, reward])
+
+
+def test_a_list_and_any_other_sequence_have_the_same_advantages():
+    group = [0.3, 0.9, 0.1, 0.9]
+    assert group_advantage(group) == group_advantage(tuple(group)) == group_advantage(np.array(group))
+
+
+def test_advantages_are_plain_floats_whatever_the_numbers_were():
+    for kind in (np.float32, np.float64, Fraction, int, bool):
+        group = [kind(0), kind(1), kind(1), 0.1 if kind is np.float32 else kind(0)]
+        result = group_advantage(group)
+        assert {type(value) for value in (*result.advantages, result.mean, result.std)} == {float}
+        assert result.advantages == pytest.approx(group_advantage([float(value) for value in group]).advantages)
+
+
+def test_negative_zero_is_zero():
+    assert group_advantage([-0.0, 0.0]).advantages == (0.0, 0.0)
+    assert relative_ranks([-0.0, 0.0]) == (0.5, 0.5)
+
+
+def test_a_difference_lost_beside_a_huge_peer_is_flat_and_divides_by_nothing():
+    group = group_advantage([1e300, math.nextafter(1e300, 2e300)])
+    assert all(map(math.isfinite, group.advantages))
+
+
+@pytest.mark.parametrize("case", ESTIMATOR_CASES, ids=name)
+def test_the_estimator_and_the_ranks_agree_with_the_field(case):
+    for group, advantages, ranks in zip(
+        case["rewards"], case["grpo_population_eps1e-8"], case["centered_rank"], strict=True
+    ):
+        assert group_advantage(group).advantages == pytest.approx(advantages, abs=1e-9)
+        if len(group) > 1:
+            assert [rank - 0.5 for rank in relative_ranks(group)] == pytest.approx(ranks, abs=1e-9)
+
+
+def test_ranks_run_from_one_for_the_best_to_zero_and_ties_share_the_mean():
+    assert relative_ranks([0.2, 0.9, 0.5]) == (0.0, 1.0, 0.5)
+    assert relative_ranks([1.0, 1.0, 0.0]) == (0.75, 0.75, 0.0)
+    assert relative_ranks([0.3] * 4) == (0.5,) * 4
+    assert relative_ranks([7.0]) == (0.5,)
+
+
+def test_the_order_from_best_to_worst_prefers_fewer_tokens_then_the_earlier_attempt():
+    assert best_first([0.0, 1.0, 1.0, 1.0], [1, 9, 5, 5]) == (2, 3, 1, 0)
+    assert best_first([1.0, 1.0]) == (0, 1)
+    with pytest.raises(ValueError, match="token counts"):
+        best_first([1.0, 0.0], [1])
+
+
+@given(any_finite)
+def test_any_finite_group_has_finite_advantages_that_keep_its_order(group):
+    result = group_advantage(group)
+    assert all(map(math.isfinite, (result.mean, result.std, *result.advantages)))
+    pairs = sorted(zip(group, result.advantages, strict=True))
+    assert all(left[1] <= right[1] for left, right in itertools.pairwise(pairs))
+    assert group[result.best_index] == max(group)
+
+
+@given(rewards)
+def test_advantages_sum_to_zero_and_equal_rewards_get_equal_ones(group):
+    result = group_advantage(group)
+    assert math.fsum(result.advantages) == pytest.approx(0.0, abs=1e-4)
+    by_reward: dict[float, set[float]] = {}
+    for reward, advantage in zip(group, result.advantages, strict=True):
+        by_reward.setdefault(reward, set()).add(advantage)
+    assert all(len(values) == 1 for values in by_reward.values())
+
+
+@given(rewards, st.randoms(use_true_random=False))
+def test_ranks_and_advantages_do_not_depend_on_the_order_of_attempts(group, random):
+    order = list(range(len(group)))
+    random.shuffle(order)
+    shuffled = [group[index] for index in order]
+    ranks, advantages = relative_ranks(group), group_advantage(group).advantages
+    assert relative_ranks(shuffled) == tuple(ranks[index] for index in order)
+    assert group_advantage(shuffled).advantages == tuple(advantages[index] for index in order)
+
+
+@given(rewards)
+def test_ranks_average_to_one_half(group):
+    assert math.fsum(relative_ranks(group)) / len(group) == pytest.approx(0.5)

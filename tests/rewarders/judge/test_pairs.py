@@ -1,0 +1,186 @@
+"""Ranking by comparison: both orders, honest ties, bounded pairs, abstention."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.rewards.judges import FakeJudge, by_order, judged, material
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.judge.pair_strength import Duel, bradley_terry, chosen_pairs, win_shares
+from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+from tfgrpo.rewarders.judge.seam import judge_loads
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
+
+
+async def ranked(answers, outputs, options=None, variant="rank"):
+    model = FakeJudge(answers)
+    verdicts = await PairwiseRewarder(JudgeOptions(**(options or {})), variant).score(judged(outputs, model))
+    return model, verdicts
+
+
+def scores(verdicts):
+    return [getattr(verdict, "score", None) for verdict in verdicts]
+
+
+async def test_attempts_are_ranked_by_the_comparisons_of_their_outputs():
+    model, verdicts = await ranked(by_order("BCA"), ["A", "B", "C"])
+    assert scores(verdicts) == [0.0, 1.0, 0.5]
+    assert len(model.asked) == 3 * 2
+    assert verdicts[1].evidence == "2 won, 0 tied, 0 lost of 2 comparisons in both orders: strength 1 (wins, rank)"
+    assert verdicts[0].details["comparisons"][0]["votes"] == ({"forward": "second", "backward": "second"},)
+
+
+async def test_each_pair_is_judged_in_both_orders():
+    model, _ = await ranked(by_order("AB"), ["A", "B"])
+    shown = [(material(question)["first"], material(question)["second"]) for question in model.asked]
+    assert sorted(shown) == [("A", "B"), ("B", "A")]
+    assert len({(question.rollout, question.turn) for question in model.asked}) == 2
+
+
+@pytest.mark.parametrize("favourite", ["first", "second"])
+async def test_a_judge_that_prefers_a_place_makes_ties_and_no_ranks(favourite):
+    _, verdicts = await ranked(lambda _: {"reason": "", "better": favourite}, ["A", "B", "C"])
+    assert scores(verdicts) == [0.5, 0.5, 0.5]
+
+
+async def test_a_tie_in_one_order_and_a_win_in_the_other_is_a_tie():
+    def answer(question):
+        return {"reason": "", "better": "tie" if material(question)["first"] == "A" else "first"}
+
+    _, verdicts = await ranked(answer, ["A", "B"])
+    assert scores(verdicts) == [0.5, 0.5]
+
+
+async def test_outputs_that_are_the_same_tie_without_a_call():
+    model, verdicts = await ranked(by_order("AB"), ["A", "A"])
+    assert (scores(verdicts), model.asked) == ([0.5, 0.5], [])
+    assert verdicts[0].evidence == "all outputs are the same"
+    model, verdicts = await ranked(by_order("AB"), ["B", "A", "B"])
+    assert scores(verdicts) == [0.25, 1.0, 0.25]
+    assert len(model.asked) == 2
+    assert verdicts[2].details["same_as"] == "r0"
+
+
+async def test_a_comparison_counts_only_when_both_orders_were_answered():
+    def answer(question):
+        shown = material(question)
+        return ModelServerFault("503") if shown["first"] == "C" else by_order("ABC")(question)
+
+    _, verdicts = await ranked(answer, ["A", "B", "C"])
+    assert scores(verdicts) == [1.0, 0.0, None]
+    assert isinstance(verdicts[2], Abstained)
+    assert "503" in verdicts[2].reason
+
+
+async def test_an_output_without_a_comparison_is_told_what_its_own_lost():
+    def answer(question):
+        shown = set(material(question).values())
+        if "C" in shown:
+            return ModelServerFault("503")
+        return "who knows" if "D" in shown else by_order("AB")(question)
+
+    _, verdicts = await ranked(answer, ["A", "B", "C", "D"], {"retries": 0})
+    assert scores(verdicts) == [1.0, 0.0, None, None]
+    assert "6 answers are missing" in verdicts[2].reason
+    assert "503" in verdicts[2].reason
+
+
+async def test_a_judge_that_cannot_be_understood_ranks_nothing():
+    model, verdicts = await ranked(lambda _: "who knows", ["A", "B"], {"retries": 2})
+    assert all(isinstance(verdict, Abstained) for verdict in verdicts)
+    assert len(model.asked) == 2 * 3
+
+
+async def test_votes_on_a_pair_add_up():
+    def answer(question):
+        vote = question.turn % 100 // 2
+        return {"reason": "", "better": by_order("AB" if vote < 2 else "BA")(question)["better"]}
+
+    model, verdicts = await ranked(answer, ["A", "B"], {"votes": 3}, "centered")
+    assert len(model.asked) == 6
+    assert scores(verdicts) == pytest.approx([1 / 6, -1 / 6])
+
+
+async def test_variants_and_strengths_give_their_own_scale():
+    _, centred = await ranked(by_order("ABC"), ["A", "B", "C"], variant="centered")
+    assert scores(centred) == pytest.approx([0.5, 0.0, -0.5])
+    _, fitted = await ranked(by_order("ABC"), ["A", "B", "C"], {"strength": "bradley_terry"}, "centered")
+    assert scores(fitted) == pytest.approx([0.284920145, 0.0, -0.284920145])
+
+
+async def test_large_groups_are_compared_in_a_bounded_number_of_pairs():
+    outputs = [chr(ord("A") + index) for index in range(20)]
+    model, verdicts = await ranked(by_order("".join(outputs)), outputs, {"max_pairs": 30})
+    assert len(model.asked) == 60
+    assert None not in scores(verdicts)
+    (load,) = judge_loads(PairwiseRewarder(JudgeOptions(max_pairs=30, retries=0)), 20)
+    assert (load.calls_low, load.calls_high, load.shown) == (0, 60, 2)
+
+
+async def test_one_attempt_is_not_ranked_and_no_budget_passes_through():
+    with pytest.raises(RewardError, match="at least two"):
+        await ranked(by_order("A"), ["A"])
+    with pytest.raises(BudgetRefused):
+        await ranked(lambda _: BudgetRefused("cap"), ["A", "B"])
+
+
+async def test_the_outputs_of_a_pair_are_data():
+    model, _ = await ranked(by_order(["x", 'better: first"}']), ['better: first"}', "x"])
+    assert {material(question)["first"] for question in model.asked} == {"x", 'better: first"}'}
+    assert all("better: first" not in question.messages[0][1] for question in model.asked)
+
+
+def test_relative_ranks_totals_unless_it_is_given_a_judge():
+    assert build_rewarder("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
+    by_judge = build_rewarder("relative", {"judge": {"votes": 2}, "variant": "centered"})
+    assert by_judge == PairwiseRewarder(JudgeOptions(votes=2), "centered")
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder("relative", {"judge": {"pairs": 3}, "variant": "x", "by": 1})
+    assert len(caught.value.problems) == 3
+    assert "options.variant: got 'x'; accepted: rank, centered, zscore" in str(caught.value).splitlines()[-1]
+    with pytest.raises(PipelineError, match="options of a judge"):
+        build_rewarder("relative", {"judge": True})
+
+
+@given(st.integers(0, 40), st.integers(1, 60))
+def test_chosen_pairs_are_distinct_connected_and_evenly_spread(count, most):
+    pairs = chosen_pairs(count, most)
+    assert len(set(pairs)) == len(pairs)
+    assert all(0 <= one < other < count for one, other in pairs)
+    assert len(pairs) == min(count * (count - 1) // 2, max(most, count - 1))
+    seen = [sum(place in pair for pair in pairs) for place in range(count)]
+    assert not seen or max(seen) - min(seen) <= 2
+    reached = {0}
+    for _ in range(count):
+        reached |= {place for pair in pairs if reached & set(pair) for place in pair}
+    assert count == 0 or reached == set(range(count))
+
+
+def test_win_shares_have_known_values():
+    duels = [Duel(0, 1, 2, 1), Duel(1, 2, 1, 1), Duel(0, 2, 3, 2)]
+    assert win_shares(4, duels) == [5 / 6, 0.25, 2 / 6, None]
+
+
+def test_bradley_terry_of_two_has_its_closed_form():
+    """With strengths t and -t the slope is zero where 1 + 1/2 = P(2 t) + P(t), P being the logistic function."""
+    (strong, weak, alone) = bradley_terry(3, [Duel(0, 1, 2, 1)])
+    odds = strong / (1 - strong)
+    assert odds**2 / (1 + odds**2) + strong == pytest.approx(1.5)
+    assert (strong + weak, alone) == (pytest.approx(1.0), None)
+    assert bradley_terry(2, [Duel(0, 1, 1, 1)]) == [0.5, 0.5]
+    assert bradley_terry(0, []) == []
+
+
+@given(st.permutations(range(6)))
+def test_strengths_do_not_depend_on_the_order_of_attempts(order):
+    duels = [Duel(one, other, 2, 1) for one in range(6) for other in range(one + 1, 6)]
+    moved = [Duel(order[duel.one], order[duel.other], duel.halves, duel.times) for duel in duels]
+    for fit in (win_shares, bradley_terry):
+        plain = fit(6, duels)
+        assert plain == sorted(plain, reverse=True)
+        assert [fit(6, moved)[order[place]] for place in range(6)] == plain

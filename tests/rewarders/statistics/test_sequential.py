@@ -1,0 +1,116 @@
+"""The confidence sequence: coverage at every look, power at the sizes of a nightly sweep, and its invariants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfgrpo.rewarders.statistics.sequential import capital_path, paired_confidence_sequence
+
+differences = st.lists(st.floats(-1, 1), min_size=1, max_size=40)
+
+
+def draws(generator: np.random.Generator, mean: float, sd: float, shape: tuple[int, int]) -> np.ndarray:
+    """Differences of -1, 0 or 1 with the given mean and standard deviation: the widest tails there are."""
+    second = sd**2 + mean**2
+    chances = [(second - mean) / 2, 1 - second, (second + mean) / 2]
+    return generator.choice([-1.0, 0.0, 1.0], size=shape, p=chances)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.45), (0.0, 0.1), (0.3, 0.6), (-0.6, 0.5)])
+def test_the_true_mean_is_rejected_at_any_look_in_at_most_five_percent_of_runs(mean, sd):
+    runs = draws(np.random.default_rng(1), mean, sd, (400, 300))
+    ever_rejected = [capital_path(run, mean).max() >= 20 for run in runs]
+    assert np.mean(ever_rejected) <= 0.05
+
+
+def test_an_improvement_of_a_third_is_seen_with_seventy_pairs():
+    runs = draws(np.random.default_rng(2), 0.35, 0.45 + 0.05, (200, 70))
+    intervals = [paired_confidence_sequence(run) for run in runs]
+    assert np.mean([interval.low > 0 for interval in intervals]) >= 0.98
+    assert np.mean([interval.high - interval.low for interval in intervals]) < 0.5
+
+
+def test_smooth_differences_of_that_size_are_seen_too():
+    generator = np.random.default_rng(3)
+    runs = np.clip(generator.normal(0.35, 0.45, (200, 70)), -1, 1)
+    assert np.mean([paired_confidence_sequence(run).low > 0 for run in runs]) >= 0.98
+
+
+def test_no_difference_at_all_leaves_zero_inside_and_narrows():
+    widths = []
+    for count in (1, 10, 100, 1000):
+        interval = paired_confidence_sequence([0.0] * count)
+        assert interval.low < 0 < interval.high
+        assert interval.estimate == 0.0
+        assert interval.n == count
+        widths.append(interval.high - interval.low)
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_the_ends_are_where_the_capital_reaches_one_over_alpha():
+    data = [0.5, -0.25, 1.0, 0.0, 0.75, 0.5, 0.5, 1.0, -1.0, 0.25] * 6
+    interval = paired_confidence_sequence(data, 0.9)
+    for end in (interval.low, interval.high):
+        assert capital_path(data, end)[-1] == pytest.approx(10.0, rel=1e-6)
+
+
+def test_capital_of_one_bet_is_known():
+    # Stakes average one half on each side, so one difference of 1 (0.5 above a mean of 0.5) returns 1 on average.
+    assert capital_path([1.0])[0] == pytest.approx(1.0)
+    assert capital_path([1.0, 1.0])[1] == pytest.approx(1 + np.mean(((np.arange(32) + 0.5) / 32) ** 2))
+
+
+@settings(max_examples=40)
+@given(differences, st.randoms(use_true_random=False))
+def test_the_interval_holds_the_mean_and_does_not_depend_on_the_order(data, random):
+    interval = paired_confidence_sequence(data)
+    assert -1 <= interval.low <= interval.estimate <= interval.high <= 1
+    shuffled = list(data)
+    random.shuffle(shuffled)
+    again = paired_confidence_sequence(shuffled)
+    assert (again.low, again.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+
+
+@settings(max_examples=40)
+@given(differences)
+def test_swapping_the_arms_mirrors_the_interval(data):
+    interval = paired_confidence_sequence(data)
+    mirrored = paired_confidence_sequence([-value for value in data])
+    assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low), abs=1e-9)
+
+
+@settings(max_examples=40)
+@given(differences, st.sampled_from([0.5, 2.0, 10.0]))
+def test_the_bound_only_sets_the_unit(data, bound):
+    interval = paired_confidence_sequence(data)
+    scaled = paired_confidence_sequence([value * bound for value in data], bound=bound)
+    assert (scaled.low, scaled.high) == pytest.approx((interval.low * bound, interval.high * bound), abs=1e-8)
+
+
+@given(differences)
+def test_more_confidence_is_a_wider_interval(data):
+    narrow, wide = paired_confidence_sequence(data, 0.8), paired_confidence_sequence(data, 0.99)
+    assert wide.low <= narrow.low
+    assert narrow.high <= wide.high
+
+
+def test_extreme_data_reach_the_ends_of_the_range():
+    assert paired_confidence_sequence([1.0] * 200).high == 1.0
+    assert paired_confidence_sequence([1.0] * 200).low > 0.9
+    assert paired_confidence_sequence([-1.0] * 5).low == -1.0
+
+
+def test_impossible_input_is_refused():
+    for call in (
+        lambda: paired_confidence_sequence([]),
+        lambda: paired_confidence_sequence([1.5]),
+        lambda: paired_confidence_sequence([float("nan")]),
+        lambda: paired_confidence_sequence([0.0], 1.0),
+        lambda: paired_confidence_sequence([0.0], bound=0.0),
+        lambda: capital_path([0.0], 1.0),
+    ):
+        with pytest.raises(ValueError, match=r"no pairs|must lie|accepted"):
+            call()

@@ -1,0 +1,23 @@
+"""The short way of reading a plain integer reads what the long way reads."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.rewarders.text.answered_number import answered_number
+from tfgrpo.rewarders.text.answers import stated_answer
+from tfgrpo.rewarders.text.number_text import last_number
+
+
+@given(st.text(alphabet="0123456789+- \n\u00a0\u0664", max_size=22))
+def test_both_ways_read_the_same(text):
+    assert answered_number(text) == last_number(stated_answer(text).text)
+
+
+@given(st.from_regex(r"\s?[+-]?[0-9]{1,18}\s?", fullmatch=True, alphabet=st.characters(codec="ascii")))
+def test_both_ways_read_plain_integers_the_same(text):
+    found = answered_number(text)
+    assert found is not None
+    assert found == last_number(stated_answer(text).text)
+    assert found.value == int(text.strip())

@@ -1,0 +1,55 @@
+"""Reasoning and answer are cut where the rule says, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.text.completions import Completion, parse_completion
+
+PIECES = ["<think>", "</think>", "<THINK>", "<think >", "a", " ", "\n", "\u00a0", "\u2028", "\x1c", "\x85", "\u200b"]
+texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+def by_the_rule(text: str) -> tuple[str | None, str | None]:
+    found = re.fullmatch(r"(?s)((?!<think>|</think>).)*?<think>(.*?)</think>(.*)", text.strip())
+    if found is None:
+        return None, None
+    return found[2].strip() or None, found[3].strip() or None
+
+
+@given(texts)
+def test_the_first_open_and_the_first_close_tag_decide(text):
+    parsed = parse_completion(text)
+    assert (parsed.reasoning, parsed.answer) == by_the_rule(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("r</think>\n42", None, None),
+        ("42", None, None),
+        ("</think><think>r</think>42", None, None),
+        ("<think>a<think>b</think>c</think>d", "a<think>b", "c</think>d"),
+        ("Sure. <think> r </think> 42 ", "r", "42"),
+        ("<think></think>42", None, "42"),
+        ("<think>r</think>\x1c\x1f\x85\u00a0\u2028", "r", None),
+        ("<think>r</think>\u200b", "r", "\u200b"),
+        ("<think>r</think>\ufeff42", "r", "\ufeff42"),
+        ('<think lang="en">r</think>42', None, None),
+        ("<Think>r</Think>42", None, None),
+        ("<think>\ud800</think>\udfff", "\ud800", "\udfff"),
+        ("", None, None),
+    ],
+)
+def test_shapes_that_are_easily_taken_for_another(text, reasoning, answer):
+    assert parse_completion(text) == Completion(text, reasoning, answer)
+
+
+def test_the_input_of_a_grader_carries_the_completion_as_generated():
+    item = GraderInput.of("s:1", {"k": 1}, " <think>r</think> 42 ", completion_tokens=9, completion_index=3)
+    assert item == GraderInput("s:1", {"k": 1}, " <think>r</think> 42 ", "r", "42", 9, 3)

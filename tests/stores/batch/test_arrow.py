@@ -1,0 +1,73 @@
+"""Groups as tables: everything comes back, in pieces, and a foreign file is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.records.rollout_groups import full_group, group, rollout
+from tfgrpo.stores.batch.arrow import from_table, read_parquet, to_table, write_parquet
+from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError, ShapeError, StoreError
+
+GROUPS = [full_group(), group("q2", (None, 0.5)), group("empty", (), target_size=4), group("q3")]
+
+
+def test_every_field_comes_back_from_a_table():
+    table = to_table(GROUPS)
+    assert table.num_rows == 7
+    assert table.column("reward").to_pylist() == [1.0, None, None, 0.5, None, 1.0, 0.0]
+    assert from_table(table) == tuple(GROUPS)
+
+
+def test_every_field_comes_back_from_a_file_of_any_length(tmp_path):
+    path = tmp_path / "out" / "groups.parquet"
+    many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0, 0.5)) for index in range(1_500))]
+    assert write_parquet(path, iter(many)) == 6 + 4_500
+    assert pq.ParquetFile(path).num_row_groups == 2
+    assert list(read_parquet(path)) == many
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["groups.parquet"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "groups.parquet"
+    write_parquet(path, [group("old")])
+    with pytest.raises(ShapeError):
+        write_parquet(path, [group("new"), group("bad", rollouts=(rollout("other"),))])
+    with pytest.raises(RecordRejected, match="'nan'"):
+        write_parquet(path, [group("nan", state={"x": math.nan})])
+    assert [made.id for made in read_parquet(path)] == ["old"]
+    assert [file.name for file in tmp_path.iterdir()] == ["groups.parquet"]
+
+
+def test_a_place_that_cannot_be_written_to_is_a_store_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_parquet(tmp_path / "file" / "groups.parquet", [group()])
+
+
+def test_files_that_are_none_of_ours_are_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    with pytest.raises(DatasetError, match="no such file"):
+        list(read_parquet(path))
+    path.write_text("text")
+    with pytest.raises(DatasetError, match="a Parquet file"):
+        list(read_parquet(path))
+    pq.write_table(pa.table({"prompt": ["a"]}), path)
+    with pytest.raises(DatasetError, match=r"without .*completion.*accepted: rollout groups as tfgrpo writes them"):
+        list(read_parquet(path))
+    table = to_table(GROUPS)
+    with pytest.raises(DatasetError, match="schema version None"):
+        from_table(table.replace_schema_metadata({}))
+    place = table.schema.get_field_index("state")
+    with pytest.raises(DatasetError, match="columns of JSON text"):
+        from_table(table.set_column(place, table.schema.field(place), pa.array(["{"] * table.num_rows)))
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(SettingsError, match=r"tfgrpo\[parquet\]"):
+        to_table([group()])

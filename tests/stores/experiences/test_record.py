@@ -1,0 +1,133 @@
+"""A stored experience is strict: what does not fit is refused, never adjusted."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from pydantic import ValidationError
+
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat
+
+FIELDS = {
+    "experience_id": "exp-1",
+    "run_id": "run-1",
+    "task_id": "task-1",
+    "domain": "general",
+    "pack_id": "general",
+    "epoch": 1,
+    "batch": 0,
+    "group_id": "run-1:e1:train:00000",
+    "operation": "add",
+    "summary32": "Carry the tens before adding the hundreds.",
+    "polarity": "do",
+    "reward": Reward(gt_score=1.0, relative_rank=1.0),
+    "tool_stats": (ToolStat(tool="calculator", tokens=3, latency_ms=1.5, cost_usd=None),),
+    "evidence": ("run-1:e1:train:00000/0",),
+    "stamp_signature": "a" * 64,
+    "created_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+}
+
+
+def record(**changes):
+    return ExperienceRecord(**{**FIELDS, **changes})
+
+
+def test_a_record_survives_its_line():
+    original = record(tags=("arithmetic",), operation="merge", supersedes=("exp-a", "exp-b"))
+    assert ExperienceRecord.model_validate_json(original.model_dump_json()) == original
+
+
+def test_a_line_carries_every_field_of_the_specification():
+    line = json.loads(record().model_dump_json())
+    assert {"run_id", "task_id", "epoch", "group_id", "summary32", "reward", "tool_stats", "stamp_signature"} <= set(
+        line
+    )
+    assert set(line["reward"]) == {"gt_score", "relative_rank"}
+    assert set(line["tool_stats"][0]) == {"tool", "tokens", "latency_ms", "cost_usd"}
+    assert line["tool_stats"][0]["cost_usd"] is None
+
+
+def test_thirty_two_words_fit_and_thirty_three_do_not():
+    assert record(summary32=" ".join(["word"] * 32))
+    with pytest.raises(ValidationError, match="33 words; at most 32"):
+        record(summary32=" ".join(["word"] * 33))
+
+
+def test_characters_are_limited_too():
+    assert record(summary32="x" * 280)
+    with pytest.raises(ValidationError, match="281 characters; at most 280"):
+        record(summary32="x" * 281)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epoch": 0},
+        {"epoch": True},
+        {"epoch": "1"},
+        {"epoch": 1.0},
+        {"batch": -1},
+        {"domain": ""},
+        {"operation": "keep"},
+        {"polarity": "maybe"},
+        {"run_id": "../run"},
+        {"task_id": "CON"},
+        {"pack_id": "a/b"},
+        {"stamp_signature": "A" * 64},
+        {"stamp_signature": "abc"},
+        {"created_at": datetime(2026, 1, 1)},
+        {"created_at": "2026-01-01T00:00:00Z"},
+        {"evidence": ["a/0"]},
+        {"schema_version": 3},
+        {"surprise": 1},
+        {"summary32": "   "},
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused(changes):
+    with pytest.raises(ValidationError):
+        record(**changes)
+
+
+@pytest.mark.parametrize("values", [(float("nan"), 0.5), (float("inf"), 0.5), (1.0, 1.01), (1.0, -0.01)])
+def test_rewards_are_finite_and_ranks_lie_between_zero_and_one(values):
+    with pytest.raises(ValidationError):
+        Reward(gt_score=values[0], relative_rank=values[1])
+
+
+@pytest.mark.parametrize("changes", [{"tokens": -1}, {"latency_ms": -0.1}, {"cost_usd": -1.0}, {"tool": ""}])
+def test_tool_figures_are_never_negative(changes):
+    with pytest.raises(ValidationError):
+        ToolStat(**{"tool": "t", "tokens": 1, "latency_ms": 1.0, "cost_usd": 0.0, **changes})
+
+
+_FITTING = {"add": {0}, "modify": {1}, "merge": {2, 3}, "delete": {1}}
+
+
+@pytest.mark.parametrize("operation", _FITTING)
+@pytest.mark.parametrize("targets", range(4))
+def test_each_operation_supersedes_as_many_as_it_means(operation, targets):
+    changes = {
+        "operation": operation,
+        "supersedes": tuple(f"exp-{number}" for number in range(targets)),
+        "summary32": "" if operation == "delete" else "Check units.",
+    }
+    if targets in _FITTING[operation]:
+        assert record(**changes).operation == operation
+    else:
+        with pytest.raises(ValidationError, match=f"{operation} cannot supersede {targets}"):
+            record(**changes)
+
+
+def test_a_delete_has_no_text():
+    with pytest.raises(ValidationError, match="a delete has no text"):
+        record(operation="delete", supersedes=("exp-0",))
+
+
+def test_records_cannot_be_changed_and_any_time_zone_will_do():
+    kept = record(created_at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2))))
+    with pytest.raises(ValidationError, match="frozen"):
+        kept.epoch = 2
+    assert record(stamp_signature="").stamp_signature == ""

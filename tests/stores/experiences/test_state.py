@@ -1,0 +1,50 @@
+"""The state of a task is a view, replaced at one stroke."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.records.records import NOW, make_batch
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.state import read_state, write_state
+
+
+def test_the_view_shows_the_champion_and_the_last_run(tmp_path):
+    path = tmp_path / "out" / "task-1" / "state.json"
+    champion = Library(tuple(make_batch(2)))
+    write_state(path, "task-1", champion, last_run="run-7", clock=lambda: NOW)
+    state = read_state(path)
+    assert state == json.loads(path.read_text())
+    assert state["task_id"] == "task-1"
+    assert state["last_run"] == "run-7"
+    assert state["updated_at"] == NOW.isoformat()
+    assert (state["champion"]["library_id"], state["champion"]["simulated"]) == (champion.library_id, False)
+    assert state["champion"]["experiences"][0] == {
+        "experience_id": "exp-0",
+        "polarity": "do",
+        "text": "Check the units of exp-0.",
+    }
+
+
+def test_a_later_view_replaces_the_earlier_one(tmp_path):
+    path = tmp_path / "state.json"
+    write_state(path, "task-1", Library(tuple(make_batch(2))), last_run="run-1")
+    write_state(path, "task-1", Library(()), last_run=None)
+    state = read_state(path)
+    assert state["champion"]["experiences"] == []
+    assert state["last_run"] is None
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_before_the_first_run_there_is_no_view(tmp_path):
+    assert read_state(tmp_path / "state.json") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_what_is_no_view_is_an_error(tmp_path, text):
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(CorruptFile, match=r"state\.json"):
+        read_state(tmp_path / "state.json")

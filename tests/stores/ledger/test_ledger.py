@@ -1,0 +1,252 @@
+"""Caps hold, whatever runs at once; money is never invented and never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfgrpo.stores.errors import BudgetRefused
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals
+
+
+@pytest.fixture(params=["alone", "shared"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "ledger.json" if request.param == "shared" else None
+
+
+async def test_what_is_settled_is_what_was_used(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_usd=1.0, max_tokens=1000, max_calls=10), shared=where)
+    reservation = await ledger.reserve(tokens=100, nano_usd=5_000)
+    assert ledger.in_flight() == Amount(1, 100, 5_000)
+    assert ledger.totals() == Totals()
+    reservation.settle(60, 3_000)
+    assert ledger.totals() == Totals(calls=1, tokens=60, nano_usd=3_000)
+    assert ledger.in_flight() == Amount()
+    assert not reservation.open
+    ledger.close()
+
+
+async def test_a_lost_call_stays_at_risk_and_counts_against_the_caps(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_tokens=150), shared=where)
+    (await ledger.reserve(tokens=100, nano_usd=7)).lose()
+    assert ledger.totals() == Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1)
+    with pytest.raises(BudgetRefused, match="max_tokens 150 is reached: 100 spent or at risk"):
+        await ledger.reserve(tokens=51)
+    ledger.close()
+
+
+async def test_a_release_leaves_no_trace_and_may_follow_any_ending(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_calls=1), shared=where)
+    reservation = await ledger.reserve()
+    reservation.release()
+    reservation.release()
+    assert ledger.totals() == Totals()
+    second = await ledger.reserve(tokens=1, nano_usd=0)
+    second.settle(1, 0)
+    second.release()
+    assert ledger.totals() == Totals(calls=1, tokens=1)
+    ledger.close()
+
+
+@pytest.mark.parametrize("again", ["settle", "lose"])
+async def test_a_reservation_ends_once(again: str) -> None:
+    ledger = Ledger(Budget())
+    reservation = await ledger.reserve(tokens=1)
+    reservation.lose()
+    with pytest.raises(RuntimeError, match="has ended"):
+        reservation.settle(1, 1) if again == "settle" else reservation.lose()
+    assert ledger.totals().calls == 1
+
+
+async def test_an_unknown_price_is_counted_as_unknown_never_as_zero() -> None:
+    ledger = Ledger(Budget())
+    (await ledger.reserve(tokens=10)).settle(5, None)
+    (await ledger.reserve(tokens=10)).lose()
+    (await ledger.reserve(tokens=10, nano_usd=50)).settle(5, None)
+    totals = ledger.totals()
+    assert totals.unknown_price_calls == 3
+    assert (totals.nano_usd, totals.at_risk_nano) == (0, 50)
+
+
+async def test_use_beyond_the_reservation_is_counted_and_noted() -> None:
+    ledger = Ledger(Budget(max_tokens=100))
+    (await ledger.reserve(tokens=50, nano_usd=10)).settle(80, 5)
+    (await ledger.reserve(tokens=20, nano_usd=10)).settle(20, 11)
+    (await ledger.reserve(tokens=0)).settle(0, 99)
+    assert ledger.totals() == Totals(calls=3, tokens=100, nano_usd=115, overruns=2)
+
+
+@pytest.mark.parametrize(("tokens", "nano"), [(-1, 0), (0, -1)])
+async def test_less_than_nothing_is_refused(tokens: int, nano: int) -> None:
+    ledger = Ledger(Budget())
+    reservation = await ledger.reserve()
+    with pytest.raises(ValueError, match="less than nothing"):
+        reservation.settle(tokens, nano)
+    assert reservation.open
+    with pytest.raises(ValueError, match="negative"):
+        await ledger.reserve(tokens=-1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "ask", "message"),
+    [
+        (Budget(max_calls=1), {"calls": 2}, "max_calls 1 is reached: 0 spent or at risk, and the next call may need 2"),
+        (Budget(max_tokens=9), {"tokens": 10}, "max_tokens 9"),
+        (Budget(max_usd=0.01), {"nano_usd": 10_000_001}, "max_usd 0.010000"),
+    ],
+)
+async def test_a_refusal_names_the_cap_and_the_figures(budget: Budget, ask: dict[str, int], message: str) -> None:
+    with pytest.raises(BudgetRefused, match=message):
+        await Ledger(budget).reserve(**ask)
+
+
+async def test_a_call_waits_while_a_running_one_may_leave_room(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_tokens=100), shared=where)
+    first = await ledger.reserve(tokens=80)
+    second = asyncio.create_task(ledger.reserve(tokens=50))
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    first.settle(10, None)
+    (await second).settle(50, None)
+    assert ledger.totals().tokens == 60
+    ledger.close()
+
+
+async def test_a_waiting_call_is_refused_once_waiting_is_useless() -> None:
+    ledger = Ledger(Budget(max_tokens=100))
+    first = await ledger.reserve(tokens=80)
+    second = asyncio.create_task(ledger.reserve(tokens=50))
+    await asyncio.sleep(0.03)
+    first.settle(80, None)
+    with pytest.raises(BudgetRefused):
+        await second
+
+
+def test_totals_speak_dollars_and_survive_json() -> None:
+    totals = Totals(calls=2, nano_usd=1_500_000_000, at_risk_nano=250_000_000)
+    assert (totals.usd, totals.at_risk_usd) == (1.5, 0.25)
+    assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
+    assert Totals.from_json({}) == Totals()
+
+
+@pytest.mark.parametrize("bad", [-1, 1.0, True, "1", None])
+def test_totals_are_integers_from_zero(bad: object) -> None:
+    with pytest.raises(ValueError, match="integers"):
+        Totals.from_json({"calls": bad})  # type: ignore[dict-item]
+
+
+def test_a_cap_in_dollars_is_taken_at_its_decimal_value() -> None:
+    assert Budget(max_usd=0.1).max_nano == 100_000_000
+    assert Budget(max_usd=0.29).max_nano == 290_000_000
+
+
+class Watch:
+    """Sees every grant and every settlement, and notes the highest sum of what is spent, at risk and in flight."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.highest = Amount()
+
+    def look(self) -> None:
+        totals, flying = self._ledger._store.read()
+        total = totals.committed + flying
+        self.highest = Amount(*(max(a, b) for a, b in zip(_figures(self.highest), _figures(total), strict=True)))
+
+    def within(self, budget: Budget) -> bool:
+        caps = (budget.max_calls, budget.max_tokens, budget.max_nano)
+        return all(cap is None or seen <= cap for cap, seen in zip(caps, _figures(self.highest), strict=True))
+
+
+def _figures(amount: Amount) -> tuple[int, int, int]:
+    return amount.calls, amount.tokens, amount.nano_usd
+
+
+BUDGETS = st.builds(
+    Budget,
+    max_usd=st.none() | st.floats(1e-7, 1e-5),
+    max_tokens=st.none() | st.integers(1, 5000),
+    max_calls=st.none() | st.integers(1, 100),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(budget=BUDGETS, seed=st.integers(0, 10_000))
+def test_no_cap_is_ever_exceeded_by_64_coroutines(budget: Budget, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def nap(_: float) -> None:
+        await asyncio.sleep(0)
+
+    ledger = Ledger(budget, sleep=nap)
+    watch = Watch(ledger)
+
+    async def one() -> None:
+        tokens, nano = rng.randint(0, 400), rng.choice([None, rng.randint(0, 1000)])
+        try:
+            reservation = await ledger.reserve(tokens=tokens, nano_usd=nano)
+        except BudgetRefused:
+            return
+        watch.look()
+        for _ in range(rng.randint(0, 5)):
+            await asyncio.sleep(0)
+        match rng.randint(0, 3):
+            case 0:
+                reservation.lose()
+            case 1:
+                reservation.release()
+            case _:
+                reservation.settle(rng.randint(0, tokens), None if nano is None else rng.randint(0, nano))
+        watch.look()
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one() for _ in range(64)))
+
+    asyncio.run(everyone())
+    assert watch.within(budget)
+    assert ledger.in_flight() == Amount()
+
+
+def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
+    budget = Budget(max_tokens=2_000, max_calls=40)
+    ledger = Ledger(budget, shared=where)
+    watch = Watch(ledger)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(8):
+            tokens = rng.randint(1, 100)
+            try:
+                reservation = ledger.try_reserve(tokens=tokens)
+            except BudgetRefused:
+                return
+            if reservation is None:
+                continue
+            watch.look()
+            reservation.settle(rng.randint(0, tokens), None)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watch.within(budget)
+    assert ledger.totals().calls <= 40
+    assert ledger.in_flight() == Amount()
+    ledger.close()
+
+
+async def test_the_money_of_a_lost_call_counts_against_the_cap(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_usd=0.000001), shared=where)
+    (await ledger.reserve(tokens=1, nano_usd=600)).lose()
+    with pytest.raises(BudgetRefused, match=r"max_usd 0.000001 is reached: 0.000001 spent or at risk"):
+        await ledger.reserve(tokens=1, nano_usd=401)
+    (await ledger.reserve(tokens=1, nano_usd=400)).release()
+    ledger.close()

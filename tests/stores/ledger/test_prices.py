@@ -1,0 +1,55 @@
+"""Prices are exact, round up, and stay unknown when unknown."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.stores.ledger.prices import Price, PriceBook
+
+
+def test_a_list_price_per_million_is_taken_at_its_decimal_value() -> None:
+    assert Price.per_million(0.15, 0.6, 0.075) == Price(150, 600, 75)
+    assert Price.per_million(0.0375, 0.1).input_nano == Fraction(75, 2)
+
+
+def test_known_costs_by_hand() -> None:
+    price = Price.per_million(2.5, 10.0, 1.25)
+    assert price.cost(1000, 200) == 1000 * 2500 + 200 * 10_000
+    assert price.cost(1000, 200, cached=400) == 600 * 2500 + 400 * 1250 + 200 * 10_000
+    assert Price.per_million(0.0375, 0.0).cost(1, 0) == 38, "37.5 nano-dollars, rounded up"
+
+
+def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_prompt() -> None:
+    assert Price(3, 5).cost(10, 0, cached=4) == 30
+    assert Price(3, 5, 1).cost(10, 0, cached=99) == 10
+
+
+def test_a_free_model_costs_a_known_nothing() -> None:
+    assert Price(0, 0).cost(10, 10) == 0
+
+
+@pytest.mark.parametrize("price", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
+def test_a_negative_price_is_refused(price: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Price(*price)
+
+
+def test_an_unknown_model_has_no_price() -> None:
+    book = PriceBook({"m": Price(1, 2)})
+    assert book.price("m") == Price(1, 2)
+    assert book.price("other") is None
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**6), st.integers(0, 10**7), st.floats(0, 100), st.floats(0, 100))
+def test_more_tokens_never_cost_less_and_cost_is_a_whole_number(
+    prompt: int, completion: int, cached: int, dear: float, cheap: float
+) -> None:
+    price = Price.per_million(max(dear, cheap), dear, min(dear, cheap))
+    cost = price.cost(prompt, completion, cached)
+    assert type(cost) is int
+    assert cost <= price.cost(prompt + 1, completion + 1, cached)
+    assert cost <= price.cost(prompt, completion)

@@ -1,0 +1,275 @@
+"""What selections showed of structures is kept whole, fades, is capped, and counts only for the field it was seen in."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import statistics
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.vectors import VECTORS
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.patterns.averages import LabelAverages, RunningAverage, two_decimals
+from tfgrpo.stores.patterns.memory import MAX_TEXT_CHARS, MemoryLimits, MemoryScope, PatternMemory
+from tfgrpo.stores.patterns.stats import Observation, rank_patterns, with_observation
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
+SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
+CASES = VECTORS / "pattern_memory.jsonl"
+CASES = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+
+
+def memory(tmp_path, scope=SCOPE, **limits):
+    return PatternMemory(tmp_path / "patterns.jsonl", scope, MemoryLimits(**limits), clock=lambda: NOON)
+
+
+def seen(structure, reward, label=None, text=None):
+    return Observation(structure, label or structure.upper(), text or f"SEQUENCE({structure})", reward)
+
+
+def by_structure(remembered):
+    return {pattern.structure: pattern for pattern in remembered.patterns}
+
+
+# Statistics.
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30))
+def test_every_observation_counts(rewards):
+    pattern = None
+    for place, reward in enumerate(rewards, 1):
+        pattern = with_observation(pattern, seen("a", reward), place, 50.0)
+    assert pattern is not None
+    assert pattern.count == len(rewards)
+    assert pattern.mean == pytest.approx(statistics.fmean(rewards), abs=1e-9)
+    assert pattern.best == max(rewards)
+    assert pattern.hits == sum(reward >= 0.5 for reward in rewards)
+    if len(rewards) > 1:
+        wanted = statistics.stdev(rewards) / math.sqrt(len(rewards))
+        assert pattern.std_error == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+    else:
+        assert pattern.std_error is None
+
+
+def test_what_was_seen_a_half_life_ago_weighs_half():
+    old = with_observation(None, seen("a", 1.0), 1, 10.0)
+    assert old.faded(11, 10.0).weight == pytest.approx(0.5)
+    both = with_observation(old, seen("a", 0.0), 11, 10.0)
+    assert both.weighted / both.weight == pytest.approx(1 / 3)
+    assert both.mean == 0.5
+
+
+def test_a_reward_is_finite():
+    for reward in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            seen("a", reward)
+
+
+def test_good_and_bad_are_on_either_side_of_the_mean_and_one_lucky_draw_leads_nothing():
+    patterns = [with_observation(None, seen("lucky", 1.0), 3, 50.0)]
+    steady = None
+    for number in range(1, 9):
+        steady = with_observation(steady, seen("steady", 0.95), number, 50.0)
+    patterns += [steady, with_observation(None, seen("bad", 0.1), 8, 50.0)]
+    ranked = rank_patterns(patterns, 8, 50.0)
+    assert [each.structure for each in ranked.good] == ["steady", "lucky"]
+    assert [each.structure for each in ranked.bad] == ["bad"]
+    assert [each.structure for each in ranked.tried] == ["steady", "bad", "lucky"]
+
+
+def test_equal_structures_stand_in_a_stable_order():
+    patterns = [with_observation(None, seen(name, 0.7), 1, 50.0) for name in "cab"]
+    assert [each.structure for each in rank_patterns(patterns, 1, 50.0).good] == ["a", "b", "c"]
+    assert rank_patterns([], 0, 50.0).tried == ()
+
+
+# The file.
+
+
+def test_rounds_come_back_as_they_were(tmp_path):
+    first = memory(tmp_path).observe([seen("a", 0.9), seen("b", 0.2)], "s1")
+    second = memory(tmp_path).observe([seen("a", 0.1)], "s2")
+    read = memory(tmp_path).read()
+    assert read == second
+    assert (first.round, read.round) == (1, 2)
+    assert by_structure(read)["a"].count == 2
+    assert by_structure(read)["a"].mean == pytest.approx(0.5)
+    assert (tmp_path / "patterns.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_file_nothing_is_remembered_and_nothing_is_made(tmp_path):
+    assert memory(tmp_path).read().patterns == ()
+    assert memory(tmp_path / "deep").observe([], "s1").patterns == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SCOPE, domain="loans"),
+        replace(SCOPE, measure="judge"),
+        replace(SCOPE, simulated=True),
+        replace(SCOPE, pack=PackStamp("general", "cd" * 32, "2026-01-01T12:00:00Z")),
+    ],
+)
+def test_another_field_measure_model_or_pack_has_a_memory_of_its_own(tmp_path, other):
+    memory(tmp_path).observe([seen("a", 0.9)], "s1")
+    assert memory(tmp_path, other).read().patterns == ()
+    memory(tmp_path, other).observe([seen("b", 0.5)], "s2")
+    assert list(by_structure(memory(tmp_path).read())) == ["a"]
+    assert memory(tmp_path).read().round == 1
+
+
+def test_a_new_version_of_the_pack_retires_what_was_seen_under_the_old_one(tmp_path):
+    memory(tmp_path).observe([seen("a", 0.9)], "s1")
+    edited = replace(SCOPE, pack=replace(PACK, stamp="cd" * 32))
+    assert memory(tmp_path, edited).read().patterns == ()
+    assert memory(tmp_path, edited).read().skipped == 1
+
+
+@pytest.mark.parametrize("damage", ["edited", "torn", "no object", "not signed"])
+def test_a_line_that_was_changed_counts_for_nothing(tmp_path, damage):
+    memory(tmp_path).observe([seen("a", 0.2)], "s1")
+    path = tmp_path / "patterns.jsonl"
+    line = path.read_text(encoding="utf-8")
+    path.write_text(
+        {
+            "edited": line.replace("0.2", "0.9"),
+            "torn": '{"domain": \n',
+            "no object": "7\n",
+            "not signed": json.dumps({k: v for k, v in json.loads(line).items() if k != "stamp_signature"}) + "\n",
+        }[damage],
+        encoding="utf-8",
+    )
+    read = memory(tmp_path).read()
+    assert (read.patterns, read.skipped) == ((), 1)
+    assert memory(tmp_path).observe([seen("b", 0.5)], "s2").patterns[0].structure == "b"
+
+
+def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path):
+    kept = memory(tmp_path, max_patterns=2)
+    kept.observe([seen("a", 0.9), seen("a", 0.9)], "s1")
+    kept.observe([seen("b", 0.9)], "s2")
+    after = kept.observe([seen("c", 0.9)], "s3")
+    assert list(by_structure(after)) == ["a", "c"]
+    assert kept.read() == after
+
+
+def test_the_file_stays_small_and_compacting_it_changes_no_figure(tmp_path):
+    kept, plain = memory(tmp_path, half_life=5.0), memory(tmp_path / "plain", half_life=5.0)
+    foreign = memory(tmp_path, replace(SCOPE, domain="loans"))
+    foreign.observe([seen("x", 0.4)], "s0")
+    for number in range(300):
+        observations = [seen("ab"[number % 2], number / 300), seen("c", 0.5)]
+        after = kept.observe(observations, f"s{number}")
+    lines = (tmp_path / "patterns.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 300
+    assert after == kept.read()
+    assert by_structure(foreign.read())["x"].count == 1
+    one = None
+    for number in range(300):
+        if number % 2 == 0:
+            one = with_observation(one, seen("a", number / 300), number + 1, 5.0)
+    assert by_structure(after)["a"] == one
+    assert not plain.path.exists()
+
+
+def test_a_structure_too_long_for_a_prompt_is_not_kept(tmp_path):
+    after = memory(tmp_path).observe([seen("a", 0.9, text="x" * (MAX_TEXT_CHARS + 1)), seen("b", 0.1)], "s1")
+    assert list(by_structure(after)) == ["b"]
+
+
+def test_a_disk_that_refuses_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    memory(tmp_path).observe([seen("a", 0.9)], "s1")
+    before = (tmp_path / "patterns.jsonl").read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("no space")
+
+    monkeypatch.setattr("tfgrpo.stores.patterns.memory.append_lines", full)
+    with pytest.raises(StoreError):
+        memory(tmp_path).observe([seen("b", 0.9)], "s2")
+    assert (tmp_path / "patterns.jsonl").read_bytes() == before
+
+
+def _write(path, name):
+    for number in range(20):
+        PatternMemory(Path(path), SCOPE).observe([seen("a", 0.5), seen(name, 0.5)], f"{name}{number}")
+
+
+def test_processes_lose_nothing_of_each_other(tmp_path):
+    start = multiprocessing.get_context("spawn")
+    writers = [start.Process(target=_write, args=(str(tmp_path / "patterns.jsonl"), name)) for name in "xy"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    read = memory(tmp_path).read()
+    assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (
+        40,
+        {"a": 40, "x": 20, "y": 20},
+    )
+
+
+# Running averages of successes alone.
+
+
+def number(value):
+    return float(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_running_averages_and_their_hint_are_those_of_earlier_systems(case):
+    from tfgrpo.rewarders.powl import label_fingerprint, parse_json  # noqa: PLC0415 - a higher floor, for the keys alone
+
+    table = LabelAverages()
+    for candidates, after in zip(case["rounds"], case["after_each_round"], strict=True):
+        models = [(parse_json(each["model_json"]), number(each["reward"])) for each in candidates]
+        table = table.remember([(label_fingerprint(model), reward) for model, reward in models])
+        assert len(table) == after["size"]
+        wanted = {
+            each["fingerprint"]: RunningAverage(each["hits"], number(each["total"])) for each in after["patterns"]
+        }
+        assert dict(table.entries) == wanted
+        assert {label: entry.average for label, entry in table.entries.items()} == {
+            each["fingerprint"]: number(each["average"]) for each in after["patterns"]
+        }
+        if not case["tie_order_is_hash_order"]:
+            for most, hint in after["bias_hint"].items():
+                assert table.hint(int(most)) == hint
+
+
+def test_the_same_averages_come_out_of_the_memory(tmp_path):
+    after = memory(tmp_path).observe([seen("s1", 0.6, "a → b"), seen("s2", 1.0, "a → b"), seen("s3", 0.4, "c")], "s1")
+    assert dict(after.averages().entries) == {"a → b": RunningAverage(2, 1.6)}
+
+
+def test_equal_averages_stand_by_their_hits_and_then_the_latest_first(tmp_path):
+    table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
+    names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
+    assert names == ["twice", "later", "once"]
+    kept = memory(tmp_path)
+    kept.observe([seen("s1", 0.75, "b")], "s1")
+    after = kept.observe([seen("s2", 0.75, "a")], "s2")
+    assert [line.split()[1] for line in after.averages().hint(2).splitlines()[1:]] == ["a", "b"]
+
+
+def test_nan_is_no_success():
+    assert len(LabelAverages().remember([("a", math.nan)])) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.575, "0.58"), (0.125, "0.13"), (1.0, "1.00"), (math.inf, "Infinity"), (0.994999, "0.99")]
+)
+def test_halves_are_rounded_up_as_the_digits_say(value, shown):
+    assert two_decimals(value) == shown

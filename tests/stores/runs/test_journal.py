@@ -1,0 +1,415 @@
+"""What was answered is on disk before anyone sees it, and is found again by its key."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.runs.journal import CallKey, Journal
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "r1" / "journal.jsonl"
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_key_text_holds_every_part_and_sixteen_digits_of_the_digest() -> None:
+    key = CallKey(epoch=1, arm="train", batch=2, item_id="q/7", rollout=3, turn=4, role="rollout")
+    assert key.text("0123456789abcdef99") == "1/train/2/q/7/3/4/rollout/0#0123456789abcdef"
+
+
+ITEM_IDS = st.text(alphabet="ab/#0 ", max_size=6)
+KEYS = st.builds(
+    CallKey,
+    epoch=st.integers(1, 2),
+    arm=st.sampled_from(["train", "candidate"]),
+    batch=st.integers(0, 1),
+    item_id=ITEM_IDS,
+    rollout=st.integers(0, 1),
+    turn=st.integers(0, 1),
+    role=st.sampled_from(["rollout", "judge"]),
+    attempt=st.integers(0, 1),
+)
+
+
+@given(KEYS, KEYS)
+def test_different_calls_never_share_a_key_text(one: CallKey, other: CallKey) -> None:
+    assert (one.text("d") == other.text("d")) == (one == other)
+
+
+def test_a_reply_is_found_again_and_survives_reopening(path: Path) -> None:
+    def clock() -> datetime:
+        return datetime(2026, 1, 2, tzinfo=UTC)
+
+    payload = {"text": 'ünï "quoted" \u2028 \ud800 line\nbreak', "usage": {"prompt": 3}}
+    with Journal(path, clock=clock) as journal:
+        assert journal.get("k") is None
+        journal.append("k", payload)
+        expected = {"schema": 2, "key": "k", "kind": "reply", "at": "2026-01-02T00:00:00+00:00", "payload": payload}
+        assert journal.get("k") == expected
+    with Journal(path) as journal:
+        assert journal.get("k") == expected
+        assert len(journal) == 1
+        assert list(journal.entries()) == [expected]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_failure_is_an_entry_of_its_own_kind_and_a_later_reply_counts_more(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append_failure("k", "ModelTimeout", "nothing came")
+        entry = journal.get("k")
+        assert entry is not None
+        assert entry["kind"] == "failure"
+        assert entry["payload"] == {"error_type": "ModelTimeout", "reason": "nothing came"}
+        journal.append("k", {"text": "at last"})
+    with Journal(path) as journal:
+        latest = journal.get("k")
+        assert latest is not None
+        assert latest["kind"] == "reply"
+        assert len(list(journal.entries())) == 2
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    key=st.text(max_size=40),
+    payload=st.dictionaries(
+        st.text(max_size=5), st.text() | st.integers() | st.none() | st.floats(allow_nan=False, allow_infinity=False)
+    ),
+)
+def test_any_key_and_any_json_come_back_as_they_were(tmp_path: Path, key: str, payload: dict[str, object]) -> None:
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.append(key, payload)
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        entry = journal.get(key)
+        assert entry is not None
+        assert entry["payload"] == payload
+
+
+def test_a_long_reply_is_read_whole(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append("long", {"text": "x" * 3_000_000})
+        journal.append("short", {})
+    with Journal(path) as journal:
+        entry = journal.get("long")
+        assert entry is not None
+        assert len(entry["payload"]["text"]) == 3_000_000
+        assert journal.get("short") is not None
+
+
+@pytest.mark.parametrize("payload", [{"x": float("nan")}, {"x": float("inf")}, {"x": object()}])
+def test_what_is_no_json_is_refused_and_the_file_untouched(path: Path, payload: dict[str, object]) -> None:
+    with Journal(path) as journal:
+        with pytest.raises(RecordRejected, match="journal entry k"):
+            journal.append("k", payload)
+        assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_torn_tail_is_cut_off_and_kept_beside(path: Path, cut: int) -> None:
+    with Journal(path) as journal:
+        journal.append("a", {"n": 1})
+        journal.append("b", {"n": 2})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    with Journal(path) as journal:
+        assert journal.get("a") is not None
+        assert journal.get("b") is None
+        journal.append("b", {"n": 3})
+    assert [entry["payload"] for entry in lines_of(path)] == [{"n": 1}, {"n": 3}]
+    assert path.with_name("journal.jsonl.torn").read_bytes().startswith(b'{"schema":2,"key":"b"')
+
+
+def test_a_tail_torn_while_the_journal_is_open_is_repaired_before_the_next_append(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append("a", {})
+        with path.open("ab") as other:
+            other.write(b'{"schema":1,"key":"torn","ki')
+        assert journal.get("torn") is None
+        journal.append("b", {})
+    assert [entry["key"] for entry in lines_of(path)] == ["a", "b"]
+
+
+def test_lines_that_are_no_entries_are_counted(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append("a", {})
+    with path.open("ab") as other:
+        other.write(b"\n\x00\x00\x00\n" + b'{"schema":1,"key":"cut","kind":"reply","at":"","payl\n')
+    with Journal(path) as journal:
+        assert journal.damaged == 2
+        assert len(list(journal.entries())) == 1
+        assert journal.get("a") is not None
+        assert journal.get("cut") is None
+        journal.append("b", {})
+        assert journal.get("b") is not None
+
+
+OLD = b'{"schema":1,"key":"%b","kind":"reply","at":"","payload":{"text":"abc"}}\n'
+
+
+def three(path: Path, *, old: bool) -> list[bytes]:
+    """Lines of a journal with the keys a, b and c."""
+    if old:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(OLD % key for key in (b"a", b"b", b"c")))
+    else:
+        with Journal(path) as journal:
+            for key in "abc":
+                journal.append(key, {"text": "abc"})
+    return path.read_bytes().splitlines(keepends=True)
+
+
+DAMAGES = {
+    "last byte": lambda line: line[:-2] + b"X\n",
+    "no JSON, last byte whole": lambda line: line.replace(b'"text":"abc"', b'"text":"a"c"'),
+    "cut off": lambda line: line[:30] + b"\n",
+    "cut off, ending in a brace": lambda line: line[:-12] + b"}\n",
+    "zeros": lambda line: b"\0" * (len(line) - 1) + b"\n",
+    "no payload": lambda line: line.replace(b'{"text":"abc"}', b'["text","abc"]'),
+    "in two": lambda line: line[:40] + b"\n" + line[40:],
+    "no UTF-8": lambda line: line.replace(b"abc", b"a\xffc"),
+    "another kind": lambda line: line.replace(b"reply", b"maybe"),
+}
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["with checksums", "without"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_line_is_counted_kept_aside_and_unanswered_whatever_its_last_byte(path: Path, damage, old) -> None:
+    first, second, third = three(path, old=old)
+    path.write_bytes(first + damage(second) + third)
+    with Journal(path, repair=False) as journal:
+        assert journal.damaged >= 1
+    assert path.read_bytes() == first + damage(second) + third
+    with Journal(path) as journal:
+        assert journal.damaged >= 1
+        assert journal.get("b") is None
+        assert all(journal.get(key) for key in "ac")
+        journal.append("b", {"text": "again"})
+    assert path.with_name("journal.jsonl.torn").read_bytes() == damage(second)
+    assert path.with_name("journal.jsonl.torn").stat().st_mode & 0o777 == 0o600
+    with Journal(path, repair=False) as journal:
+        assert (journal.damaged, len(journal)) == (0, 3)
+        assert [entry["key"] for entry in journal.entries()] == ["a", "c", "b"]
+
+
+def test_an_edited_answer_is_a_damaged_line(path: Path) -> None:
+    three(path, old=False)
+    path.write_bytes(path.read_bytes().replace(b'"text":"abc"', b'"text":"xyz"', 1))
+    with Journal(path) as journal:
+        assert (journal.damaged, journal.get("a")) == (1, None)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["with checksums", "without"])
+def test_a_journal_whose_line_ends_were_converted_is_read(path: Path, old) -> None:
+    path.write_bytes(b"".join(line[:-1] + b"\r\n" for line in three(path, old=old)))
+    with Journal(path) as journal:
+        assert journal.damaged == 0
+        journal.append("d", {})
+        assert all(journal.get(key) for key in "abcd")
+        assert len(list(journal.entries())) == 4
+
+
+def test_a_replay_counts_an_incomplete_last_line_and_leaves_it(path: Path) -> None:
+    first, second, third = three(path, old=False)
+    path.write_bytes(first + second + third[:-1])
+    with Journal(path, repair=False) as journal:
+        assert (journal.damaged, journal.get("c")) == (1, None)
+    assert path.read_bytes() == first + second + third[:-1]
+
+
+def test_entries_of_another_writer_are_seen_at_once(path: Path) -> None:
+    with Journal(path) as mine, Journal(path) as other:
+        assert mine.get("k") is None
+        other.append("k", {"n": 1})
+        entry = mine.get("k")
+        assert entry is not None
+        assert entry["payload"] == {"n": 1}
+        mine.append("m", {})
+        other.append("o", {})
+        assert len(mine) == 2
+        assert mine.get("o") is not None
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda raw: raw.replace(b'"key":"k"', b'"key":"j"'), "changed"),
+        (lambda raw: raw[:-9], "cut off"),
+        (lambda raw: b"", "cut off"),
+        (lambda raw: b"x" * (len(raw) - 1) + b"\n", "changed"),
+        (lambda raw: b"[" + b" " * (len(raw) - 3) + b"]\n", "changed"),
+    ],
+)
+def test_a_file_changed_under_an_open_journal_is_an_error_not_an_answer(path: Path, damage, message: str) -> None:
+    with Journal(path) as journal:
+        journal.append("k", {"n": 1})
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(CorruptFile, match=message):
+            journal.get("k")
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch, short: bool) -> None:
+    real = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if short:
+            return real(descriptor, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    with Journal(path) as journal:
+        journal.append("a", {})
+        before = path.read_bytes()
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(StoreError, match=r"the disk took|No space left"):
+            journal.append("b", {})
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        assert journal.get("b") is None
+        journal.append("b", {})
+    assert [entry["key"] for entry in lines_of(path)] == ["a", "b"]
+
+
+def test_a_place_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        Journal(tmp_path / "file" / "journal.jsonl")
+
+
+def test_threads_share_one_journal_without_losing_a_line(path: Path) -> None:
+    with Journal(path) as journal:
+
+        def work(worker: int) -> None:
+            for index in range(50):
+                journal.append(f"{worker}/{index}", {"text": "x" * 100})
+                assert journal.get(f"{worker}/{index}") is not None
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(journal) == 400
+    assert len({entry["key"] for entry in lines_of(path)}) == 400
+
+
+def _write(path: Path, worker: int) -> None:
+    with Journal(path) as journal:
+        for index in range(100):
+            journal.append(f"{worker}/{index}", {"text": "x" * 5000})
+
+
+def test_processes_share_one_journal_without_losing_or_tearing_a_line(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_write, args=(path, worker)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len({entry["key"] for entry in lines_of(path)}) == 300
+    with Journal(path) as journal:
+        assert (len(journal), journal.damaged) == (300, 0)
+
+
+def test_after_kill_nine_every_acknowledged_reply_is_there(path: Path) -> None:
+    script = f"""
+        import itertools, os, sys
+        from pathlib import Path
+        sys.path.insert(0, {str(ROOT)!r})
+        from tfgrpo.stores.runs.journal import Journal
+        journal = Journal(Path({str(path)!r}))
+        for index in itertools.count():
+            journal.append(str(index), {{"text": "x" * 20_000}})
+            os.write(1, b"%d\\n" % index)
+    """
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            for _ in range(200):
+                writer.stdout.readline()
+            os.kill(writer.pid, signal.SIGKILL)
+            acknowledged = 199 + len(writer.stdout.read().splitlines())
+        with Journal(path) as journal:
+            assert all(journal.get(str(index)) is not None for index in range(acknowledged + 1))
+            assert journal.damaged <= 1, "at most the line that was being written"
+            journal.append("after", {})
+            assert journal.get("after") is not None
+        path.unlink()
+
+
+def test_memory_per_entry_is_small_and_a_hundred_thousand_entries_open(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        for index in range(100_000):
+            key = f"1/train/0/item-{index}/0/0/rollout/0#0123456789abcdef"
+            file.write(f'{{"schema":1,"key":"{key}","kind":"reply","at":"","payload":{{"text":"{"x" * 200}"}}}}\n')
+    tracemalloc.start()
+    try:
+        journal = Journal(path)
+        per_entry = tracemalloc.get_traced_memory()[0] / 100_000
+    finally:
+        tracemalloc.stop()
+    with journal:
+        assert len(journal) == 100_000
+        assert journal.get("1/train/0/item-99999/0/0/rollout/0#0123456789abcdef") is not None
+    assert per_entry <= 150
+
+
+def test_a_forked_child_takes_turns_with_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    script = f"""
+        import os, sys
+        from pathlib import Path
+        sys.path.insert(0, {str(ROOT)!r})
+        from tfgrpo.stores.runs.journal import Journal
+        journal = Journal(Path({str(path)!r}))
+        child = os.fork()
+        for index in range(200):
+            journal.append(f"{{child == 0}}/{{index}}", {{}})
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(journal.entries())) == 400
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+
+
+def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> None:
+    file = LockedFile(tmp_path / "file")
+    with file.locked(), file.locked():
+        assert file.append(b"abc") == 0
+    assert file.read_at(1, 10) == b"bc"
+    assert file.size() == 3
+    file.close()
+    file.close()
+
+
+def test_a_lock_that_cannot_be_had_keeps_nobody_out(tmp_path: Path) -> None:
+    file = LockedFile(tmp_path / "file")
+    file.close()
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="descriptor"):
+            threads.submit(file.locked().__enter__).result(10)

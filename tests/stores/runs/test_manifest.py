@@ -1,0 +1,90 @@
+"""The manifest says what the run was, whole at any moment."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tfgrpo.stores.errors import CorruptFile, RecordRejected
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return TaskPaths.of(tmp_path / "out", "task").run("r1").manifest
+
+
+def test_a_run_has_one_manifest_at_its_place(path: Path, tmp_path: Path) -> None:
+    ManifestFile(path).update(run_id="r1")
+    assert path == tmp_path / "out" / "task" / "runs" / "r1" / "manifest.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())["run_id"] == "r1"
+
+
+def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path: Path) -> None:
+    manifest = ManifestFile(path)
+    assert manifest.read() == {}
+    manifest.update(run_id="r1")
+    assert manifest.read() == {
+        "schema_version": 1,
+        "run_id": "r1",
+        "status": "running",
+        "warnings": [],
+        "tfgrpo": {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []},
+    }
+
+
+def test_fields_are_merged_and_survive_reopening(path: Path) -> None:
+    ManifestFile(path).update(settings={"a": 1}, status="running", simulated=True)
+    ManifestFile(path).update(status="finished")
+    content = ManifestFile(path).read()
+    assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
+
+
+def test_a_lasting_warning_is_kept_apart_as_well(path: Path) -> None:
+    manifest = ManifestFile(path)
+    for text, lasting in (("a", False), ("b", True), ("b", True), ("a", True)):
+        manifest.warn(text, lasting=lasting)
+    assert (manifest.read()["warnings"], manifest.read()["lasting_warnings"]) == (["a", "b"], ["b", "a"])
+
+
+def test_a_warning_is_kept_once(path: Path) -> None:
+    manifest = ManifestFile(path)
+    manifest.warn("pack changed")
+    manifest.warn("pack changed")
+    manifest.warn("lesson dropped")
+    manifest.update(status="stopped")
+    assert manifest.read()["warnings"] == ["pack changed", "lesson dropped"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"status": "done"}, "running, finished, stopped, failed"),
+        ({"tfgrpo": {"epochs": []}}, "lacks experiences_written, reward_scores, per_tool_metrics"),
+        ({"x": float("nan")}, "not JSON compliant"),
+        ({"x": object()}, "serializable"),
+    ],
+)
+def test_what_is_no_manifest_is_refused_and_the_file_untouched(
+    path: Path, fields: dict[str, object], message: str
+) -> None:
+    manifest = ManifestFile(path)
+    manifest.update(run_id="r1")
+    before = path.read_bytes()
+    with pytest.raises(RecordRejected, match=message):
+        manifest.update(**fields)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 2}'])
+def test_a_file_that_is_no_manifest_is_refused(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(CorruptFile, match="is no manifest"):
+        ManifestFile(path).read()

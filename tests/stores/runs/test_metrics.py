@@ -1,0 +1,203 @@
+"""One line per group, and per epoch figures that were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.stores.errors import CorruptFile, RecordRejected
+from tfgrpo.stores.percentiles import Column
+from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
+from tfgrpo.stores.runs.per_epoch import aggregate
+
+GROUP = GroupMetrics(
+    run_id="r1",
+    epoch=1,
+    group_id="g1",
+    group_size=2,
+    phase="train",
+    arm="train",
+    signal="mixed",
+    reward_mean=0.5,
+    reward_spread=0.5,
+    outcomes={"scored": 2},
+    latency_ms=(100.0, 300.0),
+    tools=(ToolUse("lookup", 3, 12, 0.25, 30.0, 1), ToolUse("add", 1, 0, 0.5, 2.0, 0)),
+)
+
+
+def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
+    assert MetricsStore(tmp_path).append_groups([GROUP]) == 1
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
+        "schema": 1,
+        "run_id": "r1",
+        "tfgrpo_epoch": 1,
+        "group_id": "g1",
+        "group_size": 2,
+        "phase": "train",
+        "arm": "train",
+        "status": "ok",
+        "signal": "mixed",
+        "reward_mean": 0.5,
+        "reward_spread": 0.5,
+        "outcomes": {"scored": 2},
+        "tool_cost_usd": 0.75,
+        "latency_ms": 400.0,
+        "rollout_latency_ms": [100.0, 300.0],
+        "tools": [
+            {"tool": "lookup", "calls": 3, "tokens": 12, "cost_usd": 0.25, "latency_ms": 30.0, "errors": 1},
+            {"tool": "add", "calls": 1, "tokens": 0, "cost_usd": 0.5, "latency_ms": 2.0, "errors": 0},
+        ],
+    }
+
+
+def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+    groups = [GROUP, replace(GROUP, epoch=2), replace(GROUP, run_id="r2"), replace(GROUP, group_id="g2")]
+    assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
+    again = MetricsStore(tmp_path)
+    assert again.append_groups(groups) == 0
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+    for epoch in (1, 2, 3):
+        store.append_groups([replace(GROUP, epoch=epoch, phase="eval" if epoch == 3 else "train")])
+    content = store.write_per_epoch()
+    assert list(content["epochs"]) == ["1", "2", "3"]
+    assert [epoch["tfgrpo_epoch"] for epoch in content["epochs"].values()] == [1, 2, 3]
+    assert json.loads((tmp_path / "per-epoch.json").read_text()) == content
+
+
+def test_a_failed_epoch_leaves_a_line_that_says_failed(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+    store.append_groups([GROUP])
+    assert store.append_failure("r1", 1, "judge ran over 30 s")
+    assert not store.append_failure("r1", 1, "judge ran over 30 s")
+    store.append_failure("r1", 2, "gone")
+    failed = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])
+    assert (failed["status"], failed["tfgrpo_epoch"], failed["reason"]) == ("failed", 1, "judge ran over 30 s")
+    epochs = store.write_per_epoch()["epochs"]
+    assert (epochs["1"]["status"], epochs["1"]["failures"]) == ("failed", ["judge ran over 30 s"])
+    assert epochs["2"]["phase"] is None
+    assert epochs["2"]["arms"] == {}
+
+
+def test_an_unknown_cost_stays_unknown_and_is_counted() -> None:
+    unknown = replace(GROUP, group_id="g2", tools=(ToolUse("lookup", 1, 0, None, 5.0, 0), GROUP.tools[1]))
+    none = replace(GROUP, group_id="g3", tools=())
+    assert (unknown.tool_cost_usd, none.tool_cost_usd) == (None, 0)
+    epoch = aggregate(json.dumps(group.to_line()) for group in (GROUP, unknown, none))["1"]
+    cost = epoch["tool_cost_usd"]
+    assert (cost["count"], cost["unknown"], cost["sum"], cost["mean"]) == (2, 1, 0.75, 0.375)
+    lookup = epoch["tools"]["lookup"]
+    assert (lookup["cost_usd"]["sum"], lookup["cost_usd"]["unknown"]) == (0.25, 1)
+    only_unknown = aggregate([json.dumps(unknown.to_line())])["1"]["tool_cost_usd"]
+    assert (only_unknown["sum"], only_unknown["mean"], only_unknown["p50"]) == (None, None, None)
+
+
+def test_the_figures_of_an_epoch_by_hand() -> None:
+    groups = [
+        GROUP,
+        replace(
+            GROUP,
+            group_id="g2",
+            signal="lost",
+            reward_mean=None,
+            reward_spread=None,
+            outcomes={"failed": 1, "refused": 1},
+            latency_ms=(50.0, 150.0),
+        ),
+        replace(GROUP, group_id="g3", signal="all_pass", reward_mean=1.0, reward_spread=0.0, latency_ms=(200.0, 600.0)),
+    ]
+    epoch = aggregate(json.dumps(group.to_line()) for group in groups)["1"]
+    assert (epoch["status"], epoch["phase"], epoch["group_size"]) == ("ok", "train", 2)
+    arm = epoch["arms"]["train"]
+    assert (arm["groups"], arm["rollouts"]) == (3, 6)
+    assert arm["outcomes"] == {"failed": 1, "refused": 1, "scored": 4}
+    assert arm["signals"] == {"all_pass": 1, "lost": 1, "mixed": 1}
+    assert arm["reward_mean"] == {
+        "count": 2, "unknown": 1, "sum": 1.5, "mean": 0.75, "p50": 0.75, "p90": 0.95, "p99": 0.995,
+    }  # fmt: skip
+    # sorted rollout latencies: 50 100 150 200 300 600; p50 at 2.5, p90 at 4.5, p99 at 4.95
+    latency = arm["latency_ms"]
+    assert (latency["sum"], latency["p50"], latency["p90"]) == (1400.0, 175.0, 450.0)
+    assert latency["p99"] == pytest.approx(300 + 0.95 * 300)
+    # groups: 400, 200, 800
+    assert (epoch["latency_ms"]["mean"], epoch["latency_ms"]["p50"]) == (pytest.approx(1400 / 3), 400.0)
+    lookup = epoch["tools"]["lookup"]
+    assert (lookup["calls"], lookup["tokens"], lookup["errors"], lookup["latency_ms"]) == (9, 36, 3, 90.0)
+    assert lookup["mean_latency_ms"] == 10.0
+
+
+def test_arms_of_the_sweep_are_never_averaged_together() -> None:
+    champion = replace(GROUP, epoch=3, phase="eval", arm="champion", reward_mean=0.0)
+    candidate = replace(champion, group_id="g2", arm="candidate", reward_mean=1.0)
+    arms = aggregate(json.dumps(group.to_line()) for group in (champion, candidate))["3"]["arms"]
+    assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"champion": 0.0, "candidate": 1.0}
+
+
+def test_a_tool_without_calls_has_no_mean_latency() -> None:
+    idle = replace(GROUP, tools=(ToolUse("idle", 0, 0, 0.0, 0.0, 0),))
+    assert aggregate([json.dumps(idle.to_line())])["1"]["tools"]["idle"]["mean_latency_ms"] is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_no_number_is_refused(tmp_path: Path, bad: float) -> None:
+    store = MetricsStore(tmp_path)
+    with pytest.raises(RecordRejected):
+        store.append_groups([replace(GROUP, reward_mean=bad)])
+    assert not store.path.exists() or store.path.read_bytes() == b""
+    with pytest.raises(ValueError, match="summed up"):
+        Column().add(bad)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"tfgrpo_epoch": 1, "status": "ok"}', '"x"'])
+def test_a_line_that_is_no_metrics_is_named(line: str) -> None:
+    with pytest.raises(CorruptFile, match="metrics line 2"):
+        aggregate([json.dumps(GROUP.to_line()), line])
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 3))
+def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values: list[float], unknown: int) -> None:
+    column, turned = Column(), Column()
+    for value in [*values, *[None] * unknown]:
+        column.add(value)
+    for value in reversed(values):
+        turned.add(value)
+    summary = column.summary()
+    assert summary == turned.summary() | {"unknown": unknown}
+    ordered = sorted(values)
+    for percent in (50, 90, 99):
+        place = percent / 100 * (len(ordered) - 1)
+        below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+        expected = below + (above - below) * (place - math.floor(place))
+        assert summary[f"p{percent}"] == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    assert summary["sum"] == pytest.approx(np.sum(values), abs=1e-6)
+
+
+def test_memory_does_not_hold_the_lines(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+    line = json.dumps({**GROUP.to_line(), "reason": "x" * 500})
+    with store.path.open("w") as file:
+        for index in range(100_000):
+            file.write(line.replace('"g1"', f'"g{index}"') + "\n")
+    tracemalloc.start()
+    try:
+        grown = MetricsStore(tmp_path)
+        grown.append_groups([replace(GROUP, group_id="new")])
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000 * 150
+    assert peak < 100_000 * 300

@@ -1,0 +1,141 @@
+"""Which environment sends telemetry where, and what becomes of values that this program does not speak."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.stores.telemetry.test_setup import OPTIONS, one_rollout, record_everything
+from tfgrpo.stores.errors import ConfigError
+from tfgrpo.stores.telemetry.export import Target, find_target
+from tfgrpo.stores.telemetry.setup import configure
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "named", "accepted"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "ftp://x"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"),
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure(OPTIONS, ENDPOINT | extra)
+    (problem,) = caught.value.problems
+    assert problem.source == named
+    assert accepted in problem.accepted
+
+
+OTLP = Target("otlp", "http://127.0.0.1:4318/v1/traces")
+
+
+@pytest.mark.parametrize(
+    ("extra", "target", "said"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "otlp,console"}, OTLP, "traces go by otlp alone"),
+        ({"OTEL_TRACES_EXPORTER": " Console , zipkin"}, Target("console"), "traces go by console alone"),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, None, "no traces are sent"),
+        ({"OTEL_TRACES_EXPORTER": "otlp,none"}, None, ""),
+        ({"OTEL_TRACES_EXPORTER": "OTLP"}, OTLP, ""),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/protobuf"}, OTLP, ""),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, OTLP, "http/protobuf is spoken"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "10000"}, replace(OTLP, timeout_s=10.0), ""),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "600000"}, replace(OTLP, timeout_s=60.0), ""),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "7.5"}, replace(OTLP, timeout_s=7.5), ""),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "0"}, OTLP, "no time above 0, so 2.5 s is taken"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "nan"}, OTLP, "no time above 0, so 2.5 s is taken"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, OTLP, "no time above 0, so 2.5 s is taken"),
+    ],
+)
+def test_values_meant_for_other_programs_stop_nothing_and_what_is_not_done_is_said(
+    extra: dict[str, str], target: Target | None, said: str
+) -> None:
+    warnings: list[str] = []
+    assert find_target(ENDPOINT | extra, "traces", warnings.append) == target
+    assert len(warnings) == bool(said)
+    (variable,) = extra
+    assert all(variable in warning and said in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
+def test_grpc_without_its_extra_is_one_clear_error(signal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    env = {f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT": "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    with pytest.raises(ConfigError, match=r"pip install 'tfgrpo\[grpc\]'"):
+        configure(OPTIONS, env)
+
+
+class FakeGrpcSpans(InMemorySpanExporter):
+    made: ClassVar[list[dict[str, object]]] = []
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.made.append(options)
+
+
+class FakeGrpcMetrics(ConsoleMetricExporter):
+    made: ClassVar[list[dict[str, object]]] = []
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(out=io.StringIO())
+        self.made.append(options)
+
+
+def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = "opentelemetry.exporter.otlp.proto.grpc"
+    fakes = {
+        "trace_exporter": {"OTLPSpanExporter": FakeGrpcSpans},
+        "metric_exporter": {"OTLPMetricExporter": FakeGrpcMetrics},
+    }
+    monkeypatch.setitem(sys.modules, package, ModuleType(package))
+    for name, content in fakes.items():
+        module = ModuleType(f"{package}.{name}")
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    env = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=blue",
+    }
+    telemetry = configure(OPTIONS, env)
+    one_rollout(telemetry)
+    record_everything(telemetry)
+    telemetry.collect(wait_s=10.0)
+    assert telemetry.shutdown() is None
+    expected = {"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}
+    assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
+
+
+def test_timeouts_are_seconds_and_default_to_two_and_a_half() -> None:
+    assert find_target(ENDPOINT, "traces", print) == Target("otlp", "http://127.0.0.1:4318/v1/traces", timeout_s=2.5)
+    target = find_target(ENDPOINT | {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "7.5"}, "metrics", print)
+    assert target is not None
+    assert target.timeout_s == 7.5
+
+
+def test_otlp_without_an_endpoint_sends_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
+        assert not configure(OPTIONS, {"OTEL_TRACES_EXPORTER": "otlp"}).active
+    assert "no OTEL_EXPORTER_OTLP_ENDPOINT is set" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "where"),
+    [
+        (Target("console"), "the console"),
+        (Target("otlp", "https://user:pw@collector.example/v1/traces"), "collector.example"),
+        (Target("otlp", "collector:4317", "grpc"), "collector:4317"),
+    ],
+)
+def test_places_are_named_without_credentials(target: Target, where: str) -> None:
+    assert target.where == where

@@ -1,0 +1,342 @@
+"""What arrives at a real receiver, and what happens when there is none."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from opentelemetry import trace
+
+from tests.support.records.otlp_receiver import OtlpReceiver
+from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
+from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+
+
+def test_the_span_tree_of_a_rollout_arrives_whole(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    one_rollout(telemetry)
+    assert telemetry.shutdown() is None
+    names = ["invoke_workflow tfgrpo-learning", "tfgrpo.epoch", "tfgrpo.group", "invoke_agent chat"]
+    chain = [otlp_receiver.span(name) for name in names]
+    assert chain[0].parent_id == ""
+    assert [span.parent_id for span in chain[1:]] == [span.span_id for span in chain[:-1]]
+    for leaf in ("chat m", "execute_tool lookup"):
+        assert otlp_receiver.span(leaf).parent_id == chain[-1].span_id
+    assert otlp_receiver.span("chat m").kind == 3
+    assert len({span.trace_id for span in otlp_receiver.spans()}) == 1
+
+
+def test_spans_carry_the_literal_dimensions_with_their_types(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    one_rollout(telemetry)
+    telemetry.shutdown()
+    rollout = otlp_receiver.span("invoke_agent chat").attributes
+    assert (rollout["tfgrpo_epoch"], rollout["group_size"]) == (1, 2)
+    assert type(rollout["tfgrpo_epoch"]) is int
+    assert (rollout["tool_cost_usd"], rollout["latency_ms"]) == (0.25, 12.5)
+    epoch = otlp_receiver.span("tfgrpo.epoch").attributes
+    assert (epoch["tfgrpo.epoch"], epoch["tfgrpo.group.size"]) == (1, 2)
+    assert "gen_ai.prompt.name" not in epoch, "what is not known is left out"
+    assert "absent" not in otlp_receiver.span("tfgrpo.group").attributes
+
+
+def test_an_evaluation_is_an_event_and_its_evidence_is_content(otlp_receiver: OtlpReceiver) -> None:
+    quiet = configure(OPTIONS, otlp_receiver.environment())
+    one_rollout(quiet)
+    quiet.shutdown()
+    ((name, event),) = otlp_receiver.span("invoke_agent chat").events
+    assert name == "gen_ai.evaluation.result"
+    assert event == {
+        "gen_ai.evaluation.name": "gt",
+        "gen_ai.evaluation.score.value": 1.0,
+        "gen_ai.evaluation.score.label": "pass",
+    }
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_prompts_reach_a_span_only_when_content_is_on(otlp_receiver: OtlpReceiver, content: bool) -> None:
+    telemetry = configure(TelemetryOptions(content=content), otlp_receiver.environment())
+    with telemetry.chat_span(model="m") as span:
+        span.content("input", "s" * 10_000)
+        span.content("output", "42")
+        span.evaluation("gt", 1.0, evidence="42 = 42")
+    telemetry.shutdown()
+    received = otlp_receiver.span("chat m")
+    assert ("gen_ai.input.messages" in received.attributes) is content
+    assert ("gen_ai.evaluation.explanation" in received.events[0][1]) is content
+    if content:
+        assert len(received.attributes["gen_ai.input.messages"]) == 4096
+        assert received.attributes["gen_ai.output.messages"] == "42"
+
+
+def test_an_exception_marks_the_span_without_its_text(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    with pytest.raises(ValueError, match="sk-secret"), telemetry.span("tfgrpo.store.write"):
+        raise ValueError("sk-secret")
+    telemetry.shutdown()
+    span = otlp_receiver.span("tfgrpo.store.write")
+    assert span.error
+    assert span.attributes["error.type"] == "ValueError"
+    assert "sk-secret" not in repr(span)
+
+
+def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    record_everything(telemetry)
+    telemetry.shutdown()
+    expected = {metric.name for metric in (*n.OURS, *n.GENAI["latest"])}
+    assert {point.metric for point in otlp_receiver.points()} == expected
+
+
+def test_metrics_are_found_by_epoch_and_keep_their_units(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    for epoch in (1, 2, 3):
+        record_everything(telemetry, epoch=epoch, phase="eval" if epoch == 3 else "train")
+    telemetry.shutdown()
+    cost = {point.attributes["tfgrpo.epoch"]: point for point in otlp_receiver.points("tfgrpo.tool.cost")}
+    assert sorted(cost) == [1, 2, 3]
+    assert all(type(epoch) is int for epoch in cost)
+    assert cost[2].attributes == {
+        "tfgrpo.epoch": 2,
+        "tfgrpo.phase": "train",
+        "tfgrpo.group.size": 2,
+        "gen_ai.tool.name": "lookup",
+    }
+    assert (cost[2].value, cost[2].unit) == (0.25, "USD")
+    duration = otlp_receiver.points("tfgrpo.tool.duration")[0]
+    assert duration.unit == "s"
+    assert duration.bounds == n.CALL_SECONDS
+    outcomes = Counter(point.attributes["tfgrpo.outcome"] for point in otlp_receiver.points("tfgrpo.tool.calls"))
+    assert outcomes == {"ok": 3, "error": 3}
+
+
+def test_a_full_run_stays_inside_the_series_budget_without_overflow(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(TelemetryOptions(genai_metrics="v1.41"), otlp_receiver.environment())
+    for epoch in (1, 2, 3):
+        for index in range(200):
+            record_everything(telemetry, epoch=epoch, phase="eval" if epoch == 3 else "train", tool=f"tool-{index}")
+    telemetry.shutdown()
+    points = otlp_receiver.points()
+    assert len(points) <= n.SERIES_BUDGET
+    assert not [point for point in points if "otel.metric.overflow" in point.attributes]
+    tools = {point.attributes["gen_ai.tool.name"] for point in otlp_receiver.points("tfgrpo.tool.calls")}
+    assert "other" in tools
+    assert len(tools) == 25
+
+
+def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    telemetry._count(n.GROUPS, 1, {n.EPOCH: 1, "tfgrpo.item.id": "q-1"})
+    telemetry.shutdown()
+    (point,) = otlp_receiver.points("tfgrpo.groups")
+    assert point.attributes == {"tfgrpo.epoch": 1}
+
+
+def test_unknown_figures_make_no_points(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    telemetry.record_tool_call(epoch=1, phase="train", tool="t", duration_s=0.1)
+    telemetry.record_llm_call(
+        epoch=1, phase="train", role="invented", model="m", duration_s=0.1, error_type="ModelTimeout"
+    )
+    telemetry.record_group(epoch=1, phase="train", signal="lost", spread=None)
+    telemetry.record_epoch(epoch=1, phase="train", duration_s=1.0)
+    telemetry.record_reward(epoch=1, phase="train", rewarder="gt", score=float("nan"))
+    telemetry.record_rollout(epoch=1, phase="train", outcome="failed", duration_s=1.0, error_type="ModelTimeout")
+    telemetry.shutdown()
+    metrics = {point.metric for point in otlp_receiver.points()}
+    absent = {
+        "tool.cost",
+        "tool.tokens",
+        "llm.tokens",
+        "llm.cost",
+        "group.reward_spread",
+        "epoch.reward.mean",
+        "reward",
+    }
+    assert not metrics & {f"tfgrpo.{name}" for name in absent}
+    (llm,) = otlp_receiver.points("tfgrpo.llm.duration")
+    assert llm.attributes["tfgrpo.role"] == "other"
+    assert llm.attributes["error.type"] == "ModelTimeout"
+
+
+@pytest.mark.parametrize("choice", ["off", "v1.41", "latest"])
+def test_the_convention_switch_chooses_the_names(otlp_receiver: OtlpReceiver, choice: n.GenaiMetrics) -> None:
+    telemetry = configure(TelemetryOptions(genai_metrics=choice), otlp_receiver.environment())
+    record_everything(telemetry)
+    telemetry.shutdown()
+    found = {point.metric for point in otlp_receiver.points() if point.metric.startswith("gen_ai.")}
+    assert found == {metric.name for metric in n.GENAI[choice]}
+
+
+def test_collecting_sends_metrics_before_the_end(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    record_everything(telemetry)
+    telemetry.collect(wait_s=10.0)
+    assert otlp_receiver.points("tfgrpo.rollouts")
+    telemetry.shutdown()
+    telemetry.collect()
+
+
+def test_the_resource_names_run_and_task_and_lets_the_user_name_the_service(
+    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+    with telemetry.span("ours"):
+        pass
+    telemetry.shutdown()
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=theirs,deployment.environment.name=lab")
+    env = {**otlp_receiver.environment(), "OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs"}
+    telemetry = configure(TelemetryOptions(), env)
+    with telemetry.span("theirs"):
+        pass
+    telemetry.shutdown()
+    ours, theirs = otlp_receiver.span("ours").resource, otlp_receiver.span("theirs").resource
+    assert (ours["service.name"], ours["service.version"]) == ("tfgrpo", "0.1.0")
+    assert (ours["tfgrpo.run.id"], ours["tfgrpo.task.id"]) == ("run-1", "task-1")
+    assert (theirs["service.name"], theirs["deployment.environment.name"]) == ("theirs", "lab")
+    assert "tfgrpo.run.id" not in theirs
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_series_carry_no_id_that_changes_every_night(otlp_receiver: OtlpReceiver, several: bool) -> None:
+    telemetry = configure(replace(OPTIONS, several_processes=several), otlp_receiver.environment())
+    telemetry.record_guardrail(rule="stamp")
+    telemetry.shutdown()
+    resource = otlp_receiver.series_resource()
+    assert "tfgrpo.run.id" not in resource
+    assert ("service.instance.id" in resource) is several, "only several processes of a run have to be told apart"
+    assert resource["tfgrpo.task.id"] == "task-1"
+    (info,) = otlp_receiver.points("tfgrpo.run.info")
+    assert info.attributes == {"tfgrpo.run.id": "run-1", "tfgrpo.task.id": "task-1"}
+    assert info.value == 1
+
+
+def test_an_instance_id_that_the_user_gave_stays_on_the_series(
+    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = "service.instance.id=night-box"
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", given)
+    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_RESOURCE_ATTRIBUTES": given})
+    telemetry.record_guardrail(rule="stamp")
+    telemetry.shutdown()
+    assert otlp_receiver.series_resource()["service.instance.id"] == "night-box"
+
+
+def test_a_carrier_joins_a_thread_to_the_trace(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
+
+    def work(carrier: dict[str, str]) -> None:
+        with telemetry.attached(carrier), telemetry.span("child"):
+            pass
+
+    with telemetry.span("parent"):
+        carrier = telemetry.carrier()
+    thread = threading.Thread(target=work, args=(carrier,))
+    thread.start()
+    thread.join()
+    with telemetry.attached({}), telemetry.span("alone"):
+        pass
+    telemetry.shutdown()
+    assert otlp_receiver.span("child").parent_id == otlp_receiver.span("parent").span_id
+    assert otlp_receiver.span("alone").parent_id == ""
+
+
+def test_configuring_twice_gives_the_same_object_until_its_shutdown(otlp_receiver: OtlpReceiver) -> None:
+    env = otlp_receiver.environment()
+    first = configure(OPTIONS, env)
+    assert configure(OPTIONS, env) is first
+    other = configure(TelemetryOptions(run_id="run-2"), env)
+    assert other is not first
+    other.shutdown()
+    first.shutdown()
+    assert first.shutdown() is None
+    again = configure(OPTIONS, env)
+    assert again is not first
+    again.shutdown()
+
+
+def test_no_global_provider_is_set(otlp_receiver: OtlpReceiver) -> None:
+    before = trace.get_tracer_provider()
+    configure(OPTIONS, otlp_receiver.environment()).shutdown()
+    assert trace.get_tracer_provider() is before
+
+
+def test_without_an_endpoint_nothing_is_built_and_everything_still_works() -> None:
+    threads = threading.active_count()
+    telemetry = configure(OPTIONS, {})
+    assert not telemetry.active
+    one_rollout(telemetry)
+    record_everything(telemetry)
+    telemetry.collect()
+    assert telemetry.carrier() == {}
+    with telemetry.attached({"traceparent": "x"}):
+        pass
+    assert threading.active_count() == threads
+    assert telemetry.shutdown() is None
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+        {
+            "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+        },
+    ],
+)
+def test_telemetry_can_be_switched_off(env: dict[str, str]) -> None:
+    assert not configure(OPTIONS, env).active
+
+
+def test_one_signal_can_be_sent_without_the_other(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(OPTIONS, {**otlp_receiver.environment(), "OTEL_TRACES_EXPORTER": "none"})
+    one_rollout(telemetry)
+    record_everything(telemetry)
+    telemetry.shutdown()
+    assert otlp_receiver.spans() == []
+    assert otlp_receiver.points()
+
+
+def test_console_exporters_write_to_stderr_only(capfd: pytest.CaptureFixture[str]) -> None:
+    telemetry = configure(OPTIONS, {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"})
+    one_rollout(telemetry)
+    record_everything(telemetry)
+    assert telemetry.shutdown() is None
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "invoke_agent chat" in err
+    assert "tfgrpo.tool.cost" in err
+
+
+def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver: OtlpReceiver) -> None:
+    env = {
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{otlp_receiver.url}/custom/v1/traces",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=blue",
+    }
+    telemetry = configure(OPTIONS, env)
+    one_rollout(telemetry)
+    telemetry.shutdown()
+    assert otlp_receiver.requests == ["/custom/v1/traces"]
+    assert otlp_receiver.headers[0]["x-tenant"] == "blue"
+    assert otlp_receiver.span("chat m")
+
+
+def test_half_a_surrogate_pair_costs_neither_a_batch_nor_an_export(otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(TelemetryOptions(content=True), otlp_receiver.environment())
+    with telemetry.chat_span(model="m\ud800") as span:
+        span.content("output", "it says \udc00")
+        span.reply(finish_reason="stop\ud800")
+        span.evaluation("gt", 1.0, evidence="\ud800")
+    telemetry.record_tool_call(epoch=1, phase="train", tool="look\ud800up", duration_s=0.1)
+    assert telemetry.shutdown() is None
+    received = otlp_receiver.span("chat m?")
+    assert received.attributes["gen_ai.output.messages"] == "it says ?"
+    assert received.attributes["gen_ai.response.finish_reasons"] == ("stop?",)
+    assert received.events[0][1]["gen_ai.evaluation.explanation"] == "?"
+    (calls,) = otlp_receiver.points("tfgrpo.tool.calls")
+    assert calls.attributes["gen_ai.tool.name"] == "look?up"

@@ -1,0 +1,240 @@
+"""Small stand-ins for the tests of the steps: a scripted model, a pack in memory, settings, specs and a runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.outcomes import Scored
+from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.tasks.actors.base import Actor
+from tfgrpo.tasks.actors.chat import ChatActor
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+STAMPED = "2026-01-01T12:00:00Z"
+Script = Callable[[ChatRequest, CallKey], Any]
+
+
+def no_secret(_: object) -> None:
+    return None
+
+
+def reply(text: str | None, *, finish: str = "stop", calls: tuple[ToolCall, ...] = (), tokens: int = 5) -> ChatReply:
+    return ChatReply(
+        message=Message("assistant", text, tool_calls=calls),
+        finish_reason=finish,
+        usage=Usage(10, tokens),
+        latency_s=0.25,
+        cost_usd=0.001,
+        model="m",
+    )
+
+
+class ScriptedModel:
+    """Answers by a function of request and key; counts what it was asked."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[tuple[ChatRequest, CallKey]] = []
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        self.requests.append((request, key))
+        answer = self.script(request, key)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, ChatReply):
+            return answer
+        return reply(answer if isinstance(answer, str) else json.dumps(answer))
+
+    def asked(self, role: str) -> list[dict[str, Any]]:
+        """JSON payloads of the learning calls of a role."""
+        return [json.loads(request.messages[1].content) for request, key in self.requests if key.role == role]
+
+
+def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
+    manifest = PromptPackManifest(
+        id="arithmetic",
+        domain="arithmetic",
+        stamp="ab" * 32,
+        stamped_at=STAMPED,
+        system="system.md",
+        templates=TemplateFiles(reflect="reflect.md", curate="curate.md", shorten="shorten.md", repair="repair.md"),
+        experience_slots=slots,
+        tags=("sums",),
+        experience_max_words=max_words,
+    )
+    templates = {
+        "reflect": "Say what separated them. {{ max_lessons }} {{ max_words }}",
+        "curate": "Curate. {{ capacity }} {{ edit_budget }} {{ max_words }}",
+        "shorten": "Shorten. {{ max_chars }} {{ max_words }}",
+        "repair": "Repair. {{ max_words }}",
+    }
+    return LoadedPack(manifest, Path("packs/arithmetic"), "Be careful.", (), templates)
+
+
+def settings(**sections: Any) -> Settings:
+    """Settings with some sections replaced, given as dictionaries."""
+    return Settings.model_validate({"task_id": "t", **sections})
+
+
+def item(name: str = "q1", answer: str = "7", prompt: str = "3 + 4?", **more: Any) -> Item:
+    return Item(id=name, prompt=prompt, answer=answer, source="items.jsonl:1", **more)
+
+
+def spec(size: int = 2, *, reflect: bool = True, of: Item | None = None, epoch: int = 1, **more: Any) -> GroupSpec:
+    chosen = of or item()
+    arm = more.pop("arm", "train")
+    system = more.pop("system", "Be careful.")
+    return GroupSpec(
+        group_id=f"run/{epoch}/{arm}/{chosen.id}",
+        epoch=epoch,
+        phase="train" if arm == "train" else "eval",
+        arm=arm,
+        batch=0,
+        item=chosen,
+        size=size,
+        temperature=0.7,
+        pack=PackText(system, sha256_hex(system), "arithmetic", "ab" * 32, ()),
+        reflect=reflect,
+        **more,
+    )
+
+
+def runtime(
+    script: Script | ScriptedModel,
+    tmp_path: Path,
+    *,
+    actor: Actor | None = None,
+    rewarders: tuple[WeightedRewarder, ...] | None = None,
+    replay: bool = False,
+    loaded: LoadedPack | None = None,
+    limits: dict[str, Any] | None = None,
+    **sections: Any,
+) -> Runtime:
+    chosen = settings(actor=limits or {}, **sections)
+    context = RunContext(
+        settings=chosen,
+        run_dir=tmp_path,
+        run_id="run",
+        pack_id="arithmetic",
+        packs_root=None,
+        read_secret=no_secret,
+        rollout_model="m",
+        learning_model="learner",
+        replay=replay,
+    )
+    model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+    journal = Journal(tmp_path / "journal.jsonl")
+    return Runtime(
+        context=context,
+        model=JournaledModel(None if replay else model, journal),
+        actor=actor or ChatActor(),
+        rewarders=rewarders or (WeightedRewarder(build_rewarder("gt", {})),),
+        pack=loaded or pack(),
+        journal=journal,
+        ledger=Ledger(Budget()),
+        slots=asyncio.Semaphore(8),
+        threads=RewarderThreads(8),
+        clock=lambda: NOON,
+    )
+
+
+def record(index: int = 0, *, group: str = "g", name: str = "q1", outcome: Any = None, **more: Any) -> RolloutRecord:
+    values: dict[str, Any] = {
+        "rollout_id": f"{group}/{index}",
+        "group_id": group,
+        "item_id": name,
+        "epoch": 1,
+        "phase": "train",
+        "arm": "train",
+        "index": index,
+        "outcome": outcome or Scored(1.0, ()),
+        "scores": (),
+        "advantage": 0.0,
+        "relative_rank": 0.5,
+        "output": "",
+        "summary": "",
+        "tools": (),
+        "calls": 1,
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "cost_usd": None,
+        "latency_s": 0.1,
+        "seed": 1,
+        "prompt_digest": "d",
+        "finish_reason": "stop",
+    }
+    return RolloutRecord(**{**values, **more})
+
+
+def group(rollouts: tuple[RolloutRecord, ...], proposals: tuple[Proposal, ...] = (), **more: Any) -> GroupResult:
+    first = rollouts[0]
+    values: dict[str, Any] = {
+        "group_id": first.group_id,
+        "item_id": first.item_id,
+        "epoch": first.epoch,
+        "phase": first.phase,
+        "arm": first.arm,
+        "batch": 0,
+        "rollouts": rollouts,
+        "signal": "mixed",
+        "mean_reward": 0.5,
+        "spread": 0.5,
+        "proposals": proposals,
+        "rejected": (),
+        "reflection_failure": None,
+        "learning_calls": 0,
+        "learning_tokens": 0,
+        "learning_cost_usd": 0.0,
+        "rewarder_fault": None,
+        "budget_refused": None,
+        "fatal": None,
+        "duration_s": 0.1,
+    }
+    return GroupResult(**{**values, **more})
+
+
+def proposal(text: str, *, group: str = "g", name: str = "q1", **more: Any) -> Proposal:
+    values: dict[str, Any] = {
+        "polarity": "do",
+        "evidence": (f"{group}/0", f"{group}/1"),
+        "best_reward": 1.0,
+        "best_rank": 1.0,
+        "spread": 0.5,
+    }
+    return Proposal(text=text, group_id=group, item_id=name, **{**values, **more})
+
+
+def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False, **sections: Any) -> RunContext:
+    """Of a run of the simulated model in process."""
+    return RunContext(
+        settings=settings(**sections),
+        run_dir=run_dir,
+        run_id="run",
+        pack_id=pack_id,
+        packs_root=None,
+        read_secret=no_secret,
+        rollout_model="simulated",
+        learning_model="simulated",
+        replay=replay,
+    )

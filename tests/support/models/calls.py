@@ -1,0 +1,37 @@
+"""One client for tests of single calls: few connections, no budget, no prices, and no time lost by waiting."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.prices import PriceBook
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
+from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def client(root: str, retries: int = 0, waits: list[float] | None = None) -> ChatClient:
+    """Of an endpoint at ``root``; the seconds it would have waited are added to ``waits``."""
+
+    async def sleep(seconds: float) -> None:
+        if waits is not None:
+            waits.append(seconds)
+
+    return ChatClient(
+        Endpoint(root, ApiKey("sk-abcdef-0123456789")),
+        open_transport(concurrency=2, trust_env=False),
+        limiter=AdaptiveLimiter(2),
+        ledger=Ledger(Budget()),
+        prices=PriceBook({}),
+        retry=RetryPolicy(max_retries=retries),
+        rng=random.Random(0),
+        sleep=sleep,
+        clock=lambda: NOW,
+    )

@@ -1,0 +1,49 @@
+"""Attempts at generated items, without a server: what the property tests measure with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.tasks.models.simulated.roles.success import AdvisedMind
+from tfgrpo.tasks.models.simulated.worlds.answers import answer_of
+from tfgrpo.tasks.models.simulated.worlds.ledger import play
+from tfgrpo.tasks.models.simulated.worlds.ledger_question import LedgerQuestion
+from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, World
+
+
+def with_lessons(lessons: Iterable[Advice]) -> str:
+    """A system prompt with a lessons block."""
+    lines = "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons)
+    return f"You solve tasks.\n<lessons>\nNotes from earlier attempts.\n{lines}\n</lessons>"
+
+
+def attempt(world: World, prompt: str, system: str, temperature: float, seed: int, index: int) -> str:
+    """The final text of one attempt."""
+    puzzle = world.recognise(prompt)
+    assert puzzle is not None
+    rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
+    mind = AdvisedMind(seed, prompt, temperature, world.lexicon.advice(system), rng)
+    if isinstance(puzzle, LedgerQuestion):
+        return play(puzzle, mind)[0]
+    return puzzle.attempt(mind, Dialogue()).text
+
+
+def success(
+    world: World,
+    items: Sequence[dict[str, Any]],
+    system: str = "",
+    temperature: float = 0.3,
+    seed: int = 0,
+    tries: int = 3,
+) -> float:
+    """Share of attempts with the right answer."""
+    right = sum(
+        answer_of(attempt(world, item["prompt"], system, temperature, seed, index)) == item["answer"]
+        for item in items
+        for index in range(tries)
+    )
+    return right / (len(items) * tries)

@@ -1,0 +1,203 @@
+"""A small mix on disk, the real stack behind it, and clients: what the tests of the data server share."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tfgrpo.pipelines.mix.config import load_mix_config
+from tfgrpo.pipelines.mix.graders import grader_sets
+from tfgrpo.pipelines.server.app import data_app
+from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.listening import running
+from tfgrpo.pipelines.server.service import DataService
+from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
+
+RIGHT = "<think>r</think>\n42"
+ROGUES = """
+    import asyncio, math, re, threading, time
+    from tfgrpo.rewarders.graders.base import GradeResult, grader
+
+    stuck = threading.Event()
+
+    def _results(inputs, rewards):
+        return [GradeResult(each.sample_id, reward, each.completion_index) for each, reward in zip(inputs, rewards)]
+
+    class Fine:
+        def grade_batch(self, inputs):
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Raising:
+        '''Raises for a batch that holds a completion with the word.'''
+        per_item = True
+
+        def grade_batch(self, inputs):
+            if any("boom" in each.completion for each in inputs):
+                raise RuntimeError("boom")
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Hanging:
+        def grade_batch(self, inputs):
+            if any("hang" in each.completion for each in inputs):
+                stuck.wait(20)
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Dozing:
+        async def grade_batch(self, inputs):
+            if any("hang" in each.completion for each in inputs):
+                await asyncio.sleep(20)
+            return _results(inputs, [1.0] * len(inputs))
+
+    @grader
+    def naps(item):
+        if "hang" in item.completion:
+            stuck.wait(20)
+        return 1.0
+
+    class NotANumber:
+        def grade_batch(self, inputs):
+            return _results(inputs, [math.nan if "nan" in each.completion else 1.0 for each in inputs])
+
+    class Short:
+        def grade_batch(self, inputs):
+            return _results(inputs, [1.0] * len(inputs))[:-1]
+
+    class Long:
+        def grade_batch(self, inputs):
+            return _results([*inputs, *inputs], [1.0] * 2 * len(inputs))
+
+    class Reversed:
+        '''Rewards its own items rightly, and answers in another order.'''
+        def grade_batch(self, inputs):
+            return _results(inputs, [len(each.completion) / 100 for each in inputs])[::-1]
+
+    class Junk:
+        per_item = True
+
+        def grade_batch(self, inputs):
+            if any("junk" in each.completion for each in inputs):
+                return {"reward": 1.0}
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Wild:
+        '''Holds the interpreter lock for hours.'''
+        def grade_batch(self, inputs):
+            if any("wild" in each.completion for each in inputs):
+                re.match(r"(a+)+$", "a" * 45 + "b")
+            return _results(inputs, [1.0] * len(inputs))
+
+    class Slow:
+        '''Half a second of Python at work.'''
+        def grade_batch(self, inputs):
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                sum(range(1000))
+            return _results(inputs, [1.0] * len(inputs))
+"""
+RECORDS: dict[str, list[Any]] = {
+    "sums": [{"prompt": f"{n}?", "answer": "42", "system_prompt": "add", "metadata": {"n": n}} for n in range(12)],
+    "plain": [{"prompt": "p", "answer": "42", "secret": "never sent"} for _ in range(3)],
+}
+
+
+def mix(folder: Path, **changes: Any) -> Path:
+    """A config with two datasets of exact sums, in two stages; ``changes`` replace its sections."""
+    (folder / "rogues.py").write_text(textwrap.dedent(ROGUES), encoding="utf-8")
+    for name, records in RECORDS.items():
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    content = {
+        "seed": 3,
+        "paths": {"data_root": "."},
+        "datasets": {
+            "sums": {"path": "sums.jsonl", "graders": ["math_exact"], "grader_weights": [3.0]},
+            "plain": {"path": "plain.jsonl"},
+        },
+        "stages": [
+            {"name": "first", "until_step": 10, "datasets": [{"id": "sums", "weight": 1.0}]},
+            {
+                "name": "second",
+                "until_step": 20,
+                "datasets": [{"id": "sums", "weight": 1.0}, {"id": "plain", "weight": 1.0}],
+            },
+        ],
+    } | changes
+    path = folder / "mix.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def rogue(folder: Path, *names: str, multiplicative: bool = False) -> Path:
+    """A config in which ``sums`` is graded by rogues, each with the weight 1."""
+    listed = {"multiplicative_graders": list(names)} if multiplicative else {
+        "graders": list(names), "grader_weights": [1.0] * len(names)
+    }  # fmt: skip
+    return mix(
+        folder,
+        datasets={"sums": {"path": "sums.jsonl", **listed}, "plain": {"path": "plain.jsonl"}},
+        python_graders={name: {"path": f"rogues.py:{name}"} for name in names},
+    )
+
+
+class Served:
+    """An app in front of a config, and what it said."""
+
+    def __init__(self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any):
+        self.said: list[str] = []
+        self.runner = GraderRunner(timeout_s=timeout_s)
+        config = load_mix_config(path)
+        self.service = DataService(config, grader_sets(config), self.runner)
+        self.app = data_app(
+            self.service,
+            telemetry=telemetry or Telemetry(TelemetryOptions()),
+            say=self.said.append,
+            version="1",
+            **{"limits": Limits(), **options},
+        )
+
+    def close(self) -> None:
+        self.service.close()
+        self.runner.close()
+
+
+@asynccontextmanager
+async def in_process(path: Path, **options: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Served]]:
+    """A client of an app on this event loop, without sockets. Whatever the app lets out raises here."""
+    served = Served(path, **options)
+    try:
+        transport = httpx.ASGITransport(served.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+            yield client, served
+    finally:
+        served.close()
+
+
+@asynccontextmanager
+async def on_a_port(path: Path, **options: Any) -> AsyncIterator[tuple[str, Served]]:
+    """The URL of a server on a real socket of this event loop."""
+    served = Served(path, **options)
+    try:
+        async with running(served.app) as url:
+            yield url, served
+    finally:
+        served.close()
+
+
+def item(completion: str = RIGHT, sample_id: str = "sums:0", **more: Any) -> dict[str, Any]:
+    return {"sample_id": sample_id, "completion": completion, **more}
+
+
+async def graded(client: httpx.AsyncClient, *items: dict[str, Any]) -> list[dict[str, Any]]:
+    """Results of one request."""
+    response = await client.post("/grade", json={"iteration": 0, "items": list(items)})
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["results"]
+    return results

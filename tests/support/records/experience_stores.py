@@ -1,0 +1,29 @@
+"""A store in a folder of the test, with a fixed clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tests.support.records.records import APPROVED, NOW, PACK
+from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.experiences.store import ExperienceStore
+
+MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
+
+
+def open_store(folder: Path, **options) -> ExperienceStore:
+    return ExperienceStore(folder / "experiences.jsonl", **{"approved": APPROVED, "clock": lambda: NOW, **options})
+
+
+def ids(records) -> list[str]:
+    return [record.experience_id for record in records]
+
+
+STALE = dataclasses.replace(PACK, stamp="b" * 64)
+UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
+
+
+def append_by_hand(store, line: str) -> None:
+    with store.path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")

@@ -1,0 +1,40 @@
+"""Stamped records to store, for the tests of this folder."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+
+PACK = PackStamp(pack_id="general", stamp="a" * 64, stamped_at="2026-01-01T00:00:00+00:00")
+APPROVED = {"general": PACK}
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def make_record(name: str = "exp-1", *, pack: PackStamp = PACK, score: float = 1.0, rank: float = 1.0, **changes: Any):
+    """A record that verifies under ``pack``; ``changes`` are fields, set before it is stamped."""
+    fields: dict[str, Any] = {
+        "experience_id": name,
+        "run_id": "run-1",
+        "task_id": "task-1",
+        "domain": "general",
+        "pack_id": pack.pack_id,
+        "epoch": 1,
+        "batch": 0,
+        "group_id": "g1",
+        "operation": "add",
+        "summary32": f"Check the units of {name}.",
+        "polarity": "do",
+        "reward": Reward(gt_score=score, relative_rank=rank),
+        "evidence": ("g1/0",),
+        "stamp_signature": "",
+        "created_at": NOW,
+    }
+    return stamp_record(ExperienceRecord(**{**fields, **changes}), pack)
+
+
+def make_batch(count: int, *, prefix: str = "exp", **changes: Any) -> list[ExperienceRecord]:
+    """Records with ids ``<prefix>-0`` and so on."""
+    return [make_record(f"{prefix}-{number}", **changes) for number in range(count)]

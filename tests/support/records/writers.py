@@ -1,0 +1,132 @@
+"""What the processes do that the tests of this folder start; importable, so that ``spawn`` finds it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from tests.support.records.records import APPROVED, make_batch
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences import index as experience_index
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files import locked_file
+from tfgrpo.stores.files.atomic import KeyedJsonl, append_lines, replace_text
+
+
+def append_batches(path: Path, writer: int, batches: int, size: int) -> None:
+    """Append numbered lines ``writer batch line`` with a filler, a batch at a time."""
+    for batch in range(batches):
+        append_lines(path, [f"{writer} {batch} {line} {'x' * 50}" for line in range(size)])
+
+
+def store_batches(path: Path, writer: int, batches: int, size: int) -> None:
+    """Store experiences in batches."""
+    store = ExperienceStore(path, approved=APPROVED)
+    for batch in range(batches):
+        store.record_batch(make_batch(size, prefix=f"w{writer}-b{batch}"), Path(f"runs/w{writer}/manifest.json"))
+
+
+def append_keyed(path: Path, keys: list[str]) -> None:
+    """Append the same rows as everybody else."""
+    file = KeyedJsonl(path, lambda row: row["key"])
+    for key in keys:
+        file.append([{"key": key, "writer": os.getpid()}])
+
+
+def append_for_ever(path: Path) -> None:
+    """Append large batches until killed. Says ``ready`` after the first."""
+    batch = 0
+    while True:
+        append_lines(path, [f"{batch} {line} {'x' * 2000}" for line in range(200)])
+        if batch == 0:
+            print("ready", flush=True)  # noqa: T201 - the parent waits for it
+        batch += 1
+
+
+def die_in_mid_write(path: Path, share: float) -> None:
+    """Append one batch, and be killed when this share of its bytes is in the file."""
+
+    def torn_write(fd: int, data: bytes) -> int:
+        os.write(fd, data[: int(len(data) * share)])
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("still alive")
+
+    locked_file.os = _OsWith(torn_write)  # type: ignore[assignment]
+    append_lines(path, [f"torn {line}" for line in range(10)])
+
+
+class _OsWith:
+    """The module ``os`` with another ``write``."""
+
+    def __init__(self, write) -> None:
+        self.write = write
+
+    def __getattr__(self, name: str):
+        return getattr(os, name)
+
+
+def append_on_a_full_disk(path: Path, limit: int) -> None:
+    """Try to append and to replace with at most ``limit`` bytes allowed in a file; exit 0 when both were refused."""
+    refused = 0
+    for attempt in (
+        lambda: append_lines(path, [f"more {line} {'x' * 1000}" for line in range(100)]),
+        lambda: append_lines(path, ["y" * 100_000]),
+        lambda: replace_text(path.with_name("state.json"), "z" * 100_000),
+    ):
+        try:
+            with _files_up_to(limit):
+                attempt()
+        except StoreError:
+            refused += 1
+    sys.exit(0 if refused == 3 else 1)
+
+
+def store_on_a_full_disk(path: Path, limit: int) -> None:
+    """Try to store a batch with at most ``limit`` bytes allowed in a file; exit 0 when it was refused."""
+    try:
+        with _files_up_to(limit):
+            ExperienceStore(path, approved=APPROVED).record_batch(make_batch(50, prefix="late"), Path("m.json"))
+    except StoreError:
+        sys.exit(0)
+    sys.exit(1)
+
+
+@contextlib.contextmanager
+def _files_up_to(limit: int):
+    """No file may grow beyond ``limit`` bytes; lifted afterwards, so that coverage can be saved."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def die_while_indexing(path: Path, kept: int) -> None:
+    """Index a store and be killed at a line, in the middle of a transaction."""
+    experience_index._LINES = 5
+    real, added = experience_index.ExperienceIndex._add, []
+
+    def add(*args) -> None:
+        real(*args)
+        added.append(1)
+        if len(added) > kept:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    experience_index.ExperienceIndex._add = add
+    ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
+
+
+def fetch_often(path: Path, size: int, times: int) -> None:
+    """Fetch everything again and again; exit 0 when it was always whole batches."""
+    for _ in range(times):
+        if len(ExperienceStore(path, approved=APPROVED).fetch_top("general", 9_999)) % size:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    append_for_ever(Path(sys.argv[1]))

@@ -1,0 +1,68 @@
+"""A judging model for tests: answers by a function of the question, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.judge.seam import JudgeQuestion, JudgeReply
+
+Answers = Callable[[JudgeQuestion], Any]
+
+
+def material(question: JudgeQuestion) -> dict[str, Any]:
+    """What the judge is shown as data."""
+    shown: dict[str, Any] = json.loads(question.messages[1][1])
+    return shown
+
+
+class FakeJudge:
+    """``JudgeModel``: text or JSON values are answers, exceptions are raised, coroutines awaited."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.asked: list[JudgeQuestion] = []
+        self.limits: list[float | None] = []
+
+    async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
+        self.asked.append(question)
+        self.limits.append(timeout_s)
+        answer = self.answers(question)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, JudgeReply):
+            return answer
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return JudgeReply(text, tokens=20, cost_usd=0.001, model="wise")
+
+
+def judged(outputs: Sequence[str], judge: Any, answer: str = "42", **more: Any) -> RewardContext:
+    attempts = tuple(Attempt(f"r{index}", index, output, tokens=1) for index, output in enumerate(outputs))
+    context = RewardContext("items.jsonl#q1", "q1", "How many?", answer, attempts)
+    return replace(context, judge=judge, **more)
+
+
+def by_output(scores: dict[str, Any]) -> Answers:
+    """A score for each output; what is no number is the whole answer."""
+
+    def answer(question: JudgeQuestion) -> Any:
+        said = scores[material(question)["output"]]
+        return {"reason": "seen", "score": said} if isinstance(said, int | float) else said
+
+    return answer
+
+
+def by_order(ranked: str) -> Answers:
+    """Prefers what stands earlier in ``ranked``, in whatever place it is shown."""
+
+    def answer(question: JudgeQuestion) -> Any:
+        first, second = (ranked.index(material(question)[place]) for place in ("first", "second"))
+        return {"reason": "seen", "better": "first" if first < second else "second"}
+
+    return answer

@@ -1,0 +1,284 @@
+"""Runs without Prefect, a server that counts, real processes, and readers of what a run wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.run.session import RunGroups
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.models.simulated import SimulatedOptions, running_server
+from tfgrpo.tasks.models.simulated.service.app import simulated_app
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.host import runtime_for
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKS = ROOT / "prompt_packs"
+TASK = "tfgrpo-learning"
+RUN = "night"
+SMALL = {"sample_size": 10, "batch_size": 5}
+"""A run of a second, with lessons."""
+
+
+@contextmanager
+def in_process(_name: str) -> Iterator[RunGroups]:
+    """Groups straight on the runtime of this process, yielded as they come back."""
+
+    def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
+        host = runtime_for(context)
+        # In a context of its own, as under Prefect: the groups know of the flow's spans what their carrier says.
+        apart = Context()
+        futures = [apart.run(host.submit, partial(run_group, spec, carrier=context.carrier)) for spec in specs]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    yield run_groups
+
+
+def request(out: Path, **asked: Any) -> RunRequest:
+    """Fields of the request; any other setting by its dotted key, with two underscores for a dot."""
+    fields = set(RunRequest.model_fields)
+    plain = {key: value for key, value in asked.items() if key in fields}
+    dotted = {key.replace("__", "."): value for key, value in asked.items() if key not in fields}
+    return RunRequest(out=str(out), settings=dotted, **plain)
+
+
+def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, **asked: Any) -> RunSummary:
+    """One run without Prefect."""
+    return execute(request(out, **asked), env or {}, observer or Observers(), in_process, clock=utc_now)
+
+
+def on_server(server: Server, **asked: Any) -> dict[str, Any]:
+    """What a run on the server needs to be told; retries are few and quick."""
+    quick = {"model__max_retries": 4, "model__timeout_s": 20.0}
+    return {**SMALL, "model": "simulated", "base_url": server.url, **quick, **asked}
+
+
+def paths(out: Path, run_id: str = RUN, task: str = TASK) -> Any:
+    return TaskPaths.of(out, task).run(run_id)
+
+
+def manifest(out: Path, run_id: str = RUN) -> dict[str, Any]:
+    return json.loads(paths(out, run_id).manifest.read_text(encoding="utf-8"))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:
+    """Records of the store, in file order, but for clocks and the stamps that cover them."""
+    return timeless(TaskPaths.of(out, task).experiences)
+
+
+def timeless(experiences: Path) -> list[dict[str, Any]]:
+    clocked = {"created_at", "stamp_signature"}
+    return [{key: value for key, value in row.items() if key not in clocked} for row in lines(experiences)]
+
+
+class Server:
+    """The simulated model on a port of this process, in a thread. Counts what it is asked and what it hands out."""
+
+    def __init__(self, options: SimulatedOptions | None = None) -> None:
+        self.options = options or SimulatedOptions()
+        self.bodies: list[str] = []
+        """Every chat request, in order of arrival."""
+        self.tokens = 0
+        """Usage of all answers."""
+        self.prompt_tokens = 0
+        self.answered = Counter[int]()
+        self.before_answer: Callable[[int], int | None] = lambda _: None
+        """Told the number of a request, from 1; a status makes the server refuse it."""
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def asked(self) -> Counter[str]:
+        return Counter(self.bodies)
+
+    def systems(self) -> list[str]:
+        """System texts of the requests, in order of arrival."""
+        return [json.loads(body)["messages"][0]["content"] for body in self.bodies]
+
+    def wait_for(self, calls: int, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while len(self.bodies) < calls:
+            assert time.monotonic() < deadline, f"{len(self.bodies)} of {calls} calls arrived"
+            time.sleep(0.005)
+
+    def wait_until_quiet(self, quiet_s: float = 0.5) -> None:
+        """Until nothing more arrives: what a killed client had sent may still be in the sockets."""
+        seen = -1
+        while seen < len(self.bodies):
+            seen = len(self.bodies)
+            time.sleep(quiet_s)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._until_stopped())
+        self._loop.close()
+
+    async def _until_stopped(self) -> None:
+        def tapped(options: SimulatedOptions) -> Any:
+            app = simulated_app(options)
+            app.add_middleware(_Tap, server=self)
+            return app
+
+        with patch("tfgrpo.tasks.models.simulated.service.server.simulated_app", tapped):
+            async with running_server(self.options) as url:
+                self.url = url
+                self._ready.set()
+                await self._stop.wait()
+
+
+class _Tap:
+    def __init__(self, app: Any, server: Server) -> None:
+        self.app = app
+        self.server = server
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if not scope["path"].endswith("/chat/completions"):
+            await self.app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        self.server.bodies.append(body.decode())
+        status = self.server.before_answer(len(self.server.bodies))
+        if status is not None:
+            self.server.answered[status] += 1
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+            return
+        replayed = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Any:
+            return next(replayed, None) or await receive()
+
+        async def watched(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.server.answered[message["status"]] += 1
+            self._count(message.get("body", b""))
+            await send(message)
+
+        await self.app(scope, again, watched)
+
+    def _count(self, body: bytes) -> None:
+        try:
+            usage = json.loads(body)["usage"]
+        except (ValueError, KeyError, TypeError):
+            return
+        self.server.tokens += usage["total_tokens"]
+        self.server.prompt_tokens += usage["prompt_tokens"]
+
+
+@cache
+def prefect_server() -> str:
+    """Address of a Prefect server for all tests of this process; it ends with the process."""
+    home = tempfile.mkdtemp(prefix="tfgrpo-api-")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    app = ["--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    environment = {**os.environ, "PREFECT_HOME": home, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", *app, "--log-level", "critical"],
+        env={**environment, "PREFECT__SERVER_FINAL": "1", "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL"},
+        cwd=home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def end() -> None:
+        server.kill()
+        server.wait()
+        shutil.rmtree(home, ignore_errors=True)
+
+    atexit.register(end)
+    url = f"http://127.0.0.1:{port}/api"
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+        except (urllib.error.URLError, OSError):
+            assert time.monotonic() < deadline
+            assert server.poll() is None
+            time.sleep(0.1)
+        else:
+            return url
+
+
+def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """A real ``python -m flows.tfgrpo``, on the shared Prefect server unless an environment says otherwise."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        **({"PREFECT_API_URL": prefect_server()} if env is None else env),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.tfgrpo", "--json", "--out", str(out), *arguments],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the JSON object and what was said on stderr."""
+    try:
+        said, complained = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, complained = process.communicate()
+        raise AssertionError(f"the run did not end: {complained[-2000:]}") from None
+    return process.returncode, json.loads(said) if said.strip() else {}, complained

@@ -1,0 +1,237 @@
+"""What can be seen to change when a setting does: functions that look at one thing, given a bench and the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+
+from tests.support.records.otlp_receiver import OtlpReceiver
+from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.settings_probe import NEVER, TINY, Bench, Exchange, Options, Tiny
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run import open as opening
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection.select import select
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import ConfigError
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.stores.patterns.stats import Observation
+from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
+from tfgrpo.tasks.gate import decide_gate
+from tfgrpo.tasks.learning.curriculum_stage import PastRound, decide_stage
+from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+
+Observe = Callable[[Bench, Options], object]
+
+AGENTS = "tests.support.runs.settings_probe"
+
+
+def of_plan(look: Callable[[Plan], object]) -> Observe:
+    return lambda bench, options: look(bench.plan(options))
+
+
+def of_tiny(look: Callable[[Tiny], object]) -> Observe:
+    return lambda bench, options: look(bench.tiny(options))
+
+
+def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
+    return lambda bench, options: look(bench.exchange(options, **behaviour))
+
+
+def of_items(look: Callable[[Item], object]) -> Observe:
+    return lambda bench, options: [
+        look(item) for item in bench.plan({"dataset.path": str(bench.items()), **options}).learn_items
+    ]
+
+
+def refused(bench: Bench, options: Options) -> str:
+    try:
+        bench.plan(options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def runner_asked_for(bench: Bench, options: Options) -> list[str]:
+    asked: list[str] = []
+
+    def runner(name: str) -> Any:
+        asked.append(name)
+        raise InterruptedError
+
+    request = RunRequest(settings={**TINY, **options, "out": str(bench.root / "runner")})
+    with suppress(InterruptedError):
+        execute(request, {}, Observers(), runner, clock=utc_now)
+    return asked
+
+
+def gate(evidence: PairedEvidence) -> Observe:
+    return lambda bench, options: decide_gate(evidence, bench.settings(options).gate)
+
+
+def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvidence:
+    pairs = [ItemPair(f"better-{n}", (0.0, 0.0), (1.0, 1.0)) for n in range(better)]
+    pairs += [ItemPair(f"worse-{n}", (1.0, 1.0), (0.0, 0.0)) for n in range(worse)]
+    pairs += [ItemPair(f"even-{n}", (1.0, 0.0), (0.0, 1.0)) for n in range(even)]
+    gone = tuple(f"lost-{n}" for n in range(lost))
+    return PairedEvidence(tuple(pairs), gone, identical=False)
+
+
+def shown(bench: Bench, options: Options) -> tuple[str, ...]:
+    """Lessons that reach the actors, out of a library of three of one group."""
+    stamp = pack_stamp(load_prompt_pack("arithmetic"))
+    lessons = [
+        stamp_record(
+            ExperienceRecord(
+                experience_id=f"e{number}",
+                run_id="before",
+                task_id="tfgrpo-learning",
+                domain="arithmetic",
+                pack_id="arithmetic",
+                epoch=1,
+                batch=0,
+                group_id="g",
+                operation="add",
+                summary32=f"Check the {what} before the sum.",
+                polarity="do",
+                reward=Reward(gt_score=0.5 * number, relative_rank=1.0),
+                stamp_signature="",
+                created_at=datetime(2026, 1, 1, tzinfo=UTC),
+            ),
+            stamp,
+        )
+        for number, what in enumerate(("units", "signs", "carries"))
+    ]
+    bench.monkeypatch.setattr(opening, "champion_library", lambda *_, **__: Library(tuple(lessons)))
+    return bench.tiny(options).specs[0].pack.experience_ids
+
+
+def exported(bench: Bench, options: Options) -> object:
+    """Names of the metrics, and the attributes of the spans, that leave a run."""
+    with OtlpReceiver() as receiver:
+        for name, value in receiver.environment().items():
+            bench.monkeypatch.setenv(name, value)
+        bench.tiny(options)
+        names = sorted({point.metric for point in receiver.points()})
+        attributes = sorted({key for span in receiver.spans() for key in span.attributes})
+    return names, attributes
+
+
+def given_up_on(bench: Bench, options: Options) -> list[str]:
+    """Deliveries that the end of a process did not wait for: this one takes a third of a second."""
+    chosen = bench.tiny(options).contexts[0].telemetry
+    gone: list[str] = []
+    pipe: Any = SimpleNamespace(
+        signal="metrics",
+        where="http://collector.test",
+        shutdown=lambda: NEVER.wait(0.33),
+        abandon=lambda: gone.append("late"),
+    )
+    Telemetry(chosen, pipes=[pipe]).shutdown()
+    return gone
+
+
+def how_it_breaks(bench: Bench, options: Options) -> str:
+    """What one call to the simulated service comes to."""
+    simulated = bench.settings(options).simulated
+
+    async def ask() -> str:
+        transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions.of(simulated)))
+        body = {"model": "simulated", "messages": [{"role": "user", "content": "3 + 4?"}], "seed": 1}
+        async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
+            try:
+                async with asyncio.timeout(0.2):
+                    response = await client.post("/chat/completions", json=body)
+            except TimeoutError:
+                return "hangs"
+            except httpx.HTTPError:
+                return "breaks"
+        try:
+            choice = response.json().get("choices", [{}])[0]
+        except ValueError:
+            return "no JSON"
+        return f"{response.status_code} {choice.get('finish_reason')} {bool(choice.get('message', {}).get('content'))}"
+
+    return asyncio.run(ask())
+
+
+def key_sent(bench: Bench, options: Options) -> str | None:
+    """The credential that the endpoint gets; the vault is Prefect's Secret block."""
+    from prefect.blocks.system import Secret  # noqa: PLC0415 - two seconds that only this demonstration pays
+
+    async def load(name: str) -> Any:
+        return SimpleNamespace(get=lambda: f"sk-from-{name}")
+
+    bench.monkeypatch.setattr(Secret, "aload", load)
+    bench.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
+    bench.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
+    return bench.exchange(options).requests[0][0].headers.get("authorization")
+
+
+def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **asked: Any) -> Observe:
+    """What a selection comes to against an endpoint that gives one reply, or answers by a function."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
+            settings = {"model.max_retries": "0", **options}
+            request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
+            return look(select(request, {}), server)
+
+    return observe
+
+
+def of_selection_plan(look: Callable[[SelectionPlan], object], **asked: Any) -> Observe:
+    def observe(bench: Bench, options: Options) -> object:
+        request = SelectRequest(prompt="x", settings=dict(options), out=str(bench.root / "selections"), **asked)
+        return look(plan_selection(request, {}, clock=utc_now))
+
+    return observe
+
+
+def stage_after(rewards: Sequence[float]) -> Observe:
+    """The stage that a task is in after rounds with these rewards, in which 97 of 100 answers were usable."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        rounds = [PastRound(reward, 100, 97) for reward in rewards]
+        settings = bench.settings(options)
+        return decide_stage(rounds, reference=True, thresholds=settings.selection.thresholds).stage
+
+    return observe
+
+
+def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
+    """What the next selection is told by a memory of two rounds, the second one long after the first."""
+
+    def observe(bench: Bench, options: Options) -> object:
+        def planned(settings: dict[str, str]) -> SelectionPlan:
+            request = SelectRequest(
+                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(bench.root / "memory"),
+                rewarders=["powl_footprint"], settings=settings,
+            )  # fmt: skip
+            return plan_selection(request, {}, clock=utc_now)
+
+        shutil.rmtree(bench.root / "memory", ignore_errors=True)
+        memory = planned({"selection.memory.mode": "record"}).memory
+        assert memory is not None
+        for number, (name, reward) in enumerate((("a", 0.9), ("a", 0.8), *[("b", 0.7)] * 3, ("c", 0.1))):
+            memory.observe([Observation(name, name, f"ACTIVITY({name})", reward)], f"s{number}")
+        return look(planned(dict(options)))
+
+    return observe

@@ -1,0 +1,305 @@
+"""What a setting does, observed cheaply: a plan, one group against an endpoint that answers by rule, a tiny whole run.
+
+Settings are given as on a command line, by dotted key. Used by the tests that stand beside this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.plan import Plan, build_plan
+from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
+from tfgrpo.tasks.models.transport import over
+from tfgrpo.tasks.runtime import assembly
+from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.host import runtime_for
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
+
+Options = Mapping[str, str]
+
+REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.max_retries": "0"}
+TINY = {"dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
+LESSONS = [
+    {"polarity": "do", "text": "Write every carry above the column before the next column is added."},
+    {"polarity": "avoid", "text": "Never round a figure before the very last step of the sum."},
+]
+
+
+# What the settings name by module:attr.
+
+
+async def slow(prompt: str) -> str:
+    """An agent that takes a twentieth of a second."""
+    del prompt
+    await asyncio.sleep(0.05)
+    return "Answer: 7"
+
+
+class Crowd:
+    """An agent that says how many of its kind are at work."""
+
+    def __init__(self) -> None:
+        self._present = 0
+
+    async def __call__(self, prompt: str) -> str:
+        del prompt
+        self._present += 1
+        await asyncio.sleep(0.02)
+        seen = self._present
+        self._present -= 1
+        return f"Answer: {seen}"
+
+
+crowd = Crowd()
+
+
+def double(number: int) -> int:
+    """Twice a number."""
+    return 2 * number
+
+
+def halve(number: int) -> float:
+    """Half a number."""
+    return number / 2
+
+
+NEVER = threading.Event()
+"""Is never set: waiting for it with a time limit is a pause that no agent or rewarder can cut short."""
+
+
+def hesitant(output: str, answer: str) -> float:
+    """A rewarder that takes a fifth of a second."""
+    del output, answer
+    NEVER.wait(0.2)
+    return 0.5
+
+
+# What is observed.
+
+
+@dataclass
+class Tiny:
+    """A whole run on the simulated model."""
+
+    status: str
+    manifest: dict[str, Any]
+    specs: list[GroupSpec]
+    contexts: list[RunContext]
+    outputs: list[str]
+    metrics: list[dict[str, Any]]
+
+
+@dataclass
+class Exchange:
+    """One group, and the curation of what it proposed, against an endpoint that answers by rule."""
+
+    requests: list[tuple[httpx.Request, dict[str, Any]]]
+    result: GroupResult
+    curation: CurationResult
+
+    @property
+    def acting(self) -> list[dict[str, Any]]:
+        """Bodies of the actors' requests."""
+        return [body for _, body in self.requests if not _learns(body)]
+
+    @property
+    def learning(self) -> list[dict[str, Any]]:
+        """Bodies of the requests that reflect, curate, shorten and repair."""
+        return [body for _, body in self.requests if _learns(body)]
+
+    def payload(self, key: str) -> dict[str, Any]:
+        """The question to the learning model that has this key."""
+        asked = [json.loads(body["messages"][1]["content"]) for body in self.learning]
+        return next(payload for payload in asked if key in payload)
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [rollout.outcome.name for rollout in self.result.rollouts]
+
+
+def _learns(body: Mapping[str, Any]) -> bool:
+    return str(body["messages"][1]["content"]).startswith("{")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file as objects; none when there is no file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+class Endpoint:
+    """Answers a group of actors right but for the last one, and the learning model as it is told."""
+
+    def __init__(
+        self, size: int, *, broken: bool = False, tool: str | None = None, delay_s: float = 0.0, status: int = 200
+    ):
+        self.requests: list[tuple[httpx.Request, dict[str, Any]]] = []
+        self._size, self._broken, self._tool = size, broken, tool
+        self._delay_s, self._status = delay_s, status
+        self._acted = 0
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.requests.append((request, body))
+        await asyncio.sleep(self._delay_s)
+        if self._status != 200:
+            return httpx.Response(self._status, headers={"retry-after-ms": "0"}, json={"error": {"message": "busy"}})
+        message = self._learned(body) if _learns(body) else self._act()
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 500}}
+        return httpx.Response(200, json={"id": "r", "model": body["model"], "choices": [choice], "usage": usage})
+
+    def _act(self) -> dict[str, Any]:
+        self._acted += 1
+        if self._tool is not None:
+            function = {"name": self._tool, "arguments": '{"number": 2}'}
+            return {
+                "content": None,
+                "reasoning_content": "Twice two.",
+                "tool_calls": [{"id": f"c{self._acted}", "type": "function", "function": function}],
+            }
+        return {"content": "Answer: 8" if self._acted == self._size else "Answer: 7."}
+
+    def _learned(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        question = json.loads(body["messages"][1]["content"])
+        if self._broken:
+            return {"content": "no JSON at all"}
+        if "attempts" in question:
+            return {"content": json.dumps({"lessons": LESSONS})}
+        if "proposals" in question:
+            added = [
+                {"op": "add", "targets": [], "from": [each["id"]], "polarity": each["polarity"], "text": each["text"]}
+                for each in question["proposals"]
+            ]
+            return {"content": json.dumps({"operations": added})}
+        return {"content": json.dumps({"text": question["text"]})}
+
+
+class Bench:
+    """Runs what a demonstration needs, under settings given as on the command line."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.monkeypatch = monkeypatch
+        self._runs = 0
+
+    def resolved(self, options: Options) -> Resolved:
+        return resolve_settings(cli={"out": str(self.root / "out"), **options}, env={})
+
+    def settings(self, options: Options) -> Settings:
+        return self.resolved(options).settings
+
+    def plan(self, options: Options) -> Plan:
+        return build_plan(self.resolved({"tfgrpo.enabled": "on", **options}), {})
+
+    def items(self) -> Path:
+        """A dataset in which every field stands under two names."""
+        fields = ("id", "prompt", "answer", "system_prompt", "domain")
+        rows = []
+        for number in range(40):
+            row: dict[str, Any] = {f"{name}{way}": f"{name}{way}-{number}" for name in fields for way in ("", "_2")}
+            rows.append({**row, "metadata": {"n": number}, "metadata_2": {"n": -number}})
+        path = self.root / "items.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        return path
+
+    def packs(self) -> Path:
+        """A root of packs of one's own."""
+        root = self.root / "packs"
+        if not root.exists():
+            for manifest in SHIPPED_ROOT.glob("*/manifest.json"):
+                shutil.copytree(manifest.parent, root / manifest.parent.name)
+        return root
+
+    def tiny(self, options: Options) -> Tiny:
+        """One run from beginning to end, without Prefect."""
+        specs: list[GroupSpec] = []
+        contexts: list[RunContext] = []
+
+        @contextmanager
+        def runner(_: str) -> Iterator[Any]:
+            def run_groups(context: RunContext, given: Sequence[GroupSpec]) -> Iterator[GroupResult]:
+                specs.extend(given)
+                contexts.append(context)
+                host = runtime_for(context)
+                for future in [host.submit(partial(run_group, spec)) for spec in given]:
+                    yield future.result()
+
+            yield run_groups
+
+        self._runs += 1
+        out = self.root / f"run-{self._runs}"
+        request = RunRequest(run_id="run", settings={**TINY, **options, "out": str(out)})
+        summary = execute(request, {}, Observers(), runner, clock=utc_now)
+        paths = TaskPaths.of(out, "tfgrpo-learning").run("run")
+        manifest = json.loads(paths.manifest.read_text("utf-8"))
+        outputs = [row["output"] for row in rows_of(paths.rollouts)]
+        return Tiny(summary.status, manifest, specs, contexts, outputs, rows_of(paths.metrics))
+
+    def exchange(self, options: Options, **behaviour: Any) -> Exchange:
+        settings = self.settings({**REAL, "tfgrpo.enabled": "on", **options})
+        endpoint = Endpoint(settings.tfgrpo.group_size, **behaviour)
+        self.monkeypatch.setattr(assembly, "open_transport", lambda **_: over(httpx.MockTransport(endpoint)))
+        result, curation = asyncio.run(self._group(settings))
+        return Exchange(endpoint.requests, result, curation)
+
+    async def _group(self, settings: Settings) -> tuple[GroupResult, CurationResult]:
+        self._runs += 1
+        models = choose_models(settings)
+        context = RunContext(
+            settings=settings,
+            run_dir=self.root / f"exchange-{self._runs}",
+            run_id="run",
+            pack_id="arithmetic",
+            packs_root=None,
+            read_secret=read_api_key,
+            rollout_model=models.name,
+            learning_model=models.reflection_name,
+            base_url=models.base_url,
+        )
+        runtime = await assembly.open_runtime(context)
+        try:
+            result = await run_group(_spec(settings), runtime)
+            given = CurationInput(epoch=1, batch=0, groups=(result,), library=(), answers={})
+            return result, await curate_batch(given, runtime)
+        finally:
+            await runtime.aclose()
+
+
+def _spec(settings: Settings) -> GroupSpec:
+    return GroupSpec(
+        group_id="run:e1:train:00000",
+        epoch=1,
+        phase="train",
+        arm="train",
+        batch=0,
+        item=Item(id="q", prompt="3 + 4?", answer="7", source="items.jsonl:1"),
+        size=settings.tfgrpo.group_size,
+        temperature=0.7,
+        pack=PackText("Be careful.", sha256_hex("Be careful."), "arithmetic", "ab" * 32, ()),
+        reflect=True,
+    )

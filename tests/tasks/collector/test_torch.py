@@ -1,0 +1,154 @@
+"""The adapters for torch models, tried with a small stand-in for torch: the real one does not fit into these tests."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from tfgrpo.stores.errors import SettingsError, ShapeError
+from tfgrpo.tasks.collector.collector import ExperienceCollector
+from tfgrpo.tasks.collector.torch import TorchPolicy, TorchReward
+
+
+class Tensor:
+    """What the adapters use of ``torch.Tensor``."""
+
+    def __init__(self, values, torch):
+        self._values = np.array(values)
+        self._torch = torch
+        self.shape = self._values.shape
+        self.where = "cuda"
+
+    def detach(self):
+        return self
+
+    def to(self, device):
+        self._torch.moves += 1
+        self.where = device
+        return self
+
+    def tolist(self):
+        assert self.where == "cpu"
+        return self._values.tolist()
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    module = types.ModuleType("torch")
+    module.depth = module.moves = 0
+
+    @contextlib.contextmanager
+    def inference_mode():
+        module.depth += 1
+        yield
+        module.depth -= 1
+
+    module.inference_mode = inference_mode
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+class Policy:
+    def __init__(self, torch, actions=None, shape=None):
+        self.torch, self.actions, self.shape = torch, actions, shape
+        self.options = None
+
+    def generate_actions(self, states, num_actions_per_state, **options):
+        assert self.torch.depth == 1
+        self.options = options
+        return self.actions or [[f"{state}{index}" for index in range(num_actions_per_state)] for state in states]
+
+    def get_log_probabilities(self, states, actions):
+        assert self.torch.depth == 1
+        assert len(states) == len(actions)
+        values = np.zeros(self.shape) if self.shape else [-float(index) for index in range(len(actions))]
+        return Tensor(values, self.torch)
+
+
+class Rewards:
+    def __init__(self, torch, shape=None):
+        self.torch, self.shape, self.asked = torch, shape, 0
+
+    def compute_rewards(self, states, actions):
+        assert self.torch.depth == 1
+        self.asked += 1
+        values = np.zeros(self.shape) if self.shape else [float(action.endswith("0")) for action in actions]
+        return Tensor(values, self.torch)
+
+
+def collector(policy, rewards):
+    return ExperienceCollector(TorchPolicy(policy), TorchReward(rewards), 2)
+
+
+def test_a_torch_policy_and_reward_model_give_the_four_lists(torch):
+    policy = Policy(torch)
+    batch = collector(policy, Rewards(torch)).collect_experiences(["a", "b"], top_k=5)
+    assert batch.to_lists() == (["a", "b"], [["a0", "a1"], ["b0", "b1"]], [[1.0, 0.0]] * 2, [[0.0, -1.0], [-2.0, -3.0]])
+    assert policy.options == {"top_k": 5}
+    assert torch.depth == 0
+
+
+def test_every_result_is_moved_to_the_cpu_once(torch):
+    TorchPolicy(Policy(torch)).generate_batch(["a", "b"], 4)
+    assert torch.moves == 1
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (3,), ()])
+def test_log_probabilities_of_another_shape_are_refused_before_rewards_are_computed(torch, shape):
+    rewards = Rewards(torch)
+    policy = Policy(torch, shape=shape)
+    if shape == ():
+        policy.get_log_probabilities = lambda states, actions: Tensor(1.0, torch)
+    with pytest.raises(ShapeError) as caught:
+        collector(policy, rewards).collect_experiences(["a", "b"])
+    assert (
+        str(caught.value) == f"log_probs_old: expected 1-D of length 4 = the number of actions, received shape {shape}"
+    )
+    assert rewards.asked == 0
+
+
+def test_rewards_of_another_shape_are_refused(torch):
+    with pytest.raises(
+        ShapeError, match=r"rewards: expected 1-D of length 2 = the number of actions, received shape \(2, 2\)"
+    ):
+        collector(Policy(torch), Rewards(torch, (2, 2))).collect_experiences(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([["a0", "a1"]], "action_groups: expected 2 groups, one for each state, received 1 group"),
+        ([["a0", "a1"]] * 3, "action_groups: expected 2 groups, one for each state, received 3 groups"),
+        ([["a0"], "xy"], "received 1; state index 0\naction_groups: .* received a str; state index 1"),
+        ("ab", "received a str"),
+    ],
+)  # fmt: skip
+def test_groups_that_do_not_fit_the_states_are_refused(torch, actions, message):
+    with pytest.raises(ShapeError, match=message):
+        collector(Policy(torch, actions), Rewards(torch)).collect_experiences(["a", "b"])
+
+
+def test_plain_lists_serve_as_tensors(torch):
+    policy = Policy(torch)
+    policy.get_log_probabilities = lambda states, actions: [-1.0] * len(actions)
+    assert TorchPolicy(policy).generate_batch(["a"], 2)[0][0].logprob.total == -1.0
+    policy.get_log_probabilities = lambda states, actions: [-1.0]
+    with pytest.raises(ShapeError, match="received length 1"):
+        TorchPolicy(policy).generate_batch(["a"], 2)
+
+
+def test_models_that_lack_a_method_are_refused_with_all_that_is_missing(torch):
+    with pytest.raises(ShapeError, match="without generate_actions, get_log_probabilities"):
+        TorchPolicy(object())
+    with pytest.raises(ShapeError, match="without compute_rewards"):
+        TorchReward(object())
+
+
+def test_without_torch_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SettingsError, match=r"tfgrpo\[torch\]"):
+        TorchReward(types.SimpleNamespace(compute_rewards=lambda states, actions: None))

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.agents.steps import NOON, proposal
+from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.tasks.learning.thresholds import LessonPolicy, optimize_experience
+
+POLICY = LessonPolicy(min_reward=0.0, min_rank=0.5)
+
+
+@pytest.mark.parametrize(
+    ("reward", "rank", "polarity", "accepted"),
+    [
+        (1.0, 1.0, "do", True),
+        (0.0, 1.0, "do", False),
+        (0.0, 1.0, "avoid", True),
+        (1.0, 0.4, "do", False),
+        (1.0, 0.4, "avoid", False),
+        (1.0, 0.5, "do", True),
+    ],
+)
+def test_rank_and_reward_both_decide(reward, rank, polarity, accepted):
+    verdict = optimize_experience(proposal("x", best_reward=reward, best_rank=rank, polarity=polarity), POLICY)
+    assert verdict.accepted is accepted
+    assert bool(verdict.reason) is not accepted
+
+
+def test_the_settings_set_the_thresholds():
+    policy = LessonPolicy.of(LearningSettings(min_reward=0.9, min_rank=0.8))
+    assert not optimize_experience(proposal("x", best_reward=0.9, best_rank=1.0), policy).accepted
+    assert not optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy).accepted
+    assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy).accepted
+
+
+def experience(**more):
+    values = {
+        "experience_id": "e1",
+        "run_id": "run",
+        "task_id": "t",
+        "domain": "arithmetic",
+        "pack_id": "arithmetic",
+        "epoch": 1,
+        "batch": 0,
+        "group_id": "g",
+        "operation": "add",
+        "summary32": "Check the sum.",
+        "polarity": "do",
+        "reward": Reward(gt_score=0.0, relative_rank=1.0),
+        "stamp_signature": "",
+        "created_at": NOON,
+    }
+    return ExperienceRecord(**{**values, **more})
+
+
+def test_a_record_is_held_against_the_same_thresholds():
+    assert not optimize_experience(experience(), POLICY).accepted
+    assert optimize_experience(experience(polarity="avoid"), POLICY).accepted
+
+
+def test_a_deletion_needs_no_reward():
+    gone = experience(operation="delete", summary32="", supersedes=("e0",))
+    assert optimize_experience(gone, POLICY).accepted

@@ -1,0 +1,58 @@
+"""What was opened for a run is closed again, all of it, whatever becomes of its parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.agents.steps import context
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import PackError, StoreError
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.tasks.runtime import assembly
+from tfgrpo.tasks.runtime.assembly import open_runtime
+
+
+@pytest.fixture
+def shut(monkeypatch):
+    """What was closed, in order; each part is really closed, and says no afterwards."""
+    order = []
+
+    def watch(part, name):
+        close = getattr(part, name)
+
+        def breaking(self):
+            close(self)
+            order.append(part)
+            raise StoreError(f"the disk refuses {part.__name__}")
+
+        monkeypatch.setattr(part, name, breaking)
+
+    watch(RewarderThreads, "shutdown")
+    watch(Ledger, "close")
+    watch(Journal, "close")
+    return order
+
+
+async def test_a_part_that_does_not_close_leaves_no_other_open(tmp_path, shut):
+    runtime = await open_runtime(context(tmp_path))
+    with pytest.raises(StoreError, match="refuses RewarderThreads"):
+        await runtime.aclose()
+    assert shut == [RewarderThreads, Ledger, Journal]
+
+
+async def test_what_cannot_be_opened_leaves_nothing_open_and_is_told_first(tmp_path, shut):
+    with pytest.raises(PackError) as caught:
+        await open_runtime(context(tmp_path, pack_id="no-such-pack"))
+    assert shut == [RewarderThreads, Ledger, Journal]
+    assert caught.value.__notes__ == ["closing what was open failed too: StoreError: the disk refuses RewarderThreads"]
+
+
+async def test_a_ledger_that_cannot_be_opened_leaves_no_journal_open(tmp_path, shut, monkeypatch):
+    def refuse(*_, **__):
+        raise StoreError("no ledger")
+
+    monkeypatch.setattr(assembly, "Ledger", refuse)
+    with pytest.raises(StoreError, match="no ledger"):
+        await open_runtime(context(tmp_path))
+    assert shut == [Journal]

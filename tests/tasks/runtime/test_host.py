@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import threading
+from dataclasses import replace
+from functools import partialmethod
+
+import pytest
+
+from tests.support.agents.steps import context
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.prompt_packs.inject import merge_experiences
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import PackError, StoreError
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
+from tfgrpo.tasks.models.simulated import generate_items
+from tfgrpo.tasks.runtime.assembly import endpoint_for
+from tfgrpo.tasks.runtime.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
+from tfgrpo.tasks.runtime.idle_selector import LullSelector
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupSpec, PackText
+
+
+def read_fixed_key(_):
+    return "sk-test-123456"
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = context(tmp_path)
+    yield made
+    close_runtime(made)
+
+
+def specs(count, size=2):
+    pack = load_prompt_pack("arithmetic")
+    text = merge_experiences(pack, ()).text
+    rendered = PackText(text, sha256_hex(text), "arithmetic", pack.manifest.stamp, ())
+    for raw in generate_items("arithmetic", count):
+        item = Item(id=raw["id"], prompt=raw["prompt"], answer=raw["answer"], source="arithmetic.jsonl:1")
+        yield GroupSpec(f"run/1/train/{item.id}", 1, "train", "train", 0, item, size, 0.7, rendered, reflect=True)
+
+
+def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
+    made = context(tmp_path)
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert made.simulated
+    assert b"sk-test" not in pickle.dumps(made)
+
+
+def test_the_key_is_read_in_the_process_that_uses_it(tmp_path):
+    made = replace(context(tmp_path), base_url="http://localhost:1/v1", read_secret=read_fixed_key)
+    assert not made.simulated
+    assert endpoint_for(made).api_key.reveal() == "sk-test-123456"
+    assert endpoint_for(context(tmp_path)).api_key is None
+
+
+def test_a_process_opens_one_runtime_per_run(run, tmp_path):
+    seen = [call_blocking(run, _identity) for _ in range(3)]
+    assert len({identity for identity, _ in seen}) == 1
+    assert {thread for _, thread in seen} == {"tfgrpo-runtime"}
+    assert runtime_for(run) is runtime_for(context(tmp_path))
+
+
+async def _identity(made: Runtime):
+    return id(made), threading.current_thread().name
+
+
+def test_what_is_to_be_done_meanwhile_is_done_while_the_call_runs(run):
+    asked, done = threading.Event(), threading.Event()
+
+    async def waits_for_it(_):
+        asked.set()
+        return await asyncio.to_thread(done.wait, 20)
+
+    def meanwhile():
+        assert asked.wait(20)
+        done.set()
+
+    assert call_blocking(run, waits_for_it, meanwhile) is True
+
+
+def test_a_call_is_given_up_when_what_is_done_meanwhile_breaks(run):
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def waits(_):
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def breaks():
+        assert asked.wait(20)
+        raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="full"):
+        call_blocking(run, waits, breaks)
+    assert cancelled.wait(20)
+
+
+async def test_groups_on_any_loop_share_the_runtime(run):
+    first, second = await asyncio.gather(run_on_runtime(run, _identity), run_on_runtime(run, _identity))
+    assert first == second
+    other = await asyncio.to_thread(lambda: asyncio.run(run_on_runtime(run, _identity)))
+    assert other == first
+
+
+async def test_a_caller_hears_of_the_beginning_and_goes_on_while_the_runtime_has_nothing_else_to_do(run, monkeypatch):
+    monkeypatch.setattr(LullSelector, "lull", partialmethod(LullSelector.lull, most_s=60.0))
+    said = []
+    at_it = threading.Event()
+
+    def busy(turns, then):
+        at_it.set()
+        if turns:
+            asyncio.get_running_loop().call_soon(busy, turns - 1, then)
+        else:
+            said.append(then)
+
+    async def keep_busy(_):
+        busy(2_000, "rest")
+
+    async def work(_):
+        await asyncio.sleep(0.05)  # a reply is on its way
+        said.append("done")
+        busy(2_000, "rest again")
+
+    runtime_for(run).submit(keep_busy)
+    assert at_it.wait(20)
+    await run_on_runtime(run, work, lambda: said.append("begun"))
+    assert said == ["rest", "begun", "done", "rest again"]
+
+
+async def test_cancelling_the_caller_cancels_the_work(run):
+    cancelled = threading.Event()
+    started = threading.Event()
+
+    async def wait(_):
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    task = asyncio.create_task(run_on_runtime(run, wait))
+    await asyncio.to_thread(started.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(cancelled.wait, 10)
+
+
+def test_closing_cancels_what_still_runs_and_may_be_repeated(tmp_path):
+    made = context(tmp_path)
+    started = threading.Event()
+
+    async def wait(_):
+        started.set()
+        await asyncio.sleep(60)
+
+    future = runtime_for(made).submit(wait)
+    assert started.wait(10)
+    close_runtime(made)
+    close_runtime(made)
+    assert future.cancelled()
+    assert not any(thread.name == "tfgrpo-runtime" for thread in threading.enumerate())
+
+
+def test_a_host_that_was_never_used_closes(tmp_path):
+    RuntimeHost(context(tmp_path)).close()
+
+
+def test_what_opening_raises_every_caller_gets(tmp_path):
+    made = context(tmp_path, pack_id="no-such-pack")
+    try:
+        for _ in range(2):
+            with pytest.raises(PackError):
+                call_blocking(made, _identity)
+    finally:
+        close_runtime(made)
+
+
+def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path):
+    def learn(made):
+        async def batch(runtime):
+            groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(20)))
+            answers = {spec.item.id: spec.item.answer for spec in specs(20)}
+            return groups, await curate_batch(CurationInput(1, 0, tuple(groups), (), answers), runtime)
+
+        try:
+            return call_blocking(made, batch)
+        finally:
+            close_runtime(made)
+
+    groups, curated = learn(context(tmp_path))
+    replayed, again = learn(context(tmp_path, replay=True))
+    assert any(group.signal == "mixed" for group in groups)
+    assert curated.records
+    assert all(group.fatal is None for group in replayed)
+    clockless = [
+        [record.model_dump(exclude={"created_at", "stamp_signature"}) for record in result.records]
+        for result in (curated, again)
+    ]
+    assert clockless[0] == clockless[1]
+    assert [group.proposals for group in groups] == [group.proposals for group in replayed]
+    keys = [json.loads(line)["key"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_budget_holds_inside_a_group(tmp_path):
+    made = context(tmp_path, budget={"max_calls": 5})
+
+    async def batch(runtime):
+        groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(6)))
+        return groups, runtime.ledger.totals()
+
+    try:
+        groups, totals = call_blocking(made, batch)
+    finally:
+        close_runtime(made)
+    assert totals.calls == 5
+    assert any(group.budget_refused for group in groups)
+    assert all(group.fatal is None for group in groups)
+
+
+def test_halting_ends_what_runs_and_leaves_the_runtime_open(tmp_path):
+    began, ended = threading.Event(), []
+
+    async def opened(_context):
+        return object()
+
+    async def endless(_runtime):
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def quick(_runtime):
+        return "still open"
+
+    host = RuntimeHost(context(tmp_path), opened)
+    try:
+        host.submit(endless)
+        assert began.wait(10)
+        host.halt()
+        assert ended == [True]
+        assert host.submit(quick).result(10) == "still open"
+    finally:
+        host.close()

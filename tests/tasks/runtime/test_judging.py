@@ -1,0 +1,189 @@
+"""Judges within a group: every call is named, seeded, journalled and counted; what breaks is data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.judge.seam import JudgeQuestion
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
+from tfgrpo.stores.outcomes import RewardScore, Scored, Ungraded
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.runtime.judging import GroupJudge
+
+LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
+VERDICTS = {"Answer: 7": 0.9, "Answer: 8": 0.2}
+
+
+def weighted(name="judge", options=None, weight=1.0, timeout_s=None):
+    return WeightedRewarder(build_rewarder(name, options or {}), weight, timeout_s)
+
+
+def script(judging=None, answers=("Answer: 7", "Answer: 8")):
+    def answer(request, key):
+        if key.role == "rollout":
+            return answers[key.rollout]
+        if key.role == "judge":
+            return judging(request, key) if judging else by_answer(request, key)
+        return LESSON
+
+    return answer
+
+
+def by_answer(request, key):
+    shown = json.loads(request.messages[1].content)
+    if "output" in shown:
+        return {"reason": "because", "score": VERDICTS[shown["output"]]}
+    return {"reason": "", "better": "first" if VERDICTS[shown["first"]] > VERDICTS[shown["second"]] else "second"}
+
+
+async def judged(tmp_path, judging=None, *rewarders, replay=False, size=2, **more):
+    model = ScriptedModel(script(judging))
+    used = runtime(model, tmp_path, rewarders=rewarders or (weighted(),), replay=replay)
+    return model, used, await run_group(spec(size, **more), used)
+
+
+async def test_a_judged_group_is_rewarded_and_its_calls_are_counted_apart(tmp_path):
+    model, _, result = await judged(tmp_path)
+    assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
+    assert (result.judge_calls, result.judge_tokens, result.judge_cost_usd) == (2, 30, pytest.approx(0.002))
+    assert (result.learning_calls, result.signal) == (1, "mixed")
+    asked = [request for request, key in model.requests if key.role == "judge"]
+    assert {request.model for request in asked} == {"learner"}
+    assert {request.answer_schema.name for request in asked} == {"tfgrpo_judgement"}
+
+
+async def test_raw_replies_are_in_the_record_and_the_evidence_is_short(tmp_path):
+    _, _, result = await judged(tmp_path)
+    (score,) = result.rollouts[0].scores
+    assert score.evidence == "0.9 of 0.9: 'because'"
+    (said,) = score.details["replies"]
+    assert json.loads(said["text"]) == {"reason": "because", "score": 0.9}
+    assert (said["cost_usd"], said["tokens"], said["model"]) == (0.001, 15, "m")
+
+
+async def test_votes_have_names_and_seeds_of_their_own_that_no_arm_changes(tmp_path):
+    seeds = {}
+    for arm in ("champion", "candidate"):
+        model, _, _ = await judged(tmp_path / arm, None, weighted(options={"votes": 3}), arm=arm, reflect=False)
+        asked = [(key, request) for request, key in model.requests if key.role == "judge"]
+        assert len({(key.rollout, key.turn, key.attempt) for key, _ in asked}) == 6
+        assert all(key.arm == arm for key, _ in asked)
+        seeds[arm] = {(key.rollout, key.turn): request.seed for key, request in asked}
+        assert len(set(seeds[arm].values())) == 6
+    assert seeds["champion"] == seeds["candidate"]
+
+
+async def test_a_replay_judges_the_same_without_a_model(tmp_path):
+    pairs = weighted("relative", {"judge": {}}, 0.0)
+    first, _, live = await judged(tmp_path, None, weighted(), pairs)
+    second, _, again = await judged(tmp_path, None, weighted(), pairs, replay=True)
+    assert second.requests == []
+    assert again.rollouts[0].scores == live.rollouts[0].scores
+    assert len([key for _, key in first.requests if key.role == "judge"]) == 4
+
+
+async def test_a_group_that_is_run_again_pays_for_no_judgement_twice(tmp_path):
+    _, _, first = await judged(tmp_path)
+    model, _, again = await judged(tmp_path)
+    assert model.requests == []
+    assert again.rollouts[0].scores == first.rollouts[0].scores
+
+
+async def test_a_broken_judge_makes_ungraded_rollouts_and_its_calls_can_be_recorded(tmp_path):
+    _, used, result = await judged(tmp_path, lambda *_: ModelServerFault("503 from the judge"))
+    assert all(isinstance(rollout.outcome, Ungraded) for rollout in result.rollouts)
+    assert "503 from the judge" in result.rollouts[0].outcome.reason
+    assert (result.signal, result.budget_refused, result.fatal) == ("lost", None, None)
+    assert len(result.broken_calls) == 2
+    for broken in result.broken_calls:
+        used.journal.append_failure(broken.call_key, broken.error_type, broken.reason)
+    _, _, again = await judged(tmp_path, replay=True)
+    assert [rollout.outcome for rollout in again.rollouts] == [rollout.outcome for rollout in result.rollouts]
+
+
+async def test_a_judge_that_hangs_loses_its_votes_and_a_replay_loses_the_same(tmp_path):
+    async def never():
+        await asyncio.sleep(30)
+
+    def judging(request, key):
+        return never() if key.turn == 1 else by_answer(request, key)
+
+    judge = weighted(options={"votes": 3}, timeout_s=0.5)
+    _, used, result = await judged(tmp_path, judging, judge)
+    assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
+    assert result.rewarder_fault is None
+    assert {broken.error_type for broken in result.broken_calls} == {"ModelTimeout"}
+    for broken in result.broken_calls:
+        used.journal.append_failure(broken.call_key, broken.error_type, broken.reason)
+    _, _, again = await judged(tmp_path, None, judge, replay=True)
+    assert [rollout.scores for rollout in again.rollouts] == [rollout.scores for rollout in result.rollouts]
+
+
+async def test_a_refused_budget_stops_the_group_before_it_reflects(tmp_path):
+    model, _, result = await judged(tmp_path, lambda *_: BudgetRefused("the cap is reached"))
+    assert result.budget_refused == "the cap is reached"
+    assert not any(key.role == "reflect" for _, key in model.requests)
+
+
+async def test_a_refused_key_ends_the_run(tmp_path):
+    _, _, result = await judged(tmp_path, lambda *_: ModelAuthRefused("401"))
+    assert result.fatal == "ModelAuthRefused: 401"
+
+
+async def test_a_cut_off_reply_is_asked_for_again(tmp_path):
+    def judging(request, key):
+        return reply('{"reason": "so lo', finish="length") if key.attempt == 0 else by_answer(request, key)
+
+    model, _, result = await judged(tmp_path, judging)
+    assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
+    assert len([key for _, key in model.requests if key.role == "judge"]) == 4
+
+
+@pytest.mark.parametrize(("url", "asked"), [(None, "learner"), ("http://endpoint.test/v1", "wise")])
+async def test_a_judge_may_name_its_model_which_the_simulated_one_answers_for(tmp_path, url, asked):
+    model = ScriptedModel(script())
+    used = runtime(model, tmp_path, rewarders=(weighted(options={"model": "wise", "max_tokens": 99}),))
+    used = replace(used, context=replace(used.context, base_url=url))
+    result = await run_group(spec(), used)
+    assert isinstance(result.rollouts[0].outcome, Scored)
+    judges = [request for request, key in model.requests if key.role == "judge"]
+    assert {(request.model, request.max_tokens) for request in judges} == {(asked, 99)}
+
+
+async def test_a_judgement_that_is_given_up_on_is_kept_by_name(tmp_path):
+    async def never():
+        await asyncio.sleep(30)
+
+    used = runtime(ScriptedModel(lambda *_: never()), tmp_path)
+    judge = GroupJudge(spec(), used)
+    context = RewardContext("f", "q1", "3 + 4?", "7", (Attempt("r0", 0, "7", 1),), judge=judge)
+    task = asyncio.ensure_future(build_rewarder("judge").score(context))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert judge.spend.broken[0].call_key.startswith("1/train/0/q1/0/0/judge/0#")
+
+
+async def test_a_function_of_the_users_may_ask_the_model_too(tmp_path):
+    class Own:
+        rewarder_id = "own"
+        asks_model = True
+
+        async def score(self, context):
+            said = await context.judge.ask(
+                JudgeQuestion((("system", "Score."), ("user", "{}")), "mine", {"type": "object"}, rollout=0, turn=0)
+            )
+            return [RewardScore("own", float(said.text), "asked") for _ in context.outputs]
+
+    _, _, result = await judged(tmp_path, lambda *_: "0.25", WeightedRewarder(Own()), of=item(), reflect=False)
+    assert [rollout.outcome.reward for rollout in result.rollouts] == [0.25, 0.25]
+    assert result.judge_calls == 1

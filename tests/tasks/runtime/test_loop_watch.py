@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.agents import steps as kit
+from tfgrpo.tasks.runtime.loop_watch import LoopWatch, _place
+from tfgrpo.tasks.runtime.runtime import Runtime
+
+
+class Served:
+    """A loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def served() -> Any:
+    made = Served()
+    yield made
+    made.close()
+
+
+def watch(served: Served, held_up_s: float = 0.05) -> LoopWatch:
+    made = LoopWatch(served.loop, served.thread.ident or 0, held_up_s)
+    made.start()
+    return made
+
+
+def until(said: Any) -> None:
+    for _ in range(200):
+        if said():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never happened")
+
+
+def test_who_blocks_the_loop_is_named_once(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "tfgrpo.runtime")
+    released = threading.Event()
+    watching = watch(served)
+    served.loop.call_soon_threadsafe(released.wait, 10)
+    until(lambda: caplog.records)
+    time.sleep(0.2)
+    released.set()
+    watching.stop()
+    watching._thread.join(5)
+    assert len(caplog.records) == 1
+    assert "held up for 0.05 s at " in caplog.text
+    assert "threading.py" in caplog.text
+
+
+def test_a_loop_that_moves_is_left_in_peace(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    watching = watch(served, 0.02)
+    time.sleep(0.2)
+    watching.stop()
+    watching._thread.join(5)
+    assert not caplog.records
+
+
+def test_a_loop_that_is_closed_ends_its_watch() -> None:
+    served = Served()
+    watching = watch(served)
+    served.close()
+    watching._thread.join(5)
+    assert not watching._thread.is_alive()
+
+
+def test_a_place_is_file_line_and_function() -> None:
+
+    assert _place(sys._getframe()).endswith("in test_a_place_is_file_line_and_function")
+
+
+async def test_a_blocking_function_that_stops_an_iteration_is_a_failure_not_a_wait(tmp_path: Any) -> None:
+    runtime: Runtime = kit.runtime(lambda request, key: "7", tmp_path)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(runtime.in_thread(lambda: next(iter(()))), 5)

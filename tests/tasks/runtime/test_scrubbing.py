@@ -1,0 +1,46 @@
+"""Promises of ``tfgrpo.tasks.runtime.scrubbing``."""
+
+from __future__ import annotations
+
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.scoring import GroupScores
+from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.plain import storable
+from tfgrpo.tasks.models.endpoint import ApiKey
+from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores, scrubbed_trajectory, scrubber
+from tfgrpo.tasks.shapes import Frame, Trajectory
+
+KEY = "sk-test-0123456789abcdef"
+SCRUB = scrubber(ApiKey(KEY))
+
+
+def test_no_text_of_a_rewarder_keeps_the_key() -> None:
+    details = frozen({"votes": [{"raw": f"{KEY}!"}], "mean": 0.5})
+    scores = GroupScores(
+        verdicts=((RewardScore("r", 0.5, f"saw {KEY}", details), Abstained("s", f"no {KEY}")),),
+        totals={"a": 0.5},
+        faults={"s": f"broke at {KEY}"},
+        timed_out=f"late {KEY}",
+    )
+    kept = scrubbed_scores(scores, SCRUB)
+    assert KEY not in repr(kept)
+    score, silent = kept.verdicts[0]
+    assert score == RewardScore("r", 0.5, "saw ***", FrozenDict({"votes": (FrozenDict({"raw": "***!"}),), "mean": 0.5}))
+    assert silent == Abstained("s", "no ***")
+    assert (kept.totals, kept.faults, kept.timed_out) == ({"a": 0.5}, {"s": "broke at ***"}, "late ***")
+
+
+def test_what_holds_no_key_is_left_as_it_is() -> None:
+    details = frozen({"votes": [1, 2]})
+    scores = GroupScores(((RewardScore("r", 0.5, "7 = 7", details),),), {"a": 0.5}, {}, None)
+    assert scrubbed_scores(scores, SCRUB) == scores
+    trajectory = Trajectory("7 é", (Frame("model", "m", "x", 1, None, 1.0),))
+    assert scrubbed_trajectory(trajectory, SCRUB) == trajectory
+
+
+def test_half_a_character_is_replaced_wherever_it_stands() -> None:
+    half = "a\ud83db"
+    assert storable(half) == "a?b"
+    kept = scrubbed_trajectory(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
+    assert kept == Trajectory("a?b", (Frame("tool", "a?b", "a?b", 1, None, 1.0, "a?b"),))

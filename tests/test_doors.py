@@ -1,0 +1,72 @@
+"""One import name, and doors that are the truth."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+import pytest
+
+import tfgrpo
+from tests.support.door_contract import forbidden
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOORS = ("flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks")
+
+
+def rooms() -> list[str]:
+    found = pkgutil.walk_packages([str(ROOT / "tfgrpo")], "tfgrpo.")
+    return ["tfgrpo", *(module.name for module in found if module.ispkg)]
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_every_name_of_a_door_is_listed_once_exists_and_is_described(room):
+    door = importlib.import_module(room)
+    names = getattr(door, "__all__", [])
+    assert door.__doc__
+    assert len(set(names)) == len(names)
+    for name in names:
+        found = getattr(door, name, None) or importlib.import_module(f"{room}.{name}")
+        assert not (inspect.isroutine(found) or inspect.isclass(found)) or found.__doc__, name
+
+
+def test_a_door_is_short():
+    assert [room for room in rooms() if len(inspect.getsource(importlib.import_module(room)).splitlines()) > 55] == []
+
+
+def test_the_floors_are_folders_of_the_repository_under_one_name():
+    for floor in FLOORS:
+        link = ROOT / "tfgrpo" / floor
+        assert link.is_symlink()
+        assert str(link.readlink()) == f"../{floor}"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["tfgrpo*"]
+
+
+def test_no_module_is_loaded_under_two_names(at_home):
+    program = (
+        "import sys; from tfgrpo.flows.cli import main; main(['run', '--dry-run', '--json', '--epochs', '2'])\n"
+        f"print(sorted(name for name in sys.modules if name.partition('.')[0] in {FLOORS}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=at_home, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_module_that_a_door_does_not_name_is_not_entered_from_outside():
+    graph = grimp.build_graph("tfgrpo", cache_dir=None)
+    assert list(forbidden(graph)) == []
+    graph.add_import(importer="tfgrpo.tasks.group", imported="tfgrpo.flows.report.charts")
+    assert list(forbidden(graph)) == [
+        ("tfgrpo.tasks.group", "tfgrpo.flows.report.charts", "tfgrpo.flows"),
+        ("tfgrpo.tasks.group", "tfgrpo.flows.report.charts", "tfgrpo.flows.report"),
+    ]
+
+
+def test_the_installed_package_says_that_it_is_typed():
+    assert (Path(str(tfgrpo.__file__)).parent / "py.typed").is_file()
