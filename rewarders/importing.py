@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.loading.kolibrify_names import PACKAGE, kolibrify_names
+from tfgrpo.rewarders.kolibrify_names import PACKAGE, kolibrify_names
 from tfgrpo.stores.errors import PipelineError, Problem
 
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"

@@ -1,3 +1,3 @@
 """Load graders from files and modules of the user."""
 
-__all__ = ["files", "kolibrify_names", "trial"]
+__all__ = ["files", "trial"]

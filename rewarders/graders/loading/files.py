@@ -19,9 +19,9 @@ from typing import Any, Final, cast
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.graders.base import Grader, grader
-from tfgrpo.rewarders.graders.loading.kolibrify_names import kolibrify_names
 from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 from tfgrpo.rewarders.importing import import_problem, imported
+from tfgrpo.rewarders.kolibrify_names import kolibrify_names
 from tfgrpo.stores.errors import PipelineError, Problem
 
 _SOURCES: Final = ("import", "path", "builtin")
