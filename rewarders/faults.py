@@ -25,12 +25,20 @@ def each_alone(values: Iterable[object], read: Callable[[object], T], lost: Call
     return [one(value) for value in values]
 
 
-def described(error: BaseException) -> str:
-    """An exception in one line, whatever its ``__str__`` does; without its type where that adds nothing."""
+def described(error: BaseException, *, whole: bool = False) -> str:
+    """Return class and text of an exception, whatever its ``__str__`` does.
+
+    The text is folded into one line of at most 300 characters, and a ``RewardError`` goes without its class; ``whole``
+    leaves both as they are.
+    """
     kind = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = str(error) if whole else " ".join(str(error).split())
     except Exception:  # noqa: BLE001  a user's exception class; its name has to do
         return kind
+    if not text:
+        return kind
+    if whole:
+        return f"{kind}: {text}"
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return shown if isinstance(error, RewardError) and text else f"{kind}: {shown}" if text else kind
+    return shown if isinstance(error, RewardError) else f"{kind}: {shown}"

@@ -20,8 +20,7 @@ from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored,
 from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
-from tfgrpo.tasks.learning.summarize import summarize_trajectory
-from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_group, observe_verdict

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
 from tfgrpo.tasks.actors.recorded import Recorder
 from tfgrpo.tasks.models.base import CUT_OFF
-from tfgrpo.tasks.runtime.containment import give_up_on, told
+from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.observing import observe_rollout_end
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.tool_metrics import add_costs
@@ -128,7 +129,7 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
         in_time = work.done()
         if not in_time:
             attempt.end()
-            await give_up_on([work])
+            await cancel_all([work])
     if not in_time:
         raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s")
     if work.cancelled():
@@ -180,4 +181,4 @@ def _failed(error: Exception, waiting_for: str | None, scrub: Callable[[str], st
     """A failed call is named by its key, so that the run can record it once the batch is accepted."""
     if isinstance(error, TfgrpoError):
         return Failed(type(error).__name__, scrub(str(error)), waiting_for)
-    return Failed("ActorError", scrub(told(error)), waiting_for)
+    return Failed("ActorError", scrub(described(error, whole=True)), waiting_for)

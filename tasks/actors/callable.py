@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.tasks.actors.base import ENDING, AttemptContext, Tally
 from tfgrpo.tasks.models.base import Message, Role
-from tfgrpo.tasks.runtime.containment import contained, told
+from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_trajectory
 from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
 
@@ -101,10 +102,10 @@ class CallableActor:
                 raise attempt.stopped_by from None
             if isinstance(error, ENDING):
                 # Of a store, an endpoint or a budget that the agent has for itself: this run's are well.
-                raise ActorError(told(error)) from error
+                raise ActorError(described(error, whole=True)) from error
             raise
         except Exception as error:
-            raise (attempt.stopped_by or ActorError(told(error))) from error
+            raise (attempt.stopped_by or ActorError(described(error, whole=True))) from error
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
         trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.seams.scrub)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.actors.base import AttemptContext
-from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import Tool

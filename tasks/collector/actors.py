@@ -34,7 +34,7 @@ from tfgrpo.tasks.collector.collector import Collected
 from tfgrpo.tasks.collector.options import GroupSink
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message
-from tfgrpo.tasks.runtime.containment import give_up_on
+from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
 
@@ -79,7 +79,7 @@ class ActorCollector:
         try:
             groups = await asyncio.gather(*work)
         finally:
-            await give_up_on(work)
+            await cancel_all(work)
         shaped = shape_groups(groups, self._ragged, min_group_size=self._min_group_size)
         return Collected(ExperienceBatch(shaped.groups), shaped.dropped)
 

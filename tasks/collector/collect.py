@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.batch.checks import problems_of_group
 from tfgrpo.stores.batch.lists import as_list
@@ -36,7 +37,7 @@ from tfgrpo.tasks.collector.protocols import (
     generation_of,
     rewards_of,
 )
-from tfgrpo.tasks.runtime.containment import contained, give_up_on, told, without_stop_iteration
+from tfgrpo.tasks.runtime.containment import cancel_all, contained, without_stop_iteration
 
 PASSED_ON: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that no further call can get past."""
@@ -206,7 +207,7 @@ class Collection:
                     returned = await self._call(self.reward.score_batch, states, completions)
             except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
                 _pass_on(error)
-                return [f"reward: {told(error)[:500]}"] * len(states)
+                return [f"reward: {described(error, whole=True)[:500]}"] * len(states)
             return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
         pairs = zip(states, completions, strict=True)
         return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
@@ -217,7 +218,7 @@ class Collection:
                 returned = await self._call(function, state, completion)
         except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
             _pass_on(error)
-            return f"reward: {told(error)[:500]}"
+            return f"reward: {described(error, whole=True)[:500]}"
         return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
 
     def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
@@ -258,7 +259,7 @@ def _pass_on(error: Exception) -> None:
 
 def _failed(error: Exception, count: int) -> list[Generation]:
     """What is left of ``count`` generations whose call raised this."""
-    return [Generation(None, status_of(type(error)), error=told(error)[:500])] * count
+    return [Generation(None, status_of(type(error)), error=described(error, whole=True)[:500])] * count
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:
@@ -272,7 +273,7 @@ async def _all_or_none(work: Sequence[Any]) -> list[RolloutGroup]:
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        await give_up_on(tasks)
+        await cancel_all(tasks)
 
 
 def _group_of(prompt: Prompt, generations: Sequence[Generation], size: int) -> RolloutGroup:

@@ -19,7 +19,7 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.tasks.actors.tools import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
-from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.replies import usage_of
 
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})

@@ -14,7 +14,7 @@ from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Question, Spend, ask
 from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer, LessonsAnswer
-from tfgrpo.tasks.learning.transcripts import transcript_of
+from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.learning.wording import accept_wording
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime

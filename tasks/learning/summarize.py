@@ -1,7 +1,4 @@
-"""How did an attempt go, in at most 32 words? A local digest: no model call, and no full read of a huge output.
-
-The text is sliced before it is split into words, so 10 MB of output cost what two kilobytes cost.
-"""
+"""Shorten an attempt for its readers: a 32-word summary, a transcript, a text without its middle. No model is called."""
 
 from __future__ import annotations
 
@@ -14,47 +11,76 @@ from tfgrpo.tasks.shapes import Frame
 
 _TAIL_CHARS = 2_000
 _MAX_TOOLS_NAMED = 3
+_MIN_CHARS = 400
+"""Least room of each part of a transcript."""
 
 
 def summarize_trajectory(
     frames: Sequence[Frame], output: str = "", *, max_words: int = MAX_WORDS, max_chars: int = MAX_CHARS
 ) -> str:
-    """Turns, tool calls and errors of an attempt, then the end of its output, within both limits.
+    """Return turns, tool calls and errors of an attempt, then the end of its output, in one line within both limits.
 
-    ``frames`` are the attempt's calls in order; without ``output`` the text of the last frame stands in. The result is
-    one line without control characters.
+    ``frames`` are the attempt's calls in order; without ``output`` the text of the last frame is used.
     """
     head = _counts(frames)
-    ending = _ending(output or (frames[-1].text if frames else ""))
+    ending = _last_line(output or (frames[-1].text if frames else ""))
     return _fit(f"{head} Ended: {ending}" if ending else head, max_words, max_chars)
 
 
+def transcript_of(frames: Sequence[Frame], output: str, max_chars: int) -> str:
+    """Return the calls of an attempt and its output in at most ``max_chars`` characters, without rewards or ranks.
+
+    An attempt that is one model call is its output alone.
+    """
+    steps = [frame for frame in frames if frame.text and frame.text != output]
+    if not steps:
+        return shorten_middle(output, max_chars)
+    # The output gets the larger part: it shows the effect of the calls.
+    ending = shorten_middle(output, max(_MIN_CHARS, max_chars // 2))
+    room = max(_MIN_CHARS, max_chars - len(ending))
+    # A single huge tool result may not push out all the other steps.
+    each = max(_MIN_CHARS, room // min(len(steps), 4))
+    calls = "\n".join(f"[{_label(frame)}] {shorten_middle(frame.text, each)}" for frame in steps)
+    return shorten_middle(f"{shorten_middle(calls, room)}\n[final] {ending}", max_chars)
+
+
+def shorten_middle(text: str, max_chars: int) -> str:
+    """Return head and tail of a text that is too long, with a mark between them that states how much is missing."""
+    if len(text) <= max_chars:
+        return text
+    # Models read the mark in requests whose digests old journals know: its words may not change.
+    mark = f"\n[… {len(text) - max_chars} characters left out …]\n"
+    room = max(0, max_chars - len(mark))
+    head = room // 2
+    return f"{text[:head]}{mark}{text[len(text) - (room - head) :]}"[:max_chars]
+
+
 def _counts(frames: Sequence[Frame]) -> str:
-    turns = sum(frame.kind == "model" for frame in frames)
-    parts = [counted(turns, "model turn")]
+    counts = [counted(sum(frame.kind == "model" for frame in frames), "model turn")]
     tools = Counter(frame.name for frame in frames if frame.kind == "tool")
     if tools:
         named = ", ".join(f"{name} x{count}" for name, count in sorted(tools.items())[:_MAX_TOOLS_NAMED])
-        parts.append(f"{counted(tools.total(), 'tool call')} ({named})")
-    errors = sum(frame.error is not None for frame in frames)
-    if errors:
-        parts.append(counted(errors, "error"))
-    return ", ".join(parts) + "."
+        counts.append(f"{counted(tools.total(), 'tool call')} ({named})")
+    if errors := sum(frame.error is not None for frame in frames):
+        counts.append(counted(errors, "error"))
+    return ", ".join(counts) + "."
 
 
-def _ending(text: str) -> str:
-    """The last line that says something; a whole last page when there are no lines."""
-    tail = text[-_TAIL_CHARS:]
-    for line in reversed(tail.splitlines()):
-        if cleaned := clean_text(line):
-            return cleaned
-    return ""
+def _last_line(text: str) -> str:
+    """The last line that is not blank. Sliced before it is split: 10 MB of output cost what 2 kB cost."""
+    lines = map(clean_text, reversed(text[-_TAIL_CHARS:].splitlines()))
+    return next(filter(None, lines), "")
 
 
 def _fit(text: str, max_words: int, max_chars: int) -> str:
-    """Cut at a word boundary, so that the cut text obeys both limits."""
+    """Cut at a word boundary, within both limits."""
     words = first_words(clean_text(text)[: 4 * max_chars], max_words)
     while len(words) > max_chars:
         kept = count_words(words) - 1
         words = first_words(words, kept) if kept > 0 else words[:max_chars]
     return words
+
+
+def _label(frame: Frame) -> str:
+    caller = "model" if frame.kind == "model" else f"{frame.kind} {frame.name}"
+    return f"{caller}, error" if frame.error else caller

@@ -1,8 +1,6 @@
-"""What may a user's code do to the run around it? Fail, and no more than that.
+"""Confine a user's code: agents and tools that exit, cancel themselves or ignore cancellation become ordinary failures.
 
-Agents and tools may try to leave the process, cancel themselves or ignore their own cancellation. Here the first two
-become ordinary failures, and the third is not waited for. Code that blocks its event loop cannot be contained, only
-named: ``tfgrpo.tasks.runtime.loop_watch``.
+Code that blocks its event loop cannot be confined, only reported: ``tfgrpo.tasks.runtime.loop_watch``.
 """
 
 from __future__ import annotations
@@ -11,48 +9,35 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError
 
 T = TypeVar("T")
-PATIENCE_S = 2.0
-"""Seconds that cancelled work gets to end by itself."""
-
-
-def told(error: BaseException) -> str:
-    """Class and text of an error, whatever its ``__str__`` does."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a user's exception class; its name has to do
-        return type(error).__name__
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def asked_to_stop() -> bool:
-    """Whether somebody else cancelled the running task; False when code inside raised the cancellation itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+CANCEL_WAIT_S = 2.0
+"""Seconds that cancelled work has to end."""
 
 
 async def contained(work: Awaitable[T]) -> T:
-    """Await a user's code. Its ordinary exceptions and our cancellation pass through.
+    """Await a user's code. Its ordinary exceptions and the cancellation of this task pass through.
 
     Raises ``ActorError`` for ``SystemExit``, ``KeyboardInterrupt`` and the like, which would end the event loop of all
-    other rollouts too, and for a cancellation that nobody asked for.
+    other rollouts too, and for a cancellation that the code raised itself.
     """
     try:
         return await work
     except (Exception, GeneratorExit):
         raise
     except asyncio.CancelledError:
-        if asked_to_stop():
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 0:
             raise
         raise ActorError("CancelledError: the attempt cancelled itself") from None
     except BaseException as error:  # noqa: BLE001 - turned into a failure
-        raise ActorError(told(error)) from None
+        raise ActorError(described(error, whole=True)) from None
 
 
 def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
-    """``work`` with its ``StopIteration`` as a ``RuntimeError``: no future can carry the former, and none would end."""
+    """Return ``work`` with its ``StopIteration`` as a ``RuntimeError``: a future that is given the former never ends."""
 
     def checked() -> T:
         try:
@@ -63,26 +48,20 @@ def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
     return checked
 
 
-def give_up_on(running: Iterable[asyncio.Future[Any]], patience_s: float = PATIENCE_S) -> Coroutine[Any, Any, bool]:
-    """Cancel work, at once; what is returned waits until it has ended, but no longer than ``patience_s``.
-
-    That comes to whether all of it has.
-    """
-    left = [work for work in running if not work.done()]
-    for work in left:
-        work.add_done_callback(_forget)
+def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WAIT_S) -> Coroutine[Any, Any, bool]:
+    """Cancel work at once; return a coroutine that waits at most ``wait_s`` and returns whether all of it has ended."""
+    pending = [work for work in running if not work.done()]
+    for work in pending:
+        work.add_done_callback(_retrieve)
         work.cancel()
-    return _ended(left, patience_s)
+    return _ended(pending, wait_s)
 
 
-async def _ended(left: list[asyncio.Future[Any]], patience_s: float) -> bool:
-    if not left:
-        return True
-    _, pending = await asyncio.wait(left, timeout=patience_s)
-    return not pending
+async def _ended(pending: list[asyncio.Future[Any]], wait_s: float) -> bool:
+    return not pending or not (await asyncio.wait(pending, timeout=wait_s))[1]
 
 
-def _forget(work: asyncio.Future[Any]) -> None:
-    """Nobody will ask what became of it; asyncio would complain of that at the end of the process."""
+def _retrieve(work: asyncio.Future[Any]) -> None:
+    """Look at the exception: asyncio logs those that are never retrieved at the end of the process."""
     if not work.cancelled():
         work.exception()

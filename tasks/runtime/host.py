@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tfgrpo.tasks.runtime.assembly import open_runtime
-from tfgrpo.tasks.runtime.containment import PATIENCE_S, give_up_on
+from tfgrpo.tasks.runtime.containment import CANCEL_WAIT_S, cancel_all
 from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.idle_selector import LullSelector
+from tfgrpo.tasks.runtime.idle_selector import IdleSelector
 from tfgrpo.tasks.runtime.loop_watch import LoopWatch
 from tfgrpo.tasks.runtime.runtime import Runtime
 
@@ -38,17 +38,17 @@ class RuntimeHost:
         context: RunContext,
         opener: Opener = open_runtime,
         *,
-        patience_s: float = PATIENCE_S,
+        cancel_wait_s: float = CANCEL_WAIT_S,
         closing_s: float = _CLOSING_S,
     ) -> None:
-        """``patience_s``: how long cancelled work may take to end. ``closing_s``: how long closing may take in all."""
+        """``cancel_wait_s``: how long cancelled work may take to end. ``closing_s``: how long closing may take in all."""
         self._context = context
         self._opener = opener
-        self._patience_s = patience_s
+        self._cancel_wait_s = cancel_wait_s
         self._closing_s = closing_s
         self._stopping = False
         self._opening: asyncio.Future[Runtime] | None = None
-        self._selector = LullSelector()
+        self._selector = IdleSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
@@ -59,9 +59,9 @@ class RuntimeHost:
         """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
 
-    async def lull(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when the loop has nothing to do, or after a tenth of a second. Awaited on another loop."""
-        await self._selector.lull()
+        await self._selector.wait_idle()
 
     def halt(self) -> None:
         """Cancel what still runs and wait until it has ended, within reason; the runtime stays open."""
@@ -96,7 +96,7 @@ class RuntimeHost:
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
                 _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
-        self._finish(give_up_on(asyncio.all_tasks(self._loop), self._patience_s))
+        self._finish(cancel_all(asyncio.all_tasks(self._loop), self._cancel_wait_s))
         self._finish(self._loop.shutdown_asyncgens())
         self._loop.close()
 
@@ -112,8 +112,8 @@ class RuntimeHost:
     async def _cancel_all(self) -> None:
         mine = asyncio.current_task()
         running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
-        if not await give_up_on(running, self._patience_s):
-            _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._patience_s)
+        if not await cancel_all(running, self._cancel_wait_s):
+            _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._cancel_wait_s)
 
     async def _shut_down(self) -> None:
         if self._opening is None:
@@ -183,10 +183,10 @@ async def run_on_runtime(
     host = runtime_for(context)
     work = asyncio.wrap_future(host.submit(factory))
     try:
-        await host.lull()
+        await host.wait_idle()
         begun()
         result = await work
-        await host.lull()
+        await host.wait_idle()
         return result
     finally:
         work.cancel()

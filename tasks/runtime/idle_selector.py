@@ -1,7 +1,7 @@
-"""When has an event loop nothing to do? A selector that knows, for work elsewhere that can wait.
+"""Selector that signals when its event loop is idle.
 
-Threads of one interpreter take turns. What a thread beside the loop does while replies are coming in, it does at their
-expense; between them it costs nothing.
+Threads of one interpreter take turns, so what another thread does while replies arrive delays them; between them it is
+free.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import selectors
 from collections import deque
 from typing import Final
 
-MOST_S: Final = 0.1
-"""Longest wait for a lull: a loop that is held up has none, and those who wait may be the ones that bring it work."""
+MAX_WAIT_S: Final = 0.1
+"""A blocked loop is never idle, and those who wait may be the ones that bring it work."""
 
 
-class LullSelector(selectors.DefaultSelector):
-    """The selector of a loop, which enters it whenever nothing is ready. Made for one loop; asked from any thread."""
+class IdleSelector(selectors.DefaultSelector):
+    """The selector of one loop, which enters ``select`` whenever no callback is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,29 +25,26 @@ class LullSelector(selectors.DefaultSelector):
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As its base does; those that wait for a lull are told before."""
+        """Select as the base class does, after waking those that wait for an idle loop."""
         if timeout is not None and timeout <= 0:
             return super().select(timeout)
         self._idle = True
         while self._waiting:
-            loop, told = self._waiting.popleft()
+            loop, woken = self._waiting.popleft()
             with contextlib.suppress(RuntimeError):  # that loop is closed
-                loop.call_soon_threadsafe(told.set)
+                loop.call_soon_threadsafe(woken.set)
         try:
             return super().select(timeout)
         finally:
             self._idle = False
 
-    async def lull(self, most_s: float = MOST_S) -> None:
-        """Return when the loop has nothing to do, at the latest after ``most_s`` seconds. Awaited on another loop."""
+    async def wait_idle(self, max_wait_s: float = MAX_WAIT_S) -> None:
+        """Return when the loop is idle, at the latest after ``max_wait_s`` seconds. To be awaited on another loop."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(max_wait_s):
                 while not self._idle:
-                    await self._next()
-
-    async def _next(self) -> None:
-        told = asyncio.Event()
-        self._waiting.append((asyncio.get_running_loop(), told))
-        # Looked at again: had it gone to sleep before it could see who waits, nobody would wake us.
-        if not self._idle:
-            await told.wait()
+                    woken = asyncio.Event()
+                    self._waiting.append((asyncio.get_running_loop(), woken))
+                    # Checked again: a loop that went to sleep before the line above will not wake us.
+                    if not self._idle:
+                        await woken.wait()

@@ -15,7 +15,7 @@ from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
 from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
-from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts

@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.stores.plain import storable
 from tfgrpo.stores.words import clean_text
-from tfgrpo.tasks.learning.transcripts import shorten_middle
+from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
-from tfgrpo.tasks.runtime.containment import contained, told
+from tfgrpo.tasks.runtime.containment import contained
 
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"
@@ -179,7 +180,7 @@ def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult | _Begun:
             return _Begun(value, perf_counter() - start)
         text, ok = _as_text(value), True
     except BaseException as error:  # noqa: BLE001 - a tool is the user's code; what it raises is for the model to read
-        text, ok = f"error: {told(error)}", False
+        text, ok = f"error: {described(error, whole=True)}", False
     return _result(tool, text, start, ok=ok)
 
 
@@ -189,7 +190,7 @@ async def _finish(tool: Tool, pending: Awaitable[object], start: float) -> ToolR
     except ActorError as error:
         text, ok = f"error: {error}", False
     except Exception as error:  # noqa: BLE001 - as above
-        text, ok = f"error: {told(error)}", False
+        text, ok = f"error: {described(error, whole=True)}", False
     return _result(tool, text, start, ok=ok)
 
 

@@ -118,7 +118,7 @@ def test_the_loop_of_a_run_outlives_a_task_that_leaves_the_process(tmp_path: Any
 
 def test_closing_a_run_does_not_wait_for_work_that_ignores_its_cancellation(tmp_path: Any) -> None:
     runtime = kit.runtime(lambda request, key: "7", tmp_path)
-    host = RuntimeHost(runtime.context, opened(runtime), patience_s=0.1)
+    host = RuntimeHost(runtime.context, opened(runtime), cancel_wait_s=0.1)
     host.submit(lambda it: rogues.swallows_cancellation(""))
     host.submit(lambda it: asyncio.sleep(0)).result(timeout=10)
     host.halt()

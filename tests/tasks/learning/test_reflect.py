@@ -6,7 +6,7 @@ from tests.support.agents.steps import ScriptedModel, item, pack, reply, runtime
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
 from tfgrpo.tasks.actors.base import Tally
 from tfgrpo.tasks.learning.reflect import RankedAttempt, attempts_to_show, reflect_on_group
-from tfgrpo.tasks.learning.transcripts import shorten_middle, transcript_of
+from tfgrpo.tasks.learning.summarize import shorten_middle, transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame, Trajectory
 

@@ -20,7 +20,7 @@ from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.models.simulated import generate_items
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
-from tfgrpo.tasks.runtime.idle_selector import LullSelector
+from tfgrpo.tasks.runtime.idle_selector import IdleSelector
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupSpec, PackText
 
@@ -111,7 +111,7 @@ async def test_groups_on_any_loop_share_the_runtime(run):
 
 
 async def test_a_caller_hears_of_the_beginning_and_goes_on_while_the_runtime_has_nothing_else_to_do(run, monkeypatch):
-    monkeypatch.setattr(LullSelector, "lull", partialmethod(LullSelector.lull, most_s=60.0))
+    monkeypatch.setattr(IdleSelector, "wait_idle", partialmethod(IdleSelector.wait_idle, max_wait_s=60.0))
     said = []
     at_it = threading.Event()
 

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from tfgrpo.tasks.runtime.idle_selector import LullSelector
+from tfgrpo.tasks.runtime.idle_selector import IdleSelector
 
 
 class Loop:
     """A loop in a thread of its own, which is kept busy until told otherwise."""
 
     def __init__(self):
-        self.selector = LullSelector()
+        self.selector = IdleSelector()
         self.loop = asyncio.SelectorEventLoop(self.selector)
         self.busy = False
         self.turns = 0
@@ -55,12 +55,12 @@ def other():
 
 
 async def test_a_loop_with_nothing_to_do_is_not_waited_for(other):
-    await asyncio.wait_for(other.selector.lull(most_s=60.0), 30.0)
+    await asyncio.wait_for(other.selector.wait_idle(max_wait_s=60.0), 30.0)
 
 
 async def test_a_loop_that_is_busy_is_waited_for_until_it_is_not(other):
     other.keep_busy()
-    waiting = [asyncio.create_task(other.selector.lull(most_s=60.0)) for _ in range(3)]
+    waiting = [asyncio.create_task(other.selector.wait_idle(max_wait_s=60.0)) for _ in range(3)]
     await asyncio.to_thread(other.see_turns, 1_000)
     assert not any(task.done() for task in waiting)
     other.busy = False
@@ -69,7 +69,7 @@ async def test_a_loop_that_is_busy_is_waited_for_until_it_is_not(other):
 
 async def test_a_loop_that_never_rests_is_waited_for_so_long_and_no_longer(other):
     other.keep_busy()
-    await asyncio.wait_for(other.selector.lull(most_s=0.01), 30.0)
+    await asyncio.wait_for(other.selector.wait_idle(max_wait_s=0.01), 30.0)
     assert other.busy
 
 
@@ -81,7 +81,7 @@ async def test_nobody_is_forgotten_however_short_the_lulls(other):
 
     async def ask():
         for _ in range(500):
-            await other.selector.lull(most_s=60.0)
+            await other.selector.wait_idle(max_wait_s=60.0)
 
     await asyncio.wait_for(asyncio.gather(poke(), ask(), ask()), 50.0)
 
@@ -90,11 +90,11 @@ def test_one_who_waited_and_is_gone_does_no_harm(other):
     other.keep_busy()
 
     async def gives_up():
-        await other.selector.lull(most_s=0.01)
+        await other.selector.wait_idle(max_wait_s=0.01)
 
     asyncio.run(gives_up())  # its loop is closed when the other comes to rest
     other.busy = False
-    asyncio.run(asyncio.wait_for(other.selector.lull(most_s=60.0), 30.0))
+    asyncio.run(asyncio.wait_for(other.selector.wait_idle(max_wait_s=60.0), 30.0))
     assert other.thread.is_alive()
 
 
@@ -108,5 +108,5 @@ def test_timers_and_sockets_are_served_as_ever():
         await asyncio.sleep(0.01)
         return said
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(LullSelector())) as runner:
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(IdleSelector())) as runner:
         assert runner.run(both()) == b""
