@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import Parser, parse
-from tfgrpo.flows.console.release import release
+from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.quiet import quiet_prefect
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in ([], ["--version"]):
-        sys.stdout.write(f"tfgrpo {release()}\n" if arguments else build_parser().format_help())
+        sys.stdout.write(f"tfgrpo {installed_version()}\n" if arguments else build_parser().format_help())
         return 0
     console = Console(as_json="--json" in arguments)
     command = _command_of(arguments)

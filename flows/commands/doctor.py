@@ -7,7 +7,7 @@ import os
 
 from tfgrpo.flows.commands.options import add_settings, asked_settings
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.tally import held_out
+from tfgrpo.flows.console.figures import held_out
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home
 from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, get_args
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
-from tfgrpo.flows.console.powl_input import Reading, read_model, read_reference
+from tfgrpo.flows.console.powl_files import Reading, read_model, read_reference
 from tfgrpo.rewarders.powl import (
     Aggregate,
     Footprint,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.release import release
+from tfgrpo.flows.console.version import installed_version
 from tfgrpo.pipelines.loopback import is_loopback
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 
@@ -93,7 +93,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
     from tfgrpo.rewarders.graders.running import GraderRunner  # noqa: PLC0415
     from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure  # noqa: PLC0415
 
-    telemetry = configure(TelemetryOptions(service_version=release()), os.environ)
+    telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = GraderRunner(timeout_s=options.grader_timeout)
     service = DataService(config, grader_sets(config), runner)
     say = saying_to(console)
@@ -102,7 +102,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
         limits=limits_of(options),
         telemetry=telemetry,
         say=say,
-        version=release(),
+        version=installed_version(),
         token=token,
         verbose=options.verbose,
     )

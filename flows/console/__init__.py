@@ -1,3 +1,3 @@
-"""What people see on the terminal while a command works."""
+"""The terminal: what a command reads from its command line and shows to people."""
 
-__all__ = ["console", "observer", "parsing", "powl_input", "progress", "release", "tally", "writable"]
+__all__ = ["console", "figures", "observer", "parsing", "powl_files", "progress", "version", "write_access"]

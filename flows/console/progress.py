@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.console.figures import EpochCounts, RunCounts, duration, held_out, money, plus_unknown
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
-from tfgrpo.flows.console.tally import EpochTally, RunTally, duration, held_out, money, plus_unknown
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import BudgetSettings
@@ -47,15 +47,15 @@ class Progress:
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._run: RunTally | None = None
-        self._epoch: EpochTally | None = None
+        self._run: RunCounts | None = None
+        self._epoch: EpochCounts | None = None
         self._budget = BudgetSettings()
         self._totals = Totals()
         self._live: Live | None = None
 
     def announce(self, plan: Plan) -> None:
         """Say what is planned, and what it may cost."""
-        self._run, self._budget = RunTally.of(plan), plan.settings.budget
+        self._run, self._budget = RunCounts.of(plan), plan.settings.budget
         if plan.simulated:
             self._say(SIMULATED_BANNER, "bold yellow")
         settings = plan.settings
@@ -77,7 +77,7 @@ class Progress:
     def epoch_started(self, start: EpochStart) -> None:
         """Begin the view of an epoch."""
         self._stop_live()
-        self._epoch = EpochTally(start, self._now())
+        self._epoch = EpochCounts(start, self._now())
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
@@ -143,7 +143,7 @@ class Progress:
         """Leave the terminal as it was."""
         self._stop_live()
 
-    def _figures(self, epoch: EpochTally) -> list[str]:
+    def _figures(self, epoch: EpochCounts) -> list[str]:
         totals = self._totals
         figures = [epoch.reward]
         if epoch.lost:

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.tally import duration, money, plus_unknown, price_unknown, usd
+from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
 from tfgrpo.flows.report import tables
 from tfgrpo.flows.report.calibration import calibration_rows
 from tfgrpo.flows.report.charts import Curve, Intervals, Point, curve, intervals

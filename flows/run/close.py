@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.flows.console.tally import money, spending
+from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status

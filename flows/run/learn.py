@@ -13,8 +13,8 @@ from functools import partial
 from itertools import count, islice
 from time import perf_counter
 
+from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
-from tfgrpo.flows.console.tally import Losses
 from tfgrpo.flows.run.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort

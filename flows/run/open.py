@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.console.release import release
+from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
@@ -288,7 +288,7 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
 def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
     settings = plan.settings
     return TelemetryOptions(
-        service_version=release(),
+        service_version=installed_version(),
         run_id=run_id,
         task_id=settings.task_id,
         genai_metrics=settings.telemetry.genai_metrics,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
-from tfgrpo.flows.console.writable import why_not_writable
+from tfgrpo.flows.console.write_access import write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.index import LATEST
@@ -127,7 +127,7 @@ def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
 
 
 def _check_out(paths: TaskPaths) -> None:
-    why = why_not_writable(paths.root / "runs")
+    why = write_error(paths.root / "runs")
     if why is not None:
         given = f"{str(paths.root)!r}, where nothing can be written ({why})"
         raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from filelock import BaseFileLock
 
+from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
-from tfgrpo.flows.console.tally import Losses
 from tfgrpo.flows.run.champion import most_valuable, short_enough
 from tfgrpo.flows.run.records import RunFiles
 from tfgrpo.flows.run.timing import Stopwatch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfgrpo.flows.console.release import release
+from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.champion import champion_library, champion_problems, most_valuable, short_enough
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
@@ -95,7 +95,7 @@ def context_of(
         learning_model=models.reflection_name,
         base_url=models.base_url,
         telemetry=TelemetryOptions(
-            service_version=release(),
+            service_version=installed_version(),
             run_id=selection_id,
             task_id=task_id,
             genai_metrics=settings.telemetry.genai_metrics,

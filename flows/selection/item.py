@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from tfgrpo.flows.console.powl_input import read_reference
+from tfgrpo.flows.console.powl_files import read_reference
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item

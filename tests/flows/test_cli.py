@@ -14,7 +14,7 @@ import pytest
 
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.parsing import parse
-from tfgrpo.flows.console.release import release
+from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.layers import leaf_options
 from tfgrpo.stores.errors import RunAborted, SettingsError
@@ -124,7 +124,7 @@ def test_an_unknown_option_is_told_without_its_value(capsys, command):
 
 def test_the_version_is_told(capsys):
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"tfgrpo {release()}\n"
+    assert capsys.readouterr().out == f"tfgrpo {installed_version()}\n"
 
 
 def test_one_problem_is_one_line(capsys):

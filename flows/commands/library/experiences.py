@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from tfgrpo.flows.commands.library.import_lessons import IMPORT_OPTIONS, add_import, import_lessons
-from tfgrpo.flows.commands.library.shelf import Shelf, add_packs_root, open_shelf, shown_champion
+from tfgrpo.flows.commands.library.task_experiences import (
+    TaskExperiences,
+    add_packs_root,
+    open_experiences,
+    shown_champion,
+)
 from tfgrpo.flows.commands.options import add_place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
@@ -37,7 +42,7 @@ _NAMES = {
 _TAKEN_BY = {"all": ("list",), "to": ("export",), **dict.fromkeys(IMPORT_OPTIONS, ("import",))}
 """Options that mean something for one action only."""
 
-_Action: TypeAlias = Callable[[Shelf, argparse.Namespace, Console], int]
+_Action: TypeAlias = Callable[[TaskExperiences, argparse.Namespace, Console], int]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -67,15 +72,17 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     refuse_idle(options, options.action, _TAKEN_BY)
     if options.action == "import":
         return import_lessons(options, console)
-    return _ACTIONS[options.action](open_shelf(options), options, console)
+    return _ACTIONS[options.action](open_experiences(options), options, console)
 
 
-def _list(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    shown: Iterable[ExperienceRecord] = shelf.store.records() if options.all else shown_champion(shelf, console).entries
+def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+    shown: Iterable[ExperienceRecord] = (
+        experiences.store.records() if options.all else shown_champion(experiences, console).entries
+    )
     if console.as_json:
         console.results("experiences", (record.model_dump(mode="json") for record in shown))
         return 0
-    if not options.all and not shelf.champion.entries:
+    if not options.all and not experiences.champion.entries:
         console.say("No library was promoted yet; --all lists every record.")
         return 0
     rows = (
@@ -86,8 +93,8 @@ def _list(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _show(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
-    shown = [shelf.find(name).model_dump(mode="json") for name in options.names]
+def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+    shown = [experiences.find(name).model_dump(mode="json") for name in options.names]
     if console.as_json:
         console.result({"experiences": shown})
     else:
@@ -99,11 +106,11 @@ def _show(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _blame(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
     """Every record a lesson descends from, and the rollouts that showed it."""
-    record = shelf.find(options.names[0])
-    ancestry = list(shelf.ancestry(record))
-    rollouts = shelf.rollouts(record.evidence)
+    record = experiences.find(options.names[0])
+    ancestry = list(experiences.ancestry(record))
+    rollouts = experiences.rollouts(record.evidence)
     if console.as_json:
         console.result({"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts})
         return 0
@@ -117,17 +124,17 @@ def _blame(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
     """What the candidate library of a run changed, against the champion it started from or another run's candidate."""
-    libraries = shelf.libraries()
-    names = [_run_id(shelf, name) for name in options.names]
+    libraries = experiences.libraries()
+    names = [_run_id(experiences, name) for name in options.names]
     for name in names:
         if name not in libraries:
             accepted = ", ".join(libraries) or "none: no run of this task came to a decision"
             raise SettingsError.one("RUN", repr(name), accepted)
     *base, last = names
-    after = shelf.library(libraries[last])
-    before = shelf.library(libraries[base[0]]) if base else _before(shelf, last)
+    after = experiences.library(libraries[last])
+    before = experiences.library(libraries[base[0]]) if base else _before(experiences, last)
     old, new = ({entry.experience_id: entry for entry in library.entries} for library in (before, after))
     gone = [entry for name, entry in old.items() if name not in new]
     come = [entry for name, entry in new.items() if name not in old]
@@ -142,29 +149,29 @@ def _diff(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _run_id(shelf: Shelf, name: str) -> str:
+def _run_id(experiences: TaskExperiences, name: str) -> str:
     try:
-        run = run_named(shelf.paths, name)
+        run = run_named(experiences.paths, name)
     except ValueError:
         run = None
     return name if run is None else run.root.name
 
 
-def _before(shelf: Shelf, run_id: str) -> Library:
-    manifest = ManifestFile(shelf.paths.run(run_id).manifest).read()
+def _before(experiences: TaskExperiences, run_id: str) -> Library:
+    manifest = ManifestFile(experiences.paths.run(run_id).manifest).read()
     if "champion" not in manifest:
         raise SettingsError.one(
             "RUN", repr(run_id), "a run whose manifest is there, or two runs to compare with each other"
         )
-    return shelf.library(manifest["champion"]["experience_ids"])
+    return experiences.library(manifest["champion"]["experience_ids"])
 
 
-def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int:
+def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a promoted record is lost, changed or does not verify, or any line was passed over."""
-    stale = [entry.experience_id for entry in shelf.champion.entries if not shelf.store.verify_stamp(entry)]
-    stamped = Counter(map(shelf.store.verify_stamp, shelf.store.records()))
-    skipped = dataclasses.asdict(shelf.store.skipped)
-    problems = champion_problems(shelf.store, shelf.paths, every=True)
+    stale = [entry.experience_id for entry in experiences.champion.entries if not experiences.store.verify_stamp(entry)]
+    stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
+    skipped = dataclasses.asdict(experiences.store.skipped)
+    problems = champion_problems(experiences.store, experiences.paths, every=True)
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
     figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
     if console.as_json:
@@ -174,20 +181,22 @@ def _verify(shelf: Shelf, _options: argparse.Namespace, console: Console) -> int
         f"{counted(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
     )
     console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
-    console.text(f"champion: {counted(len(shelf.champion.entries), 'lesson')}, of which {len(stale)} not verified")
+    console.text(
+        f"champion: {counted(len(experiences.champion.entries), 'lesson')}, of which {len(stale)} not verified"
+    )
     for problem in problems:
         console.text(problem)
     return 0 if sound else 1
 
 
-def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
+def _export(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
     """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here.
 
     Exit code 1 when that is all of them.
     """
-    sound = shown_champion(shelf, console).entries
-    promised = shelf.promoted.experience_ids if shelf.promoted else ()
-    lessons = _lessons(shelf, sound)
+    sound = shown_champion(experiences, console).entries
+    promised = experiences.promoted.experience_ids if experiences.promoted else ()
+    lessons = _lessons(experiences, sound)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif sound:
@@ -197,14 +206,14 @@ def _export(shelf: Shelf, options: argparse.Namespace, console: Console) -> int:
     return 0 if sound or not promised else 1
 
 
-def _lessons(shelf: Shelf, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
+def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
     return LessonSet(
         tuple(Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry)) for entry in entries),
-        task_id=shelf.paths.root.name,
+        task_id=experiences.paths.root.name,
         domain=entries[0].domain if entries else "",
         pack_id=entries[0].pack_id if entries else "",
         library_id=Library(entries).library_id,
-        simulated=shelf.simulated,
+        simulated=experiences.simulated,
     )
 
 

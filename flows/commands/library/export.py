@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.flows.commands.library.targets import check_target
+from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.commands.options import add_run, run_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
@@ -82,7 +82,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     if path.resolve() == Path(options.run).resolve():
         raise SettingsError.one("--file", options.file, "a file other than the one that is read")
-    check_target(
+    check_output_file(
         path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
     )
     report = ExportReport(source.name, wanted, notes=list(source.notes))

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tfgrpo.flows.commands.library.targets import check_target
+from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.console.console import Console
 from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import SettingsError
@@ -33,7 +33,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     source, target = Path(options.source), Path(options.file)
     if target.suffix != ".jsonl" or target.resolve() == source.resolve():
         raise SettingsError.one("--file", options.file, "a .jsonl file other than the one that is read")
-    check_target(target, _holds_groups, "one of rollout groups; or remove that one first")
+    check_output_file(target, _holds_groups, "one of rollout groups; or remove that one first")
     form: ImportForm = options.form or ("jsonl" if source.suffix == ".jsonl" else "lists")
     groups, rollouts = import_groups(source, form, target)
     if console.as_json:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tfgrpo.flows.commands.library.shelf import packs_root_of
+from tfgrpo.flows.commands.library.task_experiences import packs_root_of
 from tfgrpo.flows.commands.options import unchecked_place_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, write_view

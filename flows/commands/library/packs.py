@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tfgrpo.flows.commands.library.shelf import add_packs_root, open_shelf, packs_root_of, shown_champion
+from tfgrpo.flows.commands.library.task_experiences import (
+    add_packs_root,
+    open_experiences,
+    packs_root_of,
+    shown_champion,
+)
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
 from tfgrpo.flows.run.champion import most_valuable
@@ -83,7 +88,7 @@ def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
     pack = load_prompt_pack(options.pack, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
-        lessons = most_valuable(shown_champion(open_shelf(options), console), pack.manifest.experience_slots)
+        lessons = most_valuable(shown_champion(open_experiences(options), console), pack.manifest.experience_slots)
     text = render_pack(pack, lessons)
     _answer(console, {"pack": pack.manifest.id, "text": text}, text)
     return 0

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tfgrpo.flows.console.writable import why_not_writable
+from tfgrpo.flows.console.write_access import write_error
 from tfgrpo.flows.orchestration.server.local_server import API_URL
 from tfgrpo.stores.errors import Problem, SettingsError
 
@@ -26,7 +26,7 @@ def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) ->
     if environment.get(API_URL):
         return
     home = Path(environment.get(_HOME) or _DEFAULT).expanduser()
-    why = why_not_writable(home)
+    why = write_error(home)
     if why is None and make:
         try:
             home.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
+from tfgrpo.flows.console.figures import EpochCounts, RunCounts, duration, spending
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
-from tfgrpo.flows.console.tally import EpochTally, RunTally, duration, spending
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import Failed, Scored
@@ -175,18 +175,18 @@ def test_warnings_of_the_plan_are_said_first(small_run):
 
 
 def test_the_time_left_counts_the_epochs_to_come():
-    tally = EpochTally(EpochStart(1, 3, "train", 10, 0.7), began=0.0)
-    run = RunTally(groups=40)
+    tally = EpochCounts(EpochStart(1, 3, "train", 10, 0.7), began=0.0)
+    run = RunCounts(groups=40)
     assert run.left(tally, 1.0) == "time left unknown"
     tally.add(group(1.0))
     assert run.left(tally, 2.0) == "about 1m18s left"
     run.ended(tally)
-    last = EpochTally(EpochStart(3, 3, "eval", 10, 0.3), began=0.0, groups=5)
+    last = EpochCounts(EpochStart(3, 3, "eval", 10, 0.3), began=0.0, groups=5)
     assert run.left(last, 5.0) == "about 5s left"
 
 
 def test_rewards_of_two_arms_are_never_averaged():
-    tally = EpochTally(EpochStart(3, 3, "eval", 4, 0.3), began=0.0)
+    tally = EpochCounts(EpochStart(3, 3, "eval", 4, 0.3), began=0.0)
     assert tally.reward == "no reward yet"
     tally.add(group(0.0, 0.0, arm="champion"))
     tally.add(group(1.0, 1.0, arm="candidate"))
@@ -206,7 +206,7 @@ def test_what_lost_calls_may_still_cost_stands_beside_what_was_spent():
 
 def test_a_run_that_only_measures_counts_its_groups(small_run):
     plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-    assert RunTally.of(plan).groups == 2 * 12 + 2 * 12
+    assert RunCounts.of(plan).groups == 2 * 12 + 2 * 12
 
 
 class Broken:

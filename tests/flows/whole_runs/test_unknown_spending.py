@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
+from tfgrpo.flows.console.figures import money, plus_unknown, spending
 from tfgrpo.flows.console.progress import Progress
-from tfgrpo.flows.console.tally import money, plus_unknown, spending
 from tfgrpo.flows.report.files import read_rollouts
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.state import Totals

@@ -30,7 +30,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class TaskExperiences:
     """One task's store and what is in force of it."""
 
     paths: TaskPaths
@@ -105,8 +105,8 @@ def packs_root_of(options: argparse.Namespace) -> Path | None:
     return Path(named) if named else None
 
 
-def open_shelf(options: argparse.Namespace) -> Shelf:
-    """The shelf that ``--out`` and ``--task-id`` name. Raises ``SettingsError`` when nothing was learned there."""
+def open_experiences(options: argparse.Namespace) -> TaskExperiences:
+    """The experiences that ``--out`` and ``--task-id`` name. Raises ``SettingsError`` when nothing was learned there."""
     paths = place_of(options)
     if not paths.experiences.is_file():
         raise SettingsError.one(
@@ -117,22 +117,22 @@ def open_shelf(options: argparse.Namespace) -> Shelf:
     promoted = in_force(promotions(paths.promotions))
     champion = promoted_library(store, promoted)
     problems = tuple(champion_problems(store, paths))
-    return Shelf(paths, store, champion, frozenset(approved), promoted, problems)
+    return TaskExperiences(paths, store, champion, frozenset(approved), promoted, problems)
 
 
-def shown_champion(shelf: Shelf, console: Console) -> Library:
+def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
     """What of the library in force verifies; the person is told of what does not, and of a simulated model."""
-    sound = verified(shelf.champion, shelf.store)
-    kept_out = [entry for entry in shelf.champion.entries if entry not in sound.entries]
+    sound = verified(experiences.champion, experiences.store)
+    kept_out = [entry for entry in experiences.champion.entries if entry not in sound.entries]
     if kept_out:
-        unknown = sorted({entry.pack_id for entry in kept_out} - shelf.packs)
+        unknown = sorted({entry.pack_id for entry in kept_out} - experiences.packs)
         why = "not stamped for the version of the pack in force (`tfgrpo experiences verify`)"
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{counted(len(kept_out), 'lesson')} kept out: {why}.", style="yellow")
-    for problem in shelf.problems:
+    for problem in experiences.problems:
         console.say(problem, style="yellow")
-    if shelf.simulated:
+    if experiences.simulated:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     return sound
 

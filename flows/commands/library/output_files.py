@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tfgrpo.flows.console.writable import why_not_writable
+from tfgrpo.flows.console.write_access import write_error
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -17,7 +17,7 @@ _EXPORTS: Final = "exports"
 _HELD: Final = ("runs", "replays", _EXPORTS)
 
 
-def check_target(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
+def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
     """Raise ``SettingsError`` for a file that may not be written.
 
     ``is_ours`` says whether a file that is there may be replaced, ``accepted`` which ones may.
@@ -38,7 +38,7 @@ def _against(path: Path) -> str | None:
             return "which belongs to the records of a task"
     except (OSError, RuntimeError) as error:  # names too long, links in a circle
         return str(error)
-    why = why_not_writable(whole.parent)
+    why = write_error(whole.parent)
     return None if why is None else f"where nothing can be written ({why})"
 
 

@@ -92,7 +92,7 @@ class Losses:
 
 
 @dataclass(slots=True)
-class EpochTally:
+class EpochCounts:
     """Counts within one epoch. Rewards are kept apart by arm: a mean over both would be nobody's."""
 
     start: EpochStart
@@ -130,7 +130,7 @@ class EpochTally:
 
 
 @dataclass(slots=True)
-class RunTally:
+class RunCounts:
     """Groups of the whole run: those that ended, and those that are still to come."""
 
     groups: int
@@ -138,17 +138,17 @@ class RunTally:
     done: int = 0
 
     @classmethod
-    def of(cls, plan: Plan) -> RunTally:
+    def of(cls, plan: Plan) -> RunCounts:
         """The groups that a plan has ahead."""
         learning = plan.settings.tfgrpo
         size = len(plan.cohort(1).items)
         return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
 
-    def ended(self, epoch: EpochTally) -> None:
+    def ended(self, epoch: EpochCounts) -> None:
         """An epoch is over. A sweep of one arm has fewer groups than were expected."""
         self.done += epoch.start.groups
 
-    def left(self, epoch: EpochTally, now: float) -> str:
+    def left(self, epoch: EpochCounts, now: float) -> str:
         """The time left in the run if it goes on at the pace of this epoch."""
         if not epoch.groups:
             return "time left unknown"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands.library.targets import check_target
+from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -98,4 +98,4 @@ def test_a_task_whose_first_run_was_stopped_early_is_a_task(tmp_path, name):
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
     with pytest.raises(SettingsError, match="belongs to the records of a task"):
-        check_target(tmp_path / "mine" / name, lambda _: True, "one of its own")
+        check_output_file(tmp_path / "mine" / name, lambda _: True, "one of its own")
