@@ -18,8 +18,7 @@ from typing import Final, get_args
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options
-from tfgrpo.stores.group_terms import Phase, Signal
-from tfgrpo.stores.outcomes import OutcomeName
+from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry.names import (
     GENAI,
     OP,

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tfgrpo.stores.identifiers import check_identifier
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS
 
 SCHEMA_VERSION = 1
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair"]

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from tfgrpo.prompt_packs.answers import gives_away
 from tfgrpo.prompt_packs.attacks import attack_in
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, clean_text, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
 Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long"]
 _BLANKS = re.compile(

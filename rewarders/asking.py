@@ -20,11 +20,11 @@ from tfgrpo.rewarders.base import Abstained, CompoundRewarder, RewardContext, Re
 from tfgrpo.rewarders.faults import described, each_alone
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.text import pluralize
 
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
@@ -178,7 +178,7 @@ def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> 
     name = rewarder.rewarder_id
     given = tuple(verdicts)
     if len(given) != expected:
-        raise RewardError(f"{name}: {counted(len(given), 'verdict')} for {counted(expected, 'attempt')}")
+        raise RewardError(f"{name}: {pluralize(len(given), 'verdict')} for {pluralize(expected, 'attempt')}")
     checked = each_alone(given, partial(_checked_one, name), lambda reason: Abstained(name, reason, broke=True))
     broken = [verdict for verdict in checked if isinstance(verdict, Abstained) and verdict.broke]
     if len(broken) == expected:

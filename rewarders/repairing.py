@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import RepairExhausted
+from tfgrpo.stores.text import pluralize
 
 T = TypeVar("T")
 
@@ -38,4 +38,4 @@ async def corrected(
             reason = str(error)
         refused.append((text, reason))
         if len(refused) == max_attempts:
-            raise RepairExhausted(f"no valid {name} after {counted(max_attempts, 'attempt')}: {reason}", refused)
+            raise RepairExhausted(f"no valid {name} after {pluralize(max_attempts, 'attempt')}: {reason}", refused)

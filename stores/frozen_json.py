@@ -1,23 +1,25 @@
-"""How is a JSON value kept from changing? Lists become tuples and objects become mappings that refuse to be written to.
+"""Freeze JSON values, and turn frozen data back into builtins.
 
-Equal values stay equal, and what is frozen can still be pickled and serialised. What is no JSON value is refused.
+Frozen lists are tuples, frozen objects are dictionaries that refuse changes. Equal values stay equal, hashable,
+picklable and serialisable. Values outside JSON are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeAlias
-
-from tfgrpo.stores.plain import plain
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 Json: TypeAlias = Any
-"""A JSON value: text, number, truth value, None, or sequences and mappings of them."""
+"""A JSON value: string, number, boolean, None, or sequences and mappings of them."""
 
-_DEEPEST = 200
+_MAX_DEPTH: Final = 200
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class FrozenDict(dict[str, Any]):
-    """A JSON object that cannot be changed, nor anything in it; equal to the plain ``dict`` with the same content.
+    """A JSON object that cannot be changed at any depth; equal to the ``dict`` with the same content.
 
     Takes what ``dict`` takes, and raises what ``frozen`` raises.
     """
@@ -43,46 +45,59 @@ class FrozenDict(dict[str, Any]):
         return self
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], FrozenDict], tuple[dict[str, Any]]]:
-        return _holding, (dict(self),)
+        return _from_frozen, (dict(self),)
 
 
 def frozen(value: Json, depth: int = 0) -> Json:
-    """A copy that shares nothing that can change with ``value``.
+    """Return a deeply immutable copy of a JSON value.
 
-    Raises ``TypeError`` for what is no JSON value (a key that is no text, an object of a class of its own), and
-    ``ValueError`` for one that is nested more than 200 deep, or in itself.
+    Raises ``TypeError`` for values outside JSON (a key that is not a string, an object of another class), and
+    ``ValueError`` for values nested more than 200 deep, or in themselves.
     """
     if value is None or isinstance(value, str | int | float | FrozenDict):
         return value
-    if depth > _DEEPEST:
-        raise ValueError(f"nested more than {_DEEPEST} deep")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
     if isinstance(value, Mapping):
-        return _holding(_frozen_items(value, depth))
+        return _from_frozen(_frozen_items(value, depth))
     if isinstance(value, list | tuple):
         return tuple(frozen(inner, depth + 1) for inner in value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-def thawed(value: Json) -> Json:
-    """A plain copy of a frozen value, with lists and dicts that may be changed."""
-    return plain(value)
+def to_builtins(value: Any) -> Any:
+    """Return a tree of dataclasses, sequences and mappings as dicts, lists and scalars.
+
+    ``dataclasses.asdict`` copies every scalar deeply and costs ten times as much; here scalars are shared.
+    """
+    kind = type(value)
+    if kind in _SCALARS:  # most are, and the isinstance checks below cost more than all the rest
+        return value
+    if isinstance(value, tuple | list):
+        return [to_builtins(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: to_builtins(each) for key, each in value.items()}
+    names = _field_names(cast("Hashable", kind))
+    return value if names is None else {name: to_builtins(getattr(value, name)) for name in names}
 
 
-def _holding(items: dict[str, Any]) -> FrozenDict:
-    """The object with items that are frozen already: going through them again would double the cost of every record."""
+def _from_frozen(items: dict[str, Any]) -> FrozenDict:
+    """Return the object with items that are frozen already: freezing them again would double the cost of a record."""
     made: FrozenDict = FrozenDict.__new__(FrozenDict)
     dict.update(made, items)
     return made
 
 
 def _frozen_items(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    return {_key(key): frozen(inner, depth + 1) for key, inner in value.items()}
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r} of a JSON object is not a string")
+    return {key: frozen(inner, depth + 1) for key, inner in value.items()}
 
 
-def _key(key: object) -> str:
-    if isinstance(key, str):
-        return key
-    raise TypeError(f"the key {key!r} of a JSON object is no text")
+@cache
+def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 EMPTY = FrozenDict()

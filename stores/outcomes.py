@@ -1,4 +1,4 @@
-"""How did a rollout end? Four types, of which only one carries a reward.
+"""Outcome types of a rollout, of which only ``Scored`` has a reward, and the labels of its group.
 
 There is deliberately no common ``reward`` attribute: a mixed list cannot be averaged by accident.
 """
@@ -12,13 +12,23 @@ from typing import Final, Literal, TypeAlias
 from tfgrpo.stores.frozen_json import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
+Phase: TypeAlias = Literal["train", "eval"]
+Arm: TypeAlias = Literal["train", "champion", "candidate"]
+"""Whose lessons are in the prompt; training has one library only."""
+Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
+"""What the rewards of a group are like. ``lost``: fewer than two scored rollouts, so no comparison is possible."""
+
+EMPTY_ANSWER: Final = "empty"
+"""``error_type`` of a rollout that ended without any output."""
+REWARDER_BROKE: Final = "rewarder_broke"
+"""``error_type`` of a rollout whose reward is missing because of a fault; a grader that abstains is no fault."""
 
 _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class RewardScore:
-    """What one rewarder said of one rollout (requirement 35)."""
+    """Score of one rewarder for one rollout (requirement 35)."""
 
     rewarder_id: str
     score: float
@@ -26,7 +36,7 @@ class RewardScore:
     evidence: str
     """One line a person can check: what was compared with what."""
     details: FrozenDict | None = None
-    """What the score was made of, as JSON: votes and raw replies of a judge, comparisons, parts of a composite."""
+    """Components of the score as JSON: votes and raw replies of a judge, comparisons, members of a composite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +48,9 @@ class Scored:
     name: Literal["scored"] = "scored"
 
 
-EMPTY_ANSWER: Final = "empty"
-"""``error_type`` of a rollout that ended without any output."""
-REWARDER_BROKE: Final = "rewarder_broke"
-"""``error_type`` of a rollout whose reward is missing because of a fault, and not because nobody could tell."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ungraded:
-    """The rollout ended, but no reward could be given (rewarder failed, truncated answer, no answer to compare)."""
+    """The rollout ended without a reward (rewarder failed, truncated answer, no reference answer)."""
 
     error_type: str
     reason: str
@@ -55,7 +59,7 @@ class Ungraded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The rollout broke: the model, a tool or the actor. ``call_key`` names the journal entry to record, if a call broke."""
+    """The model, a tool or the actor failed. ``call_key`` names the journal entry to record, if a call failed."""
 
     error_type: str
     reason: str
@@ -65,7 +69,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The ledger refused a call of this rollout; it may be attempted again with a larger budget."""
+    """The ledger refused a call of this rollout; it may run again under a larger budget."""
 
     reason: str
     name: Literal["refused"] = "refused"
@@ -75,15 +79,15 @@ Outcome: TypeAlias = Scored | Ungraded | Failed | Refused
 
 
 def scored_rewards(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
-    """Rewards of the scored outcomes only, in order. The caller reports how many were left out."""
+    """Return the rewards of the scored outcomes in order. The caller reports how many are missing."""
     return tuple(outcome.reward for outcome in outcomes if isinstance(outcome, Scored))
 
 
 def is_full(reward: float) -> bool:
-    """Whether it is the full reward, 1, but for rounding."""
+    """Return whether a reward is 1 up to rounding."""
     return reward >= 1.0 - _ROUNDING
 
 
-def is_nothing(reward: float) -> bool:
-    """Whether it is no more than 0, but for rounding."""
+def is_zero(reward: float) -> bool:
+    """Return whether a reward is at most 0 up to rounding."""
     return reward <= _ROUNDING

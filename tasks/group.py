@@ -15,8 +15,7 @@ from time import perf_counter
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import Abstained, Attempt
 from tfgrpo.rewarders.scoring import GroupScores, score_group
-from tfgrpo.stores.group_terms import Signal
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Ungraded, is_full, is_nothing
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Signal, Ungraded, is_full, is_zero
 from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
@@ -140,7 +139,7 @@ def classify(rewards: Sequence[float], spread: float, min_spread: float) -> Sign
         return "mixed"
     if is_full(min(rewards)):
         return "all_pass"
-    return "all_fail" if is_nothing(max(rewards)) else "flat"
+    return "all_fail" if is_zero(max(rewards)) else "flat"
 
 
 def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:

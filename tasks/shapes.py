@@ -7,8 +7,7 @@ from typing import Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
-from tfgrpo.stores.group_terms import Arm, Phase, Signal
-from tfgrpo.stores.outcomes import Outcome, RewardScore
+from tfgrpo.stores.outcomes import Arm, Outcome, Phase, RewardScore, Signal
 from tfgrpo.stores.runs.journal import draw_id
 
 

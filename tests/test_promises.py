@@ -24,7 +24,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 ROOT = Path(__file__).resolve().parents[1]

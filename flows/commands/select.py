@@ -12,8 +12,8 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
 from tfgrpo.flows.selection.select import Selected, select
 from tfgrpo.pipelines.settings.fields import leaves_by_key
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.selection.shapes import NotChosen, Sound, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
@@ -105,7 +105,7 @@ def _spent(selected: Selected) -> str:
     simulated = " (SIMULATED)" if selected.plan.simulated else ""
     money = "at an unknown price" if cost.usd is None else f"${cost.usd:.4f}{simulated}"
     more = " + unknown" if cost.unmeasured_attempts else ""
-    calls, tokens = counted(cost.calls, "call") + more, counted(cost.tokens, "token") + more
+    calls, tokens = pluralize(cost.calls, "call") + more, pluralize(cost.tokens, "token") + more
     return f"{calls}, {tokens}, {money}, {selected.selection.duration_s:.1f} s"
 
 

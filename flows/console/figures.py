@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.stores.counted import counted
-from tfgrpo.stores.group_terms import Arm
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import scored_rewards
+from tfgrpo.stores.outcomes import Arm, scored_rewards
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
 _ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
@@ -36,17 +35,17 @@ def price_unknown(totals: Totals) -> bool:
 def money(totals: Totals) -> str:
     """What the calls cost; what is unknown is named, not counted as free."""
     if price_unknown(totals):
-        reported = counted(totals.tokens, "token") if totals.tokens else "no usage reported"
+        reported = pluralize(totals.tokens, "token") if totals.tokens else "no usage reported"
         return f"price unknown ({plus_unknown(reported, totals)}); set model.prices"
     known = plus_unknown(usd(totals.nano_usd), totals)
     unpriced = totals.unknown_price_calls
-    return f"{known} + {counted(unpriced, 'call')} of unknown price" if unpriced else known
+    return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known
 
 
 def spending(totals: Totals) -> str:
     """What a run has cost, and at most more for calls that were sent and not answered, which may be paid for too."""
     at_risk = f", and up to {usd(totals.at_risk_nano)} of lost calls" if totals.at_risk_nano else ""
-    own = counted(totals.unmeasured_attempts, "attempt")
+    own = pluralize(totals.unmeasured_attempts, "attempt")
     unmeasured = f" ({own} by an agent that calls models without `chat`)" if totals.unmeasured_attempts else ""
     return f"{money(totals)}{unmeasured}{at_risk}"
 

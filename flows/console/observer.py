@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.group_terms import Phase
 from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.outcomes import Phase
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -60,7 +60,7 @@ class EpochEnd:
         """Lost reflections and curations in words; empty when none was lost."""
         if not self.learning_lost:
             return ""
-        share = f"{self.learning_lost} of {counted(self.learning_asked, 'learning step')}"
+        share = f"{self.learning_lost} of {pluralize(self.learning_asked, 'learning step')}"
         return f"{share} brought no usable answer; most often {self.learning_lost_mostly}"
 
 

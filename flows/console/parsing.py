@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from tfgrpo.pipelines.problems import did_you_mean
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.text import pluralize
 
 _SAYINGS = (
     (r"argument (?P<source>.+?): invalid choice: (?P<given>.+) \(choose from (?P<accepted>.+)\)", "{accepted}"),
@@ -53,7 +53,7 @@ def parse(parser: Parser, arguments: Sequence[str], *, intermixed: bool = True) 
     options, left = read(arguments)
     if left:
         raise SettingsError.one(
-            parser.prog, f"{counted(len(left), 'word')} too many", f"what `{parser.prog} --help` lists"
+            parser.prog, f"{pluralize(len(left), 'word')} too many", f"what `{parser.prog} --help` lists"
         )
     return options
 

@@ -19,9 +19,9 @@ from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import BudgetSettings
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -61,7 +61,7 @@ class Progress:
         settings = plan.settings
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._say(
-            f"task {settings.task_id}: {counted(len(plan.learn_items), 'item')} to learn on; "
+            f"task {settings.task_id}: {pluralize(len(plan.learn_items), 'item')} to learn on; "
             f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
         )
         self._say(f"forecast: {plan.forecast}")
@@ -82,7 +82,7 @@ class Progress:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
         else:
-            self._say(f"{start.title}: {counted(start.groups, 'group')} at temperature {start.temperature:g}")
+            self._say(f"{start.title}: {pluralize(start.groups, 'group')} at temperature {start.temperature:g}")
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
@@ -107,7 +107,7 @@ class Progress:
             says = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
             self._say(f"  {record.operation:>6}  {says}", "dim" if record.operation == "delete" else "cyan")
         if len(records) > _LESSONS_SHOWN:
-            self._say(f"          and {counted(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
+            self._say(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Close the view of an epoch with one line."""
@@ -117,15 +117,15 @@ class Progress:
             parts.append("no rollout was scored")
         else:
             reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
-            parts.append(f"{reward} over {counted(end.scored, 'rollout')}")
+            parts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""
             parts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
-            parts.append(counted(end.informative, "informative group"))
+            parts.append(pluralize(end.informative, "informative group"))
             if epoch is not None:
-                parts.append(f"{counted(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
-            parts.append(f"{counted(end.lessons, 'lesson')} in the library")
+                parts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            parts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
         if end.learning_loss:
             parts.append(end.learning_loss)
         if epoch is not None:
@@ -149,9 +149,9 @@ class Progress:
         if epoch.lost:
             figures.append(f"{epoch.lost} lost")
         if epoch.stored:
-            figures.append(f"{counted(epoch.stored, 'operation')} stored")
+            figures.append(f"{pluralize(epoch.stored, 'operation')} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
-        figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else counted(totals.calls, "call"), totals))
+        figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals) + cap)
         if self._run is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows
 from tfgrpo.flows.run.exit_status import resume_command
-from tfgrpo.stores.counted import counted
+from tfgrpo.stores.text import pluralize
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#!~&]|:(?=//))")
 _LESSONS: Final = 50
@@ -64,7 +64,7 @@ def _arm(interval: Mapping[str, float] | None) -> str | None:
 
 
 def _lost(lost: Mapping[str, int] | None) -> str | None:
-    return f"{lost['rollouts']} of {counted(lost['of'], 'rollout')}" if lost and lost["rollouts"] else None
+    return f"{lost['rollouts']} of {pluralize(lost['of'], 'rollout')}" if lost and lost["rollouts"] else None
 
 
 def _go_on(details: Mapping[str, Any]) -> str | None:

@@ -21,13 +21,13 @@ from tfgrpo.flows.report.calibration import calibration_rows
 from tfgrpo.flows.report.charts import Curve, Intervals, Point, curve, intervals
 from tfgrpo.flows.report.files import Groups, Json, read_costs, read_groups
 from tfgrpo.flows.report.lessons import learned
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.per_epoch import aggregate
+from tfgrpo.stores.text import pluralize
 
 _WORDS = {
     "promote": "Promoted: the new library is better",
@@ -142,7 +142,7 @@ def _headline(manifest: Json, gate: Json | None) -> str:
     if before and after:
         headline += (
             f". Held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after, "
-            f"over {counted(gate['pairs'], 'item')}"
+            f"over {pluralize(gate['pairs'], 'item')}"
         )
     return headline
 
@@ -187,11 +187,11 @@ def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
     lost = sum(row["lost"] for row in epochs)
     everything = lost + sum(row["scored"] for row in epochs)
     if everything:
-        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {counted(everything, 'rollout')}"
+        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {pluralize(everything, 'rollout')}"
     asked, failed = (sum(row.get(name, 0) for row in epochs) for name in ("learning_asked", "learning_lost"))
     if asked:
         share = f"{100.0 * failed / asked:.1f} %"
-        yield "learning lost", share, f"{failed:,} of {counted(asked, 'learning step')}"
+        yield "learning lost", share, f"{failed:,} of {pluralize(asked, 'learning step')}"
 
 
 def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:
@@ -209,7 +209,7 @@ def _training_curve(groups: Groups) -> Curve | None:
             Point(
                 value=total / count,
                 section=f"epoch {epoch}",
-                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {counted(int(count), 'group')}",
+                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {pluralize(int(count), 'group')}",
             )
             for (epoch, batch), (total, count) in sorted(groups.batches.items())
         ]

@@ -9,14 +9,13 @@ from typing import Final
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, in_force, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.state import read_state, write_state
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words, pluralize
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -71,7 +70,7 @@ def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -
     found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
     held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
     lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
-    what = f"{counted(len(lost), 'promoted lesson')} left out, not among the task's records as promoted"
+    what = f"{pluralize(len(lost), 'promoted lesson')} left out, not among the task's records as promoted"
     return [f"{what}: {', '.join(lost)}"] if lost else []
 
 
@@ -81,7 +80,7 @@ def _view_problems(paths: TaskPaths) -> list[str]:
     ids = {lesson["experience_id"] for lesson in shown}
     if not ids or any(ids <= set(one.experience_ids) for one in promotions(paths.promotions)):
         return []
-    lessons = counted(len(ids), "lesson")
+    lessons = pluralize(len(ids), "lesson")
     return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
 
 
@@ -104,7 +103,9 @@ def retirement(library: Library, store: ExperienceStore) -> list[str]:
     retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
     if not retired:
         return []
-    return [f"{counted(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"]
+    return [
+        f"{pluralize(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
+    ]
 
 
 _ANY = RetrievalSettings()

@@ -19,9 +19,9 @@ from tfgrpo.flows.run.session import Session
 from tfgrpo.flows.run.timing import Timing
 from tfgrpo.pipelines.plan.spec_guard import guard_run
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.stores.text import pluralize
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -37,7 +37,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     totals = session.runtime.ledger.totals()
     if totals.implausible_usage:
         session.manifest.warn(
-            f"{counted(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
+            f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
     timing = session.stopwatch.read(totals.calls)

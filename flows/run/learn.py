@@ -18,11 +18,20 @@ from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.flows.run.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.group_terms import Arm, Phase
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Failed, Outcome, Scored, Ungraded, is_full, scored_rewards
+from tfgrpo.stores.outcomes import (
+    REWARDER_BROKE,
+    Arm,
+    Failed,
+    Outcome,
+    Phase,
+    Scored,
+    Ungraded,
+    is_full,
+    scored_rewards,
+)
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
 from tfgrpo.tasks.gate import off_scale
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
@@ -57,7 +66,7 @@ def _refuse_silence(session: Session, tally: EpochSums) -> None:
     """An epoch in which nothing at all was scored is as good as a broken one: the rest of the run would be paid for nothing."""
     if tally.rollouts.lost and not tally.scored and tally.epoch not in session.failed_epochs:
         raise RunAborted(
-            f"not one of {counted(tally.rollouts.lost, 'rollout')} of epoch {tally.epoch} brought a reward, so that "
+            f"not one of {pluralize(tally.rollouts.lost, 'rollout')} of epoch {tally.epoch} brought a reward, so that "
             f"nothing can be learned or judged; most often {tally.rollouts.mostly}"
         )
 
@@ -223,7 +232,7 @@ def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> No
     limit = session.settings.tfgrpo.max_lost_share
     if outcomes and len(broken) / len(outcomes) > limit:
         raise RunAborted(
-            f"{len(broken)} of {counted(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
+            f"{len(broken)} of {pluralize(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
             f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
         )
 
@@ -238,7 +247,7 @@ def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> N
     limit = session.settings.tfgrpo.max_lost_share
     if missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
         raise RunAborted(
-            f"{missing} of {counted(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
+            f"{missing} of {pluralize(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
             f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
         )
 

@@ -36,7 +36,6 @@ from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.rewarders.judge.seam import judge_loads
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -48,6 +47,7 @@ from tfgrpo.stores.ledger.state import Budget, Totals
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.context import LEARNING_RULES, RunContext
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
@@ -143,7 +143,7 @@ def _refuse_damage(place: _Place) -> None:
         damaged = journal.damaged
     if damaged:
         accepted = f"a whole journal; `--resume {place.run_id}` sets damaged lines aside and asks those calls again"
-        raise SettingsError.one("--replay", f"{place.run_id} with {counted(damaged, 'damaged line')}", accepted)
+        raise SettingsError.one("--replay", f"{place.run_id} with {pluralize(damaged, 'damaged line')}", accepted)
 
 
 async def _itself(runtime: Runtime) -> Runtime:

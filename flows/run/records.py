@@ -20,9 +20,10 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import Scored
-from tfgrpo.stores.plain import plain, storable
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.runtime.tool_metrics import add_costs
 from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
@@ -67,7 +68,7 @@ class RunFiles:
             "stamp": pack.stamp,
             "experience_ids": list(pack.experience_ids),
             "library_id": Library(pack.experiences).library_id,
-            "system": storable(pack.system),
+            "system": replace_surrogates(pack.system),
         }
         self._prompts.append([row])
 
@@ -78,7 +79,7 @@ class RunFiles:
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
         rollouts = [rollout for result in results for rollout in result.rollouts]
-        self._rollouts.append([plain(rollout) for rollout in rollouts])
+        self._rollouts.append([to_builtins(rollout) for rollout in rollouts])
         self._groups.append([_group_row(result) for result in results])
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
@@ -114,12 +115,13 @@ class RunFiles:
     def per_tool(self) -> list[dict[str, Any]]:
         """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
         return [
-            {"tool": name, **plain(tool), "tool_cost_usd": tool.cost_usd} for name, tool in sorted(self._tools.items())
+            {"tool": name, **to_builtins(tool), "tool_cost_usd": tool.cost_usd}
+            for name, tool in sorted(self._tools.items())
         ]
 
     def epoch_use(self, epoch: int) -> dict[str, Any]:
         """What the tools of an epoch cost, None when any price is unknown, and the time of its attempts together."""
-        used: dict[str, Any] = plain(self._epochs.get(epoch, _EpochSum()))
+        used: dict[str, Any] = to_builtins(self._epochs.get(epoch, _EpochSum()))
         return used
 
     def _add(self, rollout: RolloutRecord) -> None:
@@ -192,10 +194,10 @@ class _EpochSum:
 def _item_row(item: Item) -> dict[str, Any]:
     texts = {"prompt": item.prompt, "answer": item.answer, "system_prompt": item.system_prompt, "domain": item.domain}
     # As it goes over the wire: no line of UTF-8 can carry half a surrogate pair.
-    return {"item_id": item.id, **{name: storable(text) for name, text in texts.items()}}
+    return {"item_id": item.id, **{name: replace_surrogates(text) for name, text in texts.items()}}
 
 
 def _group_row(result: GroupResult) -> dict[str, Any]:
-    row: dict[str, Any] = plain(dataclasses.replace(result, rollouts=()))
+    row: dict[str, Any] = to_builtins(dataclasses.replace(result, rollouts=()))
     row["rollouts"] = [rollout.rollout_id for rollout in result.rollouts]
     return row

@@ -28,7 +28,6 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
@@ -39,6 +38,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.names import BATCH, EPOCH, RECORDS, SPAN_OPTIMIZE, SPAN_STORE_WRITE, ExperienceOp
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.telemetry.spans import OpenSpan
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
@@ -163,7 +163,7 @@ class Session:
         long = [entry.experience_id for entry in library.entries if entry not in short.entries]
         if long:
             self.manifest.warn(
-                f"{counted(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}"
+                f"{pluralize(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}"
             )
         return most_valuable(short, self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval)
 
@@ -257,7 +257,7 @@ class Session:
         """The records, or none with a warning: a curation is of one pack, so its stamps hold together or not at all."""
         if all(self.store.verify_stamp(record) for record in records):
             return records
-        what = f"epoch {epoch}, batch {batch + 1}: {counted(len(records), 'lesson')} neither stored nor injected"
+        what = f"epoch {epoch}, batch {batch + 1}: {pluralize(len(records), 'lesson')} neither stored nor injected"
         self.manifest.warn(f"{what}: not stamped for the pack in force")
         for _ in records:
             self.telemetry.record_guardrail(rule="stamp")
@@ -295,7 +295,7 @@ class Session:
         self.files.close_epoch(self.epochs)
         self.manifest.update(tfgrpo=self.tfgrpo_block())
         if end.lost:
-            lost = f"{end.lost} of {counted(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
+            lost = f"{end.lost} of {pluralize(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
             self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
         if end.learning_loss:
             self.manifest.warn(f"epoch {end.epoch}: {end.learning_loss}")

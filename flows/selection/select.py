@@ -23,9 +23,9 @@ from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.patterns.stats import Observation
-from tfgrpo.stores.plain import plain
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
@@ -81,7 +81,7 @@ class Selected:
             "item_id": selection.spec.item.id,
             "format": selection.spec.format.name,
             "rewarders": plan.measure,
-            "stage": None if plan.stage is None else plain(plan.stage),
+            "stage": None if plan.stage is None else to_builtins(plan.stage),
             "chosen": chosen,
             "text": None if chosen is None else selection.candidates[chosen].text,
             "outcomes": dict(selection.outcomes),
@@ -210,5 +210,5 @@ def _score_json(score: RewardScore) -> dict[str, Any]:
         "name": score.rewarder_id,
         "score": score.score,
         "evidence": score.evidence,
-        "details": plain(score.details),
+        "details": to_builtins(score.details),
     }

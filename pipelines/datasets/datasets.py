@@ -20,8 +20,8 @@ from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.datasets.stored_items import ItemIndex, StoredItems, equals, ids_of, texts_of
 from tfgrpo.pipelines.problems import did_you_mean
 from tfgrpo.pipelines.settings.data import FieldMap
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.text import pluralize
 
 __all__ = [
     "Dataset",
@@ -169,6 +169,6 @@ class _Reading:
             used = {first_part(name, columns) for name in known}
             unused.update({name: count for name in columns if name not in used})
         for name, count in sorted(unused.items()):
-            yield f"{path}: the field {name!r} of {counted(count, 'item')} is not used; used are {did_you_mean(name, known)}"
+            yield f"{path}: the field {name!r} of {pluralize(count, 'item')} is not used; used are {did_you_mean(name, known)}"
         if without := len(items) - self._answers:
-            yield f"{path}: {without} of {counted(len(items), 'item')} without an answer to compare with"
+            yield f"{path}: {without} of {pluralize(len(items), 'item')} without an answer to compare with"

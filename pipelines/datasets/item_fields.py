@@ -10,7 +10,7 @@ from typing import Any, Final
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 _NAMES: Final = 20
 _NAME_CHARS: Final = 60

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from tfgrpo.pipelines.datasets.item_fields import shown_names
 from tfgrpo.pipelines.settings.data import FieldMap
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import Problem
+from tfgrpo.stores.text import pluralize
 
 _LONGEST_VALUE: Final = 1 << 27
 """Characters of one CSV value. JSONL lines have no bound; here a quote that is not closed would take in the whole file."""
@@ -195,7 +195,9 @@ def _csv_row(
     cells: Sequence[str], header: Sequence[str], where: str, line: int, place: int, metadata: str
 ) -> Row | Problem:
     if len(cells) != len(header):
-        return Problem(where, counted(len(cells), "value"), f"{counted(len(header), 'value')}, as the header has names")
+        return Problem(
+            where, pluralize(len(cells), "value"), f"{pluralize(len(header), 'value')}, as the header has names"
+        )
     values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell}
     if metadata in values:
         try:

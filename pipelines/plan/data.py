@@ -22,8 +22,8 @@ from tfgrpo.pipelines.plan.split import Split, pair_datasets, split_items
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.registry import COMPARING_REWARDERS
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.text import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RunData:
         again = learning.with_replacement or self.mix is not None
         groups = epochs * (learning.sample_size if again else min(learning.sample_size, items))
         if groups > MAX_GROUPS:
-            given = f"{groups:,} groups in {counted(epochs, 'learning epoch')}"
+            given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
             raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
         if self.mix is not None:
             return [self.cohort(epoch, settings) for epoch in range(1, epochs + 1)]

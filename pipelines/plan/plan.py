@@ -38,11 +38,11 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.base import Range
 from tfgrpo.rewarders.judge.seam import judge_loads
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.state import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
@@ -212,7 +212,7 @@ def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast
     items = len(data.split.learn)
     if items < learning.sample_size and data.mix is None:
         yield (
-            f"{counted(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
+            f"{pluralize(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
             "every epoch draws from all of them"
         )
     elsewhere = sorted(data.domains - {"", domain})

@@ -21,10 +21,10 @@ from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.prices import NANO
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import OutcomeName
 from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")

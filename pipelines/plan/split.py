@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.stored_items import equals, ids_of, pick, texts_of
 from tfgrpo.pipelines.problems import capped
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.text import pluralize
 
 MIN_LEARN = 1
 MIN_HELD_OUT = 2
@@ -39,7 +39,7 @@ def split_items(items: Sequence[Item], held_out: float) -> Split:
     for place, name in enumerate(ids):
         sides[_hashed(owners.get(place, name)) < held_out].append(place)
     split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
-    _refuse_too_few(split, f"{counted(len(items), 'item')}, {len(split.held_out)} of them held out")
+    _refuse_too_few(split, f"{pluralize(len(items), 'item')}, {len(split.held_out)} of them held out")
     return split
 
 
@@ -59,7 +59,7 @@ def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     if problems:
         raise DatasetError(capped(problems, "evaluation dataset"))
     split = Split(learn, held_out)
-    _refuse_too_few(split, f"{counted(len(learn), 'item')} to learn on and {len(held_out)} held out")
+    _refuse_too_few(split, f"{pluralize(len(learn), 'item')} to learn on and {len(held_out)} held out")
     return split
 
 

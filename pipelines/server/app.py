@@ -36,9 +36,9 @@ from tfgrpo.pipelines.server.shapes import (
     SampleRequest,
 )
 from tfgrpo.rewarders.graders.combine import ItemGrade
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.text import pluralize
 
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples: two numbers."""
@@ -177,7 +177,7 @@ def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
     """Answer 503 when failing graders left more than a share of the items ungraded. Other reasons do not pass."""
     lost = [grade for grade in grades if grade.broke or grade.late]
     if len(lost) > max_share * len(grades):
-        told = f"graders failed on {len(lost)} of {counted(len(grades), 'item')}: {log.reasons(lost[-1])[:_LONGEST]}"
+        told = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {log.reasons(lost[-1])[:_LONGEST]}"
         raise HTTPException(503, told, {"Retry-After": str(RETRY_AFTER_S)})
 
 

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfgrpo.pipelines.server.request_log import NAME, reasons
 from tfgrpo.rewarders.graders.combine import ItemGrade
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.text import pluralize
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 _QUIET_S: Final = 10.0
@@ -85,5 +85,5 @@ class GradeTally:
             self._said_at[name] = now
             reason = example.errors.get(name) or reasons(example)
             lost = self._unsaid.pop(name)
-            items = counted(lost, "item")
+            items = pluralize(lost, "item")
             yield f"{NAME} grader {name} left {items} ungraded; the last: {reason[:_LONGEST]}"

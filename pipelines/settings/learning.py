@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tfgrpo.pipelines.settings.base import Fraction, Section, Temperature, option
 from tfgrpo.stores.seeds import derive_seed
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS
 
 MIN_GROUP_SIZE: Final = 2
 MAX_GROUP_SIZE: Final = 1_000

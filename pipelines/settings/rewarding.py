@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import Field, JsonValue, field_validator
 
 from tfgrpo.pipelines.settings.base import SECRET_NAME, Section, Text, is_address
-from tfgrpo.stores.frozen_json import thawed
+from tfgrpo.stores.frozen_json import to_builtins
 
 DATASET_GRADERS: Final = "dataset_graders"
 """Rewarder that grades an item as the data mix says of its dataset; built in ``tfgrpo.pipelines.plan.rewarders``."""
@@ -34,7 +34,7 @@ class RewarderSettings(Section):
     @classmethod
     def _lists_again(cls, value: object) -> object:
         """The layers freeze lists; rewarders get them as the file has them."""
-        return thawed(value)
+        return to_builtins(value)
 
     @field_validator("score_range")
     @classmethod

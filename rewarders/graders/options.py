@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from tfgrpo.stores.errors import PipelineError, Problem
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 
 def refuse(*checks: Iterable[Problem]) -> None:

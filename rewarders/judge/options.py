@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
 from tfgrpo.rewarders.judge.reading import Scale
 from tfgrpo.stores.errors import PipelineError, Problem
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 Strength: TypeAlias = Literal["wins", "bradley_terry"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.judge.prose import HELD, is_stated
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]

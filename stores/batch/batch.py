@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tfgrpo.stores.batch.checks import check_groups, is_number
 from tfgrpo.stores.batch.lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
-from tfgrpo.stores.batch.ragged import Dropped, RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import ShapeError
 
@@ -135,7 +135,7 @@ class ExperienceBatch:
         group_size: int | None = None,
         min_group_size: int = 2,
         rng: random.Random | None = None,
-    ) -> tuple[ExperienceBatch, tuple[Dropped, ...]]:
+    ) -> tuple[ExperienceBatch, tuple[Exclusion, ...]]:
         """The groups as a consumer wants them, and what was left out for it, with reasons.
 
         A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (by default its own

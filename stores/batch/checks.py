@@ -20,7 +20,7 @@ from tfgrpo.stores.batch.shapes import (
     RolloutStatus,
 )
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 _STATUSES: Final = get_args(RolloutStatus)
 _KINDS: Final = get_args(LogProbKind)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling
-from tfgrpo.stores.batch.texts import TextFolder
+from tfgrpo.stores.batch.texts import TextStore
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError
 from tfgrpo.stores.files.atomic import append_lines, read_lines
@@ -31,7 +31,7 @@ _ALWAYS: Final = frozenset({"state", "completion"})
 """Fields that are written whatever they hold."""
 
 
-def append_groups(path: Path, groups: Iterable[RolloutGroup], *, texts: TextFolder | None = None) -> int:
+def append_groups(path: Path, groups: Iterable[RolloutGroup], *, texts: TextStore | None = None) -> int:
     """Append groups, each whole or not at all; the number of rollouts written. ``groups`` is read as it is written.
 
     Raises ``ShapeError`` for a group whose values do not fit together, ``RecordRejected`` for what is no JSON (NaN too),
@@ -49,7 +49,7 @@ def append_groups(path: Path, groups: Iterable[RolloutGroup], *, texts: TextFold
     return written
 
 
-def read_groups(path: Path, *, texts: TextFolder | None = None) -> Iterator[RolloutGroup]:
+def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
     """The groups of a file, one at a time, in bounded memory.
 
     Raises ``DatasetError`` for a file that does not exist and for a line that is no group or rollout of a known schema,
@@ -60,7 +60,7 @@ def read_groups(path: Path, *, texts: TextFolder | None = None) -> Iterator[Roll
     yield from groups_of_lines(read_lines(path), source=str(path), texts=texts)
 
 
-def lines_of_group(group: RolloutGroup, texts: TextFolder | None = None) -> list[str]:
+def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[str]:
     """The lines of one group, checked. Raises ``ShapeError`` and ``RecordRejected``."""
     check_groups([group])
     head = {
@@ -79,7 +79,7 @@ def lines_of_group(group: RolloutGroup, texts: TextFolder | None = None) -> list
         raise RecordRejected(f"group {group.id!r}: {error}") from error
 
 
-def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextFolder | None = None) -> Iterator[RolloutGroup]:
+def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
     """The groups that some lines hold. Raises what ``read_groups`` raises, with ``source`` in the text."""
     numbered = enumerate(lines, start=1)
     for number, line in numbered:
@@ -109,14 +109,14 @@ def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextFolder | No
         yield group
 
 
-def _rollout(line: str, where: str, texts: TextFolder | None) -> dict[str, Any]:
+def _rollout(line: str, where: str, texts: TextStore | None) -> dict[str, Any]:
     value = _object(line, where, texts)
     if value.pop("kind", None) != "rollout":
         raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a rollout of the group before it")
     return value
 
 
-def _object(line: str, where: str, texts: TextFolder | None) -> dict[str, Any]:
+def _object(line: str, where: str, texts: TextStore | None) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ def _object(line: str, where: str, texts: TextFolder | None) -> dict[str, Any]:
     return back
 
 
-def _plain(value: Any, texts: TextFolder | None, *, without: str = "") -> dict[str, Any]:
+def _plain(value: Any, texts: TextStore | None, *, without: str = "") -> dict[str, Any]:
     """A shape as a JSON object; fields that say nothing (None, empty) are left out."""
     plain: dict[str, Any] = {}
     for field in fields(value):

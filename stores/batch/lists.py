@@ -13,11 +13,11 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
 
 from tfgrpo.stores.batch.checks import is_count, is_number
-from tfgrpo.stores.batch.names import default_id
+from tfgrpo.stores.batch.content_ids import default_id
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import Json, frozen, thawed
+from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
+from tfgrpo.stores.text import pluralize
 
 
 class ExperienceLists(NamedTuple):
@@ -71,8 +71,8 @@ def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> Experie
         if problems:
             raise ShapeError(problems)
     return ExperienceLists(
-        [thawed(group.state) for group in groups],
-        [[thawed(rollout.completion) for rollout in group.rollouts] for group in groups],
+        [to_builtins(group.state) for group in groups],
+        [[to_builtins(rollout.completion) for rollout in group.rollouts] for group in groups],
         rewards,
         logprobs,
     )
@@ -162,8 +162,8 @@ class _Reader:
             kind = "a text" if isinstance(given, str | bytes) else f"a {type(given).__name__}"
             self.problems.append(ShapeProblem(name, "a list", kind))
         elif count is not None and len(values) != count:
-            expected = f"{counted(count, 'group')}, one for each state"
-            self.problems.append(ShapeProblem(name, expected, counted(len(values), "group")))
+            expected = f"{pluralize(count, 'group')}, one for each state"
+            self.problems.append(ShapeProblem(name, expected, pluralize(len(values), "group")))
             return None
         return values
 

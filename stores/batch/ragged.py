@@ -12,14 +12,14 @@ from typing import Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.checks import is_count
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.text import pluralize
 
 RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class Exclusion:
     """Something that was left out, and why."""
 
     group_id: str
@@ -33,7 +33,7 @@ class Shaped:
     """Groups as a consumer wants them."""
 
     groups: tuple[RolloutGroup, ...]
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[Exclusion, ...] = ()
 
 
 def shape_groups(
@@ -53,10 +53,10 @@ def shape_groups(
         return Shaped(tuple(groups))
     large = [group for group in groups if len(group.scored) >= min_group_size]
     dropped = [
-        Dropped(
+        Exclusion(
             group.id,
             len(group.rollouts),
-            f"{counted(len(group.scored), 'scored rollout')}, fewer than {min_group_size}",
+            f"{pluralize(len(group.scored), 'scored rollout')}, fewer than {min_group_size}",
         )
         for group in groups
         if len(group.scored) < min_group_size
@@ -82,10 +82,10 @@ def check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None
         raise ShapeError(problems)
 
 
-def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[RolloutGroup, list[Dropped]]:
+def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[RolloutGroup, list[Exclusion]]:
     kept = list(group.scored[:size])
     left_out = len(group.rollouts) - len(kept)
-    dropped = [Dropped(group.id, left_out, f"not scored, or beyond the {size} wanted")] if left_out else []
+    dropped = [Exclusion(group.id, left_out, f"not scored, or beyond the {size} wanted")] if left_out else []
     missing = size - len(kept)
     # Drawn without repetition as long as that goes, so that no rollout counts more than its peers by more than one.
     copies: list[Rollout] = []

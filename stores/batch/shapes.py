@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
 from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, OutcomeName
 
 RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]

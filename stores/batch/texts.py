@@ -19,7 +19,7 @@ REFERENCE: Final = "$text"
 
 
 @dataclass(frozen=True, slots=True)
-class TextFolder:
+class TextStore:
     """A folder of texts named by their SHA-256. Texts of more than ``limit`` characters are kept there."""
 
     path: Path

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutGroup
 from tfgrpo.stores.batch.checks import check_groups, is_count
+from tfgrpo.stores.batch.content_ids import same_content
 from tfgrpo.stores.batch.lines import lines_of_group, read_groups
-from tfgrpo.stores.batch.names import same_content
-from tfgrpo.stores.batch.texts import TextFolder
+from tfgrpo.stores.batch.texts import TextStore
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines
 
@@ -28,7 +28,7 @@ class ExperienceWindow:
     Raises ``ShapeError`` for a size below 1.
     """
 
-    def __init__(self, size: int, *, path: Path | None = None, texts: TextFolder | None = None) -> None:
+    def __init__(self, size: int, *, path: Path | None = None, texts: TextStore | None = None) -> None:
         _check_size("size", size)
         self._path = path
         self._texts = texts
@@ -88,7 +88,7 @@ class ExperienceWindow:
             return iter(tuple(self._groups.values()))
 
 
-def latest_groups(path: Path, count: int, *, texts: TextFolder | None = None) -> ExperienceBatch:
+def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> ExperienceBatch:
     """The latest ``count`` groups of a file, as a batch; a group that was appended again counts once, as it is now.
 
     Reads the file once, in the memory of ``count`` groups. Raises ``ShapeError`` for a count below 1, and what

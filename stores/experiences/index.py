@@ -22,7 +22,7 @@ from tfgrpo.stores.experiences.lines import Skipped, parse, text_in
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.line_file import Line, line_at, lines_between, whole_until
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 
 ResultT = TypeVar("ResultT")
 _VERSION: Final = 1

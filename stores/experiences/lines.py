@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 _OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
 

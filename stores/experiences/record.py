@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tfgrpo.stores.identifiers import check_identifier
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]

@@ -26,7 +26,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
-from tfgrpo.stores.words import MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_WORDS, count_words
 
 
 class ExperienceStore:
@@ -138,7 +138,7 @@ class ExperienceStore:
             return [record for record in self.records() if record.experience_id in wanted]
         return self._index.read(lambda view: view.find(wanted))
 
-    def find_beginning(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
+    def find_by_prefix(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
         """Records whose id begins with ``prefix``, by id, at most ``limit``."""
         return self._index.read(lambda view: view.beginning(prefix, limit)) if self.path.exists() else []
 

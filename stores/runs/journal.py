@@ -20,10 +20,10 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
 from tfgrpo.stores.files.locked_file import LockedFile
-from tfgrpo.stores.group_terms import Arm
+from tfgrpo.stores.outcomes import Arm
+from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")
 EntryKind: TypeAlias = Literal["reply", "failure"]
@@ -169,7 +169,7 @@ class Journal:
     def warning(self) -> str | None:
         """What is to be said of damaged lines; None when there was none."""
         name = self.path.name
-        moved = f"{counted(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
+        moved = f"{pluralize(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
         return moved if self.damaged else None
 
     def entries(self) -> Iterator[dict[str, Any]]:

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines, replace_json
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.group_terms import Arm, Phase, Signal
+from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.outcomes import Arm, Phase, Signal
 from tfgrpo.stores.percentiles import METHOD
-from tfgrpo.stores.plain import plain
 from tfgrpo.stores.runs.per_epoch import aggregate
 
 SCHEMA_VERSION: Final = 1
@@ -84,7 +84,7 @@ class GroupMetrics:
             "tool_cost_usd": self.tool_cost_usd,
             "latency_ms": sum(self.latency_ms),
             "rollout_latency_ms": list(self.latency_ms),
-            "tools": plain(self.tools),
+            "tools": to_builtins(self.tools),
         }
 
 

@@ -15,10 +15,9 @@ from typing import Final
 from opentelemetry.metrics import Counter, Histogram, Meter
 from opentelemetry.metrics import _Gauge as Gauge
 
-from tfgrpo.stores.group_terms import Phase, Signal
-from tfgrpo.stores.outcomes import OutcomeName
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.text import replace_surrogates
 
 NAMES_PER_KEY: Final = 24
 """How many different names one open attribute may take in a process."""
@@ -41,7 +40,7 @@ class NameBounds:
         seen = self._seen[key]
         if name in seen:
             return name
-        name = storable(name)  # half a surrogate pair would cost the whole export
+        name = replace_surrogates(name)  # half a surrogate pair would cost the whole export
         with self._turn:  # two threads must not both take the last place
             if name not in seen and len(seen) >= self._limit:
                 return n.OTHER

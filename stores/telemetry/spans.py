@@ -17,9 +17,9 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tfgrpo.stores.group_terms import Arm, Phase
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.outcomes import Arm, Phase
 from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.text import replace_surrogates
 
 Value: TypeAlias = str | bool | int | float | tuple[str, ...] | None
 CONTENT_CHARS: Final = 4096
@@ -292,7 +292,7 @@ class SpanMaker:
     ) -> OpenSpan:
         if self._tracer is None:
             return _SILENT
-        span = self._tracer.start_span(storable(name), kind=kind, attributes=_present(attributes))
+        span = self._tracer.start_span(replace_surrogates(name), kind=kind, attributes=_present(attributes))
         return _Recorded(span, content=self._content, keep_open=keep_open)
 
 
@@ -332,8 +332,8 @@ def _present(attributes: Mapping[str, Value]) -> dict[str, _Given]:
 def _sendable(value: _Given) -> _Given:
     """Half a surrogate pair, out of a tool or an agent, would cost the whole batch that its span is sent in."""
     if isinstance(value, str):
-        return storable(value)
-    return tuple(map(storable, value)) if isinstance(value, tuple) else value
+        return replace_surrogates(value)
+    return tuple(map(replace_surrogates, value)) if isinstance(value, tuple) else value
 
 
 def _place(epoch: int, phase: Phase, group_size: int | None) -> dict[str, Value]:

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.stores.numbers import count_of, is_cost
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.telemetry.names import TOOL_COST
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.runtime.scrubbing import Scrub
@@ -53,7 +53,7 @@ class Seams:
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     """Runs a blocking function without holding up the event loop."""
     telemetry: Telemetry
-    scrub: Scrub = storable
+    scrub: Scrub = replace_surrogates
     """Makes what foreign code wrote fit to be kept."""
 
 
@@ -79,7 +79,9 @@ class Tally:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Tally:
         """As journalled; what makes no sense is unknown."""
-        calls, prompt, completion = (count_of(value[name]) for name in ("calls", "prompt_tokens", "completion_tokens"))
+        calls, prompt, completion = (
+            count_or_none(value[name]) for name in ("calls", "prompt_tokens", "completion_tokens")
+        )
         return cls(calls, prompt, completion, [cost if is_cost(cost) else None for cost in value["costs"]])
 
     @classmethod

@@ -14,12 +14,12 @@ from typing import Any, Final
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.batch.checks import problems_of_group
+from tfgrpo.stores.batch.content_ids import with_content_id
 from tfgrpo.stores.batch.lists import as_list
-from tfgrpo.stores.batch.names import named_by_content
 from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, status_of
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.collector.options import CollectorOptions
 from tfgrpo.tasks.collector.protocols import (
@@ -115,8 +115,8 @@ class Collection:
             return [_failed(error, count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
-            received = f"a {type(returned).__name__}" if rows is None else counted(len(rows), "group")
-            raise ShapeError.one("generations", f"{counted(len(states), 'group')}, one for each state", received)
+            received = f"a {type(returned).__name__}" if rows is None else pluralize(len(rows), "group")
+            raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
         return rows
 
     async def _drafts(self, place: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0) -> list[Generation]:
@@ -192,7 +192,7 @@ class Collection:
         except ShapeError as error:
             if self.options.ragged != "strict":
                 return [_with_rewards(group, dict.fromkeys(names, f"reward: {error}")) for group in groups]
-            where = f"group {groups[0].id!r}" if len(groups) == 1 else counted(len(groups), "group")
+            where = f"group {groups[0].id!r}" if len(groups) == 1 else pluralize(len(groups), "group")
             self.problems.extend(
                 replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
             )
@@ -223,7 +223,7 @@ class Collection:
 
     def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
         if isinstance(prompt, PlacedPrompt):
-            group = named_by_content(group, place)
+            group = with_content_id(group, place)
         if self.options.on_group is not None and not self.problems:
             self.options.on_group(group)
         return group

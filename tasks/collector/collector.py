@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.checks import is_count
-from tfgrpo.stores.batch.ragged import Dropped, RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.tasks.collector.collect import Collection
@@ -28,7 +28,7 @@ class Collected:
     """A batch, and what was left out of it."""
 
     batch: ExperienceBatch
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[Exclusion, ...] = ()
 
 
 class ExperienceCollector:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 _OF_NO_VOCABULARY: Final = re.compile(r"[^0-9A-Za-z]+")
 """What vocabularies write in ways of their own: spaces, accents, parts of characters."""

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.frozen_json import Json, thawed
-from tfgrpo.stores.group_terms import Phase, Signal
+from tfgrpo.stores.frozen_json import Json, to_builtins
+from tfgrpo.stores.outcomes import Phase, Signal
 from tfgrpo.tasks.group import classify
 
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
@@ -140,7 +140,7 @@ def chat_messages(state: Json) -> tuple[Mapping[str, Any], ...] | None:
         return ({"role": "user", "content": state},)
     if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
         return None
-    return tuple(thawed(state))
+    return tuple(to_builtins(state))
 
 
 _ANSWERABLE: Final = ("user", "tool")

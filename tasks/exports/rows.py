@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout
-from tfgrpo.stores.frozen_json import thawed
+from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.tasks.exports.choosing import Chosen, ExportOptions, Left, phase_of
 
 _UNTEMPERED: Final = 1.0
@@ -15,7 +15,7 @@ _UNTEMPERED: Final = 1.0
 
 def completion_messages(rollout: Rollout) -> list[dict[str, Any]]:
     """The answer as chat messages, with tool arguments as the objects that chat templates expect."""
-    return [_for_templates(thawed(turn)) for turn in rollout.messages or ()]
+    return [_for_templates(to_builtins(turn)) for turn in rollout.messages or ()]
 
 
 def recorded(chosen: Chosen, left: Left) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def provenance(chosen: Chosen, options: ExportOptions) -> dict[str, Any]:
 def tools_column(chosen: Chosen) -> dict[str, str]:
     """The tools that the model was told of, as JSON text, which every row can hold; nothing where there were none."""
     tools = chosen.group.metadata.get("tools")
-    return {"tools": json.dumps(thawed(tools), ensure_ascii=False)} if tools else {}
+    return {"tools": json.dumps(to_builtins(tools), ensure_ascii=False)} if tools else {}
 
 
 def reference_answer(chosen: Chosen) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tfgrpo.stores.counted import counted
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, clean_text, count_words, first_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words, first_words, pluralize
 from tfgrpo.tasks.shapes import Frame
 
 _TAIL_CHARS = 2_000
@@ -56,13 +55,13 @@ def shorten_middle(text: str, max_chars: int) -> str:
 
 
 def _counts(frames: Sequence[Frame]) -> str:
-    counts = [counted(sum(frame.kind == "model" for frame in frames), "model turn")]
+    counts = [pluralize(sum(frame.kind == "model" for frame in frames), "model turn")]
     tools = Counter(frame.name for frame in frames if frame.kind == "tool")
     if tools:
         named = ", ".join(f"{name} x{count}" for name, count in sorted(tools.items())[:_MAX_TOOLS_NAMED])
-        counts.append(f"{counted(tools.total(), 'tool call')} ({named})")
+        counts.append(f"{pluralize(tools.total(), 'tool call')} ({named})")
     if errors := sum(frame.error is not None for frame in frames):
-        counts.append(counted(errors, "error"))
+        counts.append(pluralize(errors, "error"))
     return ", ".join(counts) + "."
 
 

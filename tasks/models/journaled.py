@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
-from tfgrpo.stores.numbers import is_cost
+from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.replies import believable, usage_of

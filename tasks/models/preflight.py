@@ -11,8 +11,8 @@ import json
 
 import httpx
 
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, shown
 from tfgrpo.tasks.models.refusals import read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, refuse_socks, untrusted
@@ -108,5 +108,5 @@ def _knows(listed: frozenset[str], name: str) -> bool:
 
 def _unknown(name: str, listed: frozenset[str]) -> str:
     close = difflib.get_close_matches(name, sorted(listed), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {counted(len(listed), 'other')}"
+    hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {pluralize(len(listed), 'other')}"
     return f"the endpoint lists no model {name!r}{hint}"

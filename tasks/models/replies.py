@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.stores.numbers import MOST, count_of
+from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
 from tfgrpo.tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
 
 _FAR, _FAR_TOKENS = 10, 100_000
@@ -70,7 +70,9 @@ def parse_body(raw: bytes) -> Mapping[str, Any]:
 def decode_usage(body: Mapping[str, Any]) -> Usage | None:
     """Tokens as counted by the endpoint; None when it sent no count that makes sense."""
     usage = _mapping(body.get("usage"))
-    prompt, completion, total = (count_of(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total"))
+    prompt, completion, total = (
+        count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total")
+    )
     if prompt is not None and total is not None and total >= prompt + (completion or 0):
         # Some count reasoning in the total alone (xAI, gateways to Gemini), and it is paid for like any completion.
         completion = total - prompt
@@ -85,7 +87,7 @@ def usage_of(counts: object) -> Usage | None:
     """Usage from prompt, completion, cached and reasoning tokens; None when the first two make no sense."""
     if not isinstance(counts, list) or len(counts) != 4:
         return None
-    prompt, completion, cached, reasoning = map(count_of, counts)
+    prompt, completion, cached, reasoning = map(count_or_none, counts)
     if prompt is None or completion is None or prompt + completion == 0:
         return None
     return Usage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
@@ -228,7 +230,7 @@ def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
     known = tuple(
         float(value)
         for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= MOST
+        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= MAX_SAFE_INTEGER
     )
     return known if len(known) == len(values) else None
 

@@ -15,9 +15,9 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.plain import storable
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.actors.base import Actor
 from tfgrpo.tasks.models.base import ChatModel
 from tfgrpo.tasks.runtime.containment import without_stop_iteration
@@ -44,7 +44,7 @@ class Runtime:
     """Bounds the actors in flight."""
     threads: RewarderThreads
     """For code that blocks: rewarders, synchronous tools and agents."""
-    scrub: Scrub = storable
+    scrub: Scrub = replace_surrogates
     """Makes a text that foreign code wrote fit to be recorded or shown: without the API key."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now

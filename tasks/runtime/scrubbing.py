@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tfgrpo.rewarders.base import Abstained, Verdict
 from tfgrpo.rewarders.scoring import GroupScores
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.endpoint import ApiKey
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -22,8 +22,8 @@ Scrub: TypeAlias = Callable[[str], str]
 
 
 def scrubber(key: ApiKey | None) -> Scrub:
-    """What takes this key out of a text and makes it storable."""
-    return storable if key is None else lambda text: storable(key.scrub(text))
+    """What takes this key and lone surrogates out of a text."""
+    return replace_surrogates if key is None else lambda text: replace_surrogates(key.scrub(text))
 
 
 def scrubbed_trajectory(trajectory: Trajectory, scrub: Scrub) -> Trajectory:

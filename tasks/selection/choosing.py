@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tfgrpo.stores.counted import counted
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.selection.shapes import (
     Candidate,
     Choice,
@@ -44,7 +44,7 @@ def choose(spec: SelectionSpec, candidates: Sequence[Candidate], grades: Mapping
     if rewards:
         return _highest(rewards, short)
     reasons = dict.fromkeys(grades[candidate.index].reason for candidate in usable if candidate.index in grades)
-    why = f"none of the {counted(len(usable), 'usable candidate')} could be graded: {'; '.join(reasons)}"
+    why = f"none of the {pluralize(len(usable), 'usable candidate')} could be graded: {'; '.join(reasons)}"
     if spec.none_valid == "raise":
         return NotChosen(why)
     return Chosen(usable[0].index, f"best effort, the first that can be used: {why}")
@@ -54,18 +54,18 @@ def _highest(rewards: Mapping[int, float], short: str) -> Chosen:
     index = max(rewards, key=lambda each: rewards[each])  # the first among equals
     equals = sum(reward == rewards[index] for reward in rewards.values())
     tie = f", the first of {equals} that have it" if equals > 1 else ""
-    graded = counted(len(rewards), "graded candidate")
+    graded = pluralize(len(rewards), "graded candidate")
     return Chosen(index, f"{short}highest reward of {graded}, {rewards[index]:.4g}{tie}")
 
 
 def _short_of(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> str:
     if valid >= spec.min_success:
         return ""
-    return f"best effort, {valid} of {counted(len(candidates), 'candidate')} valid ({lost_and_flawed(tuple(candidates))}): "
+    return f"best effort, {valid} of {pluralize(len(candidates), 'candidate')} valid ({lost_and_flawed(tuple(candidates))}): "
 
 
 def _too_few(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> NotChosen:
     needed = f", {spec.min_success} needed" if spec.min_success > 1 else ""
-    why = f"{valid or 'none'} of {counted(len(candidates), 'candidate')} valid{needed}: {lost_and_flawed(tuple(candidates))}"
+    why = f"{valid or 'none'} of {pluralize(len(candidates), 'candidate')} valid{needed}: {lost_and_flawed(tuple(candidates))}"
     lost = [candidate.outcome for candidate in candidates if isinstance(candidate.outcome, LostCandidate)]
     return NotChosen(why, over_budget=any(outcome.name == "refused" for outcome in lost))

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl.keys import ARROW
 from tfgrpo.rewarders.powl.scoring.answers import model_in
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer
 
@@ -132,7 +132,9 @@ class JsonFormat:
         """The shape of a value: its keys and the kinds of what they hold, down to a depth where shapes say nothing."""
         shape = json.dumps(_shape(value, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         structure = sha256_hex(shape.encode("utf-8", "surrogatepass"))
-        return Pattern(structure, storable(ARROW.join(sorted(_paths(value, "", _DEEPEST)))), storable(shape))
+        return Pattern(
+            structure, replace_surrogates(ARROW.join(sorted(_paths(value, "", _DEEPEST)))), replace_surrogates(shape)
+        )
 
 
 _POWL_SYNTAX: Final = f"""\

@@ -19,8 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.stores.plain import storable
-from tfgrpo.stores.words import clean_text
+from tfgrpo.stores.text import clean_text, replace_surrogates
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
 from tfgrpo.tasks.runtime.containment import contained
@@ -209,4 +208,4 @@ def _as_text(value: object) -> str:
 
 def _cut(text: str) -> str:
     """Fit for a message and for the journal: of an oversized result, head and tail."""
-    return storable(shorten_middle(text, _MAX_TEXT))
+    return replace_surrogates(shorten_middle(text, _MAX_TEXT))

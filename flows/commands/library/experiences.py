@@ -21,11 +21,11 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
 from tfgrpo.flows.run.champion import champion_problems
 from tfgrpo.flows.run.index import run_named
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
 
 _NAMES = {
@@ -68,7 +68,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     count = len(options.names)
     if count < least or (most is not None and count > most):
         accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
-        raise SettingsError.one(f"tfgrpo experiences {options.action}", counted(count, "name"), accepted[least, most])
+        raise SettingsError.one(f"tfgrpo experiences {options.action}", pluralize(count, "name"), accepted[least, most])
     refuse_idle(options, options.action, _TAKEN_BY)
     if options.action == "import":
         return import_lessons(options, console)
@@ -178,11 +178,11 @@ def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console:
         console.result({"ok": sound, **figures, **skipped})
         return 0 if sound else 1
     console.text(
-        f"{counted(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
+        f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
     )
     console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
     console.text(
-        f"champion: {counted(len(experiences.champion.entries), 'lesson')}, of which {len(stale)} not verified"
+        f"champion: {pluralize(len(experiences.champion.entries), 'lesson')}, of which {len(stale)} not verified"
     )
     for problem in problems:
         console.text(problem)

@@ -14,9 +14,9 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, Target
 from tfgrpo.tasks.exports.exporting import ExportReport, export_groups, report_path
 from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
@@ -152,14 +152,14 @@ def _tell(report: ExportReport, path: Path, console: Console) -> None:
     if left:
         console.show(("left out", "count", "why"), left)
     if report.file is None:
-        none = f"none of {counted(report.groups_read, 'group')} can be exported as {report.options.target}"
+        none = f"none of {pluralize(report.groups_read, 'group')} can be exported as {report.options.target}"
         console.say(f"tfgrpo: {none}; nothing was written", style="bold red")
     if console.as_json:
         console.result({**said, "report": str(report_path(path))})
     elif report.file:
         what = "line" if report.options.target == "jsonl" else "row"
         console.say(
-            f"{counted(report.rows, what)} from {report.groups_written} of {counted(report.groups_read, 'group')}; "
+            f"{pluralize(report.rows, what)} from {report.groups_written} of {pluralize(report.groups_read, 'group')}; "
             f"the report is {report_path(path)}",
             wrap=False,
         )

@@ -9,8 +9,8 @@ from typing import Final
 
 from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.console.console import Console
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.importing import FORMS, ImportForm, import_groups
 
 _LONGEST: Final = 1 << 26
@@ -39,7 +39,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     if console.as_json:
         console.result({"file": str(target), "groups": groups, "rollouts": rollouts})
     else:
-        console.say(f"{counted(rollouts, 'rollout')} in {counted(groups, 'group')}", wrap=False)
+        console.say(f"{pluralize(rollouts, 'rollout')} in {pluralize(groups, 'group')}", wrap=False)
         console.text(str(target))
     return 0
 

@@ -21,7 +21,6 @@ from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.promotions import Promotion, in_force, record_decided
@@ -30,7 +29,7 @@ from tfgrpo.stores.experiences.state import read_state
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.words import clean_text
+from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
 from tfgrpo.tasks.exports.lessons_import import Review, Screened, records_of, review_of, screen_lessons
 from tfgrpo.tasks.exports.lessons_reading import read_lessons
@@ -244,9 +243,9 @@ def _tell(offer: _Offer, stored: int, champion: Library | None, console: Console
         answer = {"stored": stored, "import": review.import_id if review else None, "manifest": str(place)}
         console.result({**answer, "library_id": champion.library_id if champion else None})
         return
-    console.say(f"Stored {counted(stored, 'lesson')}; {place} says from where and on whose word.", wrap=False)
+    console.say(f"Stored {pluralize(stored, 'lesson')}; {place} says from where and on whose word.", wrap=False)
     if champion is None:
         console.say("None of them is in force: only the gate, or --promote, changes the library.")
     else:
-        library = f"library {champion.library_id} of {counted(len(champion.entries), 'lesson')}"
+        library = f"library {champion.library_id} of {pluralize(len(champion.entries), 'lesson')}"
         console.say(f"In force now: {library}, without the gate's evidence.")

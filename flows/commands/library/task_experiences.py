@@ -15,7 +15,6 @@ from tfgrpo.flows.report.files import rows_of
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import approved_stamps
-from tfgrpo.stores.counted import counted
 from tfgrpo.stores.errors import PackError, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions
@@ -23,6 +22,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.signing import PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons import SIMULATED
 
 _NAMED = 5
@@ -51,7 +51,7 @@ class TaskExperiences:
 
     def find(self, name: str) -> ExperienceRecord:
         """The record whose id is, or begins with, ``name``. Raises ``SettingsError`` for none or several."""
-        found = self.store.find_beginning(name, limit=_NAMED)
+        found = self.store.find_by_prefix(name, limit=_NAMED)
         exact = [record for record in found if record.experience_id == name]
         if len(exact or found) != 1:
             accepted = "an id that `tfgrpo experiences list --all` shows"
@@ -129,7 +129,7 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
         why = "not stamped for the version of the pack in force (`tfgrpo experiences verify`)"
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
-        console.say(f"{counted(len(kept_out), 'lesson')} kept out: {why}.", style="yellow")
+        console.say(f"{pluralize(len(kept_out), 'lesson')} kept out: {why}.", style="yellow")
     for problem in experiences.problems:
         console.say(problem, style="yellow")
     if experiences.simulated:

@@ -51,7 +51,7 @@ def test_a_completion_is_a_text_a_list_of_messages_or_any_other_value():
     other = rollout(completion={"tree": [1, 2]})
     assert (other.text, other.messages, other.completion) == (None, None, {"tree": (1, 2)})
     assert rollout(completion=[{"role": "user", "content": "x"}]).text is None
-    with pytest.raises(TypeError, match="no JSON value"):
+    with pytest.raises(TypeError, match="not a JSON value"):
         rollout(completion=object())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records.rollout_groups import full_group, group, rollout
 from tfgrpo.stores.batch.lines import SCHEMA_VERSION, append_groups, lines_of_group, read_groups
-from tfgrpo.stores.batch.texts import TextFolder
+from tfgrpo.stores.batch.texts import TextStore
 from tfgrpo.stores.errors import CorruptFile, DatasetError, RecordRejected, ShapeError, StoreError
 
 
@@ -139,7 +139,7 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path):
 
 
 def test_long_texts_are_kept_once_beside_the_file(path, tmp_path):
-    texts = TextFolder(tmp_path / "texts", limit=100)
+    texts = TextStore(tmp_path / "texts", limit=100)
     prompt = "long prompt \r\n" * 50
     groups = [group(f"q{index}", state=[{"role": "user", "content": prompt}]) for index in range(3)]
     append_groups(path, groups, texts=texts)
@@ -149,7 +149,7 @@ def test_long_texts_are_kept_once_beside_the_file(path, tmp_path):
 
 
 def test_a_text_that_is_lost_or_changed_is_an_error(path, tmp_path):
-    texts = TextFolder(tmp_path / "texts", limit=10)
+    texts = TextStore(tmp_path / "texts", limit=10)
     append_groups(path, [group(state="a long enough prompt")], texts=texts)
     (kept,) = (tmp_path / "texts").iterdir()
     kept.write_text("another text")
@@ -161,7 +161,7 @@ def test_a_text_that_is_lost_or_changed_is_an_error(path, tmp_path):
 
 
 def test_a_value_that_looks_like_a_reference_is_not_written(path, tmp_path):
-    texts = TextFolder(tmp_path / "texts")
+    texts = TextStore(tmp_path / "texts")
     with pytest.raises(RecordRejected, match="reference"):
         append_groups(path, [group(state={"$text": "abc"})], texts=texts)
     append_groups(path, [group(state={"$text": "abc"})])

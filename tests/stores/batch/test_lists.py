@@ -86,9 +86,9 @@ FIRST = "first bad group: index 0, id 'p'"
         ({"rewards": [[True, False], [0.0, 1.0]]}, "rewards: expected finite numbers, received True"),
         (
             {"actions": [["x", object()], ["a", "b"]]},
-            f"action_groups: expected JSON values, received object is no JSON value; {FIRST}, action 1",
+            f"action_groups: expected JSON values, received object is not a JSON value; {FIRST}, action 1",
         ),
-        ({"states": ["a", object()]}, "states: expected JSON values, received object is no JSON value; index 1"),
+        ({"states": ["a", object()]}, "states: expected JSON values, received object is not a JSON value; index 1"),
         (
             {"actions": [[], []], "rewards": [[], []], "logps": [[], []]},
             "action_groups: expected at least one action in each group, received none",
@@ -128,8 +128,8 @@ def test_a_wrong_length_hides_no_wrong_value_and_one_value_no_other():
     )
     assert [(problem.name, problem.received) for problem in error.problems] == [
         ("ids", "'q'"),
-        ("states", "object is no JSON value"),
-        ("action_groups", "object is no JSON value"),
+        ("states", "object is not a JSON value"),
+        ("action_groups", "object is not a JSON value"),
         ("rewards", "1"),
         ("rewards", "nan"),
         ("log_probs_old", "1"),

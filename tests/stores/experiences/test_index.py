@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_store(tmp_path):
     assert ids(store.fetch_top("general", 10)) == ["good"]
     assert peak(lambda: store.fetch_top("general", 10)) < 1.0
     assert peak(lambda: store.find(["exp-77", "good"])) < 1.0
-    assert peak(lambda: store.find_beginning("exp-", limit=5)) < 1.0
+    assert peak(lambda: store.find_by_prefix("exp-", limit=5)) < 1.0
     assert peak(lambda: sum(1 for _ in store.records())) < held
 
 
@@ -217,9 +217,9 @@ def test_ids_are_found_by_their_beginning_and_in_file_order(tmp_path):
     store = open_store(tmp_path)
     odd = ["b%", "b_", "bä", "b\U0001f600", "b", "a", "c"]
     store.record_batch([make_record(name) for name in odd], MANIFEST)
-    assert ids(store.find_beginning("b", limit=9)) == ["b", "b%", "b_", "bä", "b\U0001f600"]
-    assert ids(store.find_beginning("b", limit=2)) == ["b", "b%"]
-    assert ids(store.find_beginning("b%", limit=2)) == ["b%"]
+    assert ids(store.find_by_prefix("b", limit=9)) == ["b", "b%", "b_", "bä", "b\U0001f600"]
+    assert ids(store.find_by_prefix("b", limit=2)) == ["b", "b%"]
+    assert ids(store.find_by_prefix("b%", limit=2)) == ["b%"]
     many = [f"n{number}" for number in range(1_200)]
     store.record_batch([make_record(name) for name in many], MANIFEST)
     assert ids(store.find([*many[::-1], "a"])) == ["a", *many]

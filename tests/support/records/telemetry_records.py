@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgrpo.stores.group_terms import Phase
+from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.telemetry import names as n
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 

@@ -237,8 +237,8 @@ async def test_states_that_are_no_json_are_all_told_before_anything_is_asked():
     policy = Policy()
     error = await refused(policy, states=[{1}, "b", Prompt("c", "q", metadata={"x": object()})])
     assert [(problem.name, problem.received, problem.where) for problem in error.problems] == [
-        ("state", "set is no JSON value", "index 0, id 'g0'"),
-        ("metadata", "object is no JSON value", "index 2, id 'q'"),
+        ("state", "set is not a JSON value", "index 0, id 'g0'"),
+        ("metadata", "object is not a JSON value", "index 2, id 'q'"),
     ]
     assert policy.asked == []
 

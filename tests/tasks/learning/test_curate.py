@@ -14,7 +14,7 @@ from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat, support_of
 from tfgrpo.stores.experiences.signing import signature_holds
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch, limits_for
 from tfgrpo.tasks.shapes import ToolMetricEvent
 

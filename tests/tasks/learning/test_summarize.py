@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.words import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 from tfgrpo.tasks.learning.summarize import summarize_trajectory
 from tfgrpo.tasks.shapes import Frame
 

@@ -6,7 +6,7 @@ from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.scoring import GroupScores
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.stores.plain import storable
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.endpoint import ApiKey
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores, scrubbed_trajectory, scrubber
 from tfgrpo.tasks.shapes import Frame, Trajectory
@@ -41,6 +41,6 @@ def test_what_holds_no_key_is_left_as_it_is() -> None:
 
 def test_half_a_character_is_replaced_wherever_it_stands() -> None:
     half = "a\ud83db"
-    assert storable(half) == "a?b"
+    assert replace_surrogates(half) == "a?b"
     kept = scrubbed_trajectory(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
     assert kept == Trajectory("a?b", (Frame("tool", "a?b", "a?b", 1, None, 1.0, "a?b"),))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon, Stance
 
 USELESS_ACCEPTED = 0.15

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 
 
 class ShortenAsk(BaseModel):

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.support.models.simulated_calls import ask, in_process, request, said, schema
-from tfgrpo.stores.words import count_words
+from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.roles.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.roles.reflector import ReflectionAsk, contrasts, reflect

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.plain import plain
+from tfgrpo.stores.frozen_json import to_builtins
 
 _ID_DIGITS: Final = 12
 """A million groups at one place have the same one with a chance below one in five hundred."""
@@ -25,9 +25,9 @@ def default_id(place: int, content: object) -> str:
     return f"g{place}-{sha256_hex(text)[:_ID_DIGITS]}"
 
 
-def named_by_content(group: RolloutGroup, place: int) -> RolloutGroup:
+def with_content_id(group: RolloutGroup, place: int) -> RolloutGroup:
     """The group, and its rollouts, with its default id."""
-    value = plain(_timeless(group))
+    value = to_builtins(_timeless(group))
     del value["id"]
     for rollout in value["rollouts"]:
         del rollout["id"], rollout["group_id"]

@@ -1,4 +1,4 @@
-"""The word rule: one function, every script."""
+"""Promises of ``tfgrpo.stores.text``: one word count for every script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.words import clean_text, count_words, first_words
+from tfgrpo.stores.text import clean_text, count_words, first_words, pluralize
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_long_text_without_spaces_is_still_long():
 
 
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="\x1c\x1d\x1e\x1f"), max_size=80))
-def test_for_ascii_the_rule_is_that_of_split(text):
+def test_ascii_words_are_those_of_split(text):
     assert count_words(text) == len(text.split())
 
 
@@ -56,7 +56,7 @@ def test_words_add_up_over_white_space(parts):
     assert count_words(" ".join(parts)) == sum(count_words(part) for part in parts)
 
 
-def test_cleaning_removes_what_nobody_sees():
+def test_cleaning_removes_invisible_characters():
     hidden = "\u202eevil\u202c zero\u200bwidth\u2066 \x07bell\x1b[31m tag\U000e0041s \ud800"
     assert clean_text(hidden) == "evil zerowidth bell[31m tags"
 
@@ -66,7 +66,7 @@ def test_cleaning_folds_white_space_and_composes_letters():
 
 
 @given(st.text(max_size=60))
-def test_cleaning_twice_changes_nothing_more(text):
+def test_cleaning_is_idempotent(text):
     once = clean_text(text)
     assert clean_text(once) == once
     assert all(unicodedata.category(char) not in {"Cc", "Cf", "Cs"} for char in once)
@@ -81,3 +81,10 @@ def test_first_words_keep_a_short_text_and_cut_a_long_one():
     assert first_words("one  two", 5) == "one two"
     assert first_words("one two three", 2) == "one two"
     assert first_words("see \u65e5\u672c\u8a9e\u3092\u8a71\u3059", 4) == "see \u65e5\u672c\u8a9e"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 lessons"), (1, "1 lesson"), (2, "2 lessons"), (12_345, "12,345 lessons")]
+)
+def test_a_count_has_its_noun_in_singular_or_plural(count, text):
+    assert pluralize(count, "lesson") == text

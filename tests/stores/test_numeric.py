@@ -1,4 +1,4 @@
-"""Promises of ``tfgrpo.stores.numbers``."""
+"""Promises of ``tfgrpo.stores.numeric``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tfgrpo.stores.numbers import is_finite
+from tfgrpo.stores.numeric import is_finite
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from tests.support.records.rollout_groups import group, rollout
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.names import default_id, named_by_content, same_content
+from tfgrpo.stores.batch.content_ids import default_id, same_content, with_content_id
 from tfgrpo.stores.batch.shapes import Sampling
 
 
@@ -40,7 +40,7 @@ def test_whatever_a_group_may_hold_can_name_it():
 
 def test_a_name_is_of_what_was_asked_answered_and_rewarded_and_not_of_how_long_it_took():
     def named(**changes):
-        return named_by_content(group(rollouts=(rollout(**changes),)), 3)
+        return with_content_id(group(rollouts=(rollout(**changes),)), 3)
 
     name = named().id
     assert re.fullmatch("g3-[0-9a-f]{12}", name)

@@ -1,8 +1,7 @@
-"""How long is a text in words? One rule for every script, and how a text is cleaned before it is counted.
+"""Measure, clean and phrase text: one word count for every script, and safe characters.
 
-Words are what white space separates. Where a script writes no spaces, characters stand in for words: every ideograph
-and kana is one, and of Thai, Lao, Burmese and Khmer letters every four are one. It measures and cleans; what is too
-long is refused elsewhere, never cut.
+Words are what white space separates. In scripts without spaces every ideograph and kana counts as one word, and four
+letters of Thai, Lao, Burmese or Khmer count as one. Texts over a limit are refused by the caller, never cut here.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _MARKS = frozenset({"Mn", "Mc", "Me"})
 
 
 def count_words(text: str) -> int:
-    """Number of words. Punctuation and emoji that stand between spaces count too; glued to a word they do not."""
+    """Return the number of words. Punctuation and emoji between spaces count, attached to a word they do not."""
     return sum(_words_of(chunk) for chunk in _chunks(text))
 
 
 def clean_text(text: str) -> str:
-    """NFC, white space folded to single spaces, control, bidirectional and zero-width characters removed."""
+    """Return the text in NFC with single spaces, without control, bidirectional and zero-width characters."""
     spaced = " ".join(_chunks(unicodedata.normalize("NFC", text)))
     if spaced.isascii() and spaced.isprintable():
         return spaced
@@ -40,18 +39,31 @@ def clean_text(text: str) -> str:
 
 
 def first_words(text: str, limit: int) -> str:
-    """At most ``limit`` words from the start of a text that was never meant as a lesson, such as a transcript."""
+    """Return at most ``limit`` words from the start of a text, such as a transcript; lessons are never cut."""
     kept: list[str] = []
     room = limit
     for chunk in _chunks(text):
         if room <= 0:
             break
         if (words := _words_of(chunk)) > room:
-            kept.append(_prefix(chunk, room))
+            end = 1
+            while _words_of(chunk[: end + 1]) <= room:
+                end += 1
+            kept.append(chunk[:end])
             break
         kept.append(chunk)
         room -= words
     return " ".join(kept)
+
+
+def replace_surrogates(text: str) -> str:
+    """Return the text with lone surrogates replaced by ``?``: tools and agents emit them, UTF-8 cannot encode them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Return ``1 lesson``, ``2 lessons``, ``1,200 lessons``, for nouns with a plural in s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _chunks(text: str) -> list[str]:
@@ -72,10 +84,3 @@ def _words_of(chunk: str) -> int:
         else:
             count += any(char.isalnum() for char in part[0])
     return max(count, 1)
-
-
-def _prefix(chunk: str, room: int) -> str:
-    end = 1
-    while _words_of(chunk[: end + 1]) <= room:
-        end += 1
-    return chunk[:end]

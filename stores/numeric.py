@@ -1,0 +1,29 @@
+"""Check numbers that come from outside: JSON and Python allow integers that no float can represent."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, SupportsFloat
+
+MAX_SAFE_INTEGER: Final = 2**53
+"""Every integer up to it is exact as a float; more than any number of tokens."""
+
+
+def is_finite(value: SupportsFloat) -> bool:
+    """Return whether a number is neither infinite nor NaN, nor too large for a float."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_cost(value: object) -> bool:
+    """Return whether a value is an amount of money: a finite number that is not negative."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and is_finite(value)
+
+
+def count_or_none(value: object) -> int | None:
+    """Return a plausible count as ``int``, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SAFE_INTEGER:
+        return None
+    return int(value)
