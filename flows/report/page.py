@@ -45,7 +45,7 @@ _WITHOUT_SWEEP = {
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
     environment = Environment(
-        loader=PackageLoader("flows"),
+        loader=PackageLoader("tfgrpo.flows"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
