@@ -1,7 +1,7 @@
-"""How good is each reward of many groups relative to its own? Advantages as arrays, under any estimator.
+"""Compute the advantages of many groups as arrays, under any estimator.
 
-Ragged groups and absent rewards take the same path as whole ones. It refuses what would spread in silence: a NaN, a
-reward that is not there but counted, a group of one under an estimator that cannot compare it.
+Ragged groups and absent rewards take the same path as whole ones. Refused are NaN, a reward that is absent but
+counted by the mask, and a group of one under an estimator that cannot compare it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ def batch_advantages(
     greedy: npt.ArrayLike | None = None,
     fill: float = math.nan,
 ) -> Floats:
-    """Advantage of every reward, ``float64[B, Gmax]``, with ``fill`` where there is none.
+    """Return the advantage of every reward, ``float64[B, Gmax]``, with ``fill`` where there is none.
 
-    ``rewards``: an array ``[B, G]``, or one sequence per group, which may differ in length and hold None for what is
-    absent. ``mask``: truth values, or 0 and 1, in the shape of the rewards; what is False is absent, whatever stands
-    there. ``token_lengths``:
-    tokens of each completion in the shape of the rewards, for estimators that weigh by them. ``greedy``: ``[B]``, the
-    reward of each greedy rollout, for ``remax``. ``fill`` is NaN unless told otherwise: an advantage of 0 is a
-    statement. A group without any reward is all ``fill``.
+    ``rewards``: an array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward.
+    ``mask``: booleans, or 0 and 1, in the shape of the rewards; False marks an absent reward. ``token_lengths``: tokens
+    of each completion in the shape of the rewards, for estimators that weigh by them. ``greedy``: ``[B]``, the reward
+    of each greedy rollout, for ``remax``. ``fill`` is NaN by default, because an advantage of 0 is a result. A group
+    without any reward is all ``fill``.
 
-    The same values as ``group_advantage`` group by group, with statistics over exactly the rewards that are there.
-    Raises ``ValueError`` for shapes that do not fit, for NaN and infinity that the mask does not hide, for an
-    estimator that does not exist or needs what was not given, and where no finite advantage exists.
+    Values equal those of ``group_advantage`` group by group, over the rewards that are present. Raises ``ValueError``
+    for shapes that do not fit, for NaN and infinity that the mask does not hide, for an unknown estimator or a missing
+    input of it, and where no finite advantage exists.
     """
-    # numpy is loaded by those who ask for arrays.
+    # Loads numpy.
     import numpy as np  # noqa: PLC0415
 
-    from tfgrpo.rewarders.advantages.batch_formulas import BatchData, advantages_of_batch  # noqa: PLC0415
     from tfgrpo.rewarders.advantages.batch_groups import groups_of, like_rewards, spreads_of  # noqa: PLC0415
+    from tfgrpo.rewarders.advantages.formulas import BatchData, advantages_of_batch  # noqa: PLC0415
 
     chosen = estimator_of(estimator)
     _check_needs(chosen, token_lengths=token_lengths, greedy=greedy)
@@ -73,7 +72,7 @@ def multi_reward_advantages(
     epsilon: float = 1e-4,
     fill: float = math.nan,
 ) -> Floats:
-    """Several rewards of each rollout: normalise each in its group, add up by weight, normalise over the batch.
+    """Combine several rewards of each rollout: normalise each in its group, add by weight, normalise over the batch.
 
     ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards, so that
     one of a large scale does not hide the others (TRL's ``normalize_then_sum``). ``parts``: rewards by name, all of
@@ -96,10 +95,10 @@ def multi_reward_advantages(
     with np.errstate(over="ignore", invalid="ignore"):
         stacked = np.stack([scores[name] * weights[name] for name in scores])
         sums = np.nansum(stacked, axis=0)
-    there = ~np.isnan(stacked).all(axis=0)
+    present = ~np.isnan(stacked).all(axis=0)
     # Every z has a mean of zero in its group already, so centring by group changes nothing.
     whitened = Estimator("sum", "batch_whiten", "(z - M(z)) / (S1(z) + epsilon)", 1, epsilon)
-    return batch_advantages(sums, there, whitened, fill=fill)
+    return batch_advantages(sums, present, whitened, fill=fill)
 
 
 def _check_needs(estimator: Estimator, *, token_lengths: object, greedy: object) -> None:
@@ -136,10 +135,10 @@ def _with_singletons(estimator: Estimator, groups: Groups, columns: Floats) -> F
     if not alone.any():
         return columns
     if estimator.singleton == "refuse":
-        places = np.flatnonzero(alone)
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        indices = np.flatnonzero(alone)
+        more = f" and {len(indices) - 1} more" if len(indices) > 1 else ""
         raise ValueError(
-            f"{estimator.name}: group {places[0]}{more} has one reward, with nothing to be compared with; leave it out"
+            f"{estimator.name}: group {indices[0]}{more} has a single reward, which cannot be compared; omit the group"
         )
     scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
     return np.where(alone, groups.values / scale, columns)

@@ -1,7 +1,7 @@
-"""How do the rewards of many groups become one array? Reading, checking, and what all estimators need to know of it.
+"""Read the rewards of many groups into one checked array, with the statistics that all estimators use.
 
-Groups are columns inside, so that sums over a group run along memory. What is absent is behind a mask, and takes part
-in nothing; NaN and infinity that are not behind it are refused.
+Groups are columns, so that sums over a group run along memory. Absent rewards are masked and ignored; NaN and infinity
+are refused unless masked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfgrpo.rewarders.advantages.spread import spread_of
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
-"""An array ``[B, G]``, or one sequence per group; those may differ in length, and None is a reward that is absent."""
+"""An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Groups:
     """``[B]``, rewards in each group."""
 
     def only(self, values: Floats) -> Floats:
-        """``values`` with 0 where a reward is absent."""
+        """Return ``values`` with 0 where a reward is absent."""
         return values if self.mask is None else np.where(self.mask, values, 0.0)
 
     def present(self, values: Floats) -> Floats:
-        """The values of the rewards there are, group by group, in one row."""
+        """Return the values of the present rewards, group by group, in one row."""
         return values.ravel() if self.mask is None else values[self.mask]
 
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """Every group taken apart, as ``tfgrpo.rewarders.advantages.spread`` does with one."""
+    """Deviations and standard deviation of every group, as ``advantages.spread`` has them for one."""
 
     deviations: Floats
     """``[G, B]``, divided by ``2**exponents``; 0 where a reward is absent."""
@@ -55,16 +55,16 @@ class Spreads:
     """``[B]``; None when nothing is scaled."""
 
     def unscaled(self) -> Floats:
-        """``r - m`` itself."""
+        """Return ``r - m``."""
         return self.deviations if self.exponents is None else np.ldexp(self.deviations, self.exponents)
 
     def scaled(self, constant: float) -> Floats | float:
-        """A constant in the unit of ``stds``."""
+        """Return a constant in the unit of ``stds``."""
         return constant if self.exponents is None else np.ldexp(constant, -self.exponents)
 
 
 def groups_of(rewards: RewardRows, mask: RewardRows | None) -> Groups:
-    """Read and check the rewards. Raises ``ValueError`` for what ``batch_advantages`` says."""
+    """Read and check the rewards. Raises ``ValueError`` as ``batch_advantages`` does."""
     matrix, present = _matrix("rewards", rewards)
     if matrix.shape[0] == 0:
         raise ValueError("rewards: at least one group is needed")
@@ -76,7 +76,7 @@ def groups_of(rewards: RewardRows, mask: RewardRows | None) -> Groups:
 
 
 def like_rewards(name: str, given: RewardRows, groups: Groups) -> Floats:
-    """Another number for each reward, such as its length: finite, at least 0, ``[G, B]``, 0 where absent."""
+    """Read another number for each reward, such as its length: finite, at least 0, ``[G, B]``, 0 where absent."""
     matrix, present = _matrix(name, given)
     expected = groups.values.shape[::-1]
     if matrix.shape != expected:
@@ -91,38 +91,38 @@ def like_rewards(name: str, given: RewardRows, groups: Groups) -> Floats:
 
 
 def spreads_of(groups: Groups) -> Spreads:
-    """Mean, deviations and standard deviation of every group."""
+    """Return deviations and standard deviation of every group."""
     values, counts = groups.values, np.maximum(groups.counts, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         means = values.sum(axis=0) / counts
         deviations = groups.only(values - means)
-        # A second pass takes out the rounding of the first sum, which matters beside a large common offset.
+        # A second pass removes the rounding of the first sum, which matters with a large common offset.
         means += deviations.sum(axis=0) / counts
         deviations = groups.only(values - means)
         stds = np.sqrt(np.einsum("gb,gb->b", deviations, deviations) / counts)
         ordinary = (stds > 1e-150) & (stds < 1e150) & (stds > 1e-7 * np.abs(means))
     exponents = None
     if not ordinary.all():
-        exponents = _settle(groups, deviations, stds, np.flatnonzero(~ordinary))
+        exponents = _correct_extremes(groups, deviations, stds, np.flatnonzero(~ordinary))
     return Spreads(deviations, stds, exponents)
 
 
-def _settle(
-    groups: Groups, deviations: Floats, stds: Floats, places: npt.NDArray[np.intp]
+def _correct_extremes(
+    groups: Groups, deviations: Floats, stds: Floats, columns: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.int64] | None:
-    """Flat groups get zeros; the few that lie at the edge of what floats can tell apart are taken apart one by one."""
+    """Set flat groups to zero, and compute the few at the limits of float precision one by one."""
     lowest = groups.values if groups.mask is None else np.where(groups.mask, groups.values, np.inf)
     highest = groups.values if groups.mask is None else np.where(groups.mask, groups.values, -np.inf)
-    flat = lowest[:, places].min(axis=0) >= highest[:, places].max(axis=0)
-    deviations[:, places[flat]] = 0.0
-    stds[places[flat]] = 0.0
+    flat = lowest[:, columns].min(axis=0) >= highest[:, columns].max(axis=0)
+    deviations[:, columns[flat]] = 0.0
+    stds[columns[flat]] = 0.0
     exponents = np.zeros(len(stds), dtype=np.int64)
-    for place in places[~flat]:
-        rows = slice(None) if groups.mask is None else groups.mask[:, place]
-        spread = spread_of(groups.values[rows, place].tolist())
-        deviations[rows, place] = spread.deviations
-        stds[place] = spread.scaled_std
-        exponents[place] = spread.exponent
+    for column in columns[~flat]:
+        rows = slice(None) if groups.mask is None else groups.mask[:, column]
+        spread = spread_of(groups.values[rows, column].tolist())
+        deviations[rows, column] = spread.deviations
+        stds[column] = spread.scaled_std
+        exponents[column] = spread.exponent
     return exponents if exponents.any() else None
 
 
@@ -142,7 +142,7 @@ def _checked(matrix: Floats, mask: Bools | None) -> Groups:
 
 
 def _matrix(name: str, given: RewardRows) -> tuple[Floats, Bools | None]:
-    """The numbers as an array, and which of them are there; None when all are."""
+    """Return the numbers as an array, and a mask of those present; None when all are."""
     if isinstance(given, list | tuple):
         return _padded(name, given)
     array = np.asarray(given)
@@ -168,16 +168,16 @@ def _padded(name: str, given: Sequence[Any]) -> tuple[Floats, Bools | None]:
     sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     widest = int(sizes.max(initial=0))
     numbers = np.array(flat, dtype=np.float64)
-    there = np.arange(widest)[np.newaxis, :] < sizes[:, np.newaxis]
+    present = np.arange(widest)[np.newaxis, :] < sizes[:, np.newaxis]
     matrix = np.zeros((len(rows), widest))
-    matrix[there] = numbers
+    matrix[present] = numbers
     if None in flat:
-        there[there] = np.fromiter((value is not None for value in flat), dtype=np.bool_, count=len(flat))
-    return matrix, None if bool(there.all()) else there
+        present[present] = np.fromiter((value is not None for value in flat), dtype=np.bool_, count=len(flat))
+    return matrix, None if bool(present.all()) else present
 
 
 def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bools:
-    """Truth values, or 0 and 1 as trainers write them; ragged rows as long as those of the rewards."""
+    """Read booleans, or 0 and 1 as trainers write them; ragged rows as long as those of the rewards."""
     if isinstance(mask, np.ndarray) and mask.dtype.kind == "b" and mask.shape == shape:
         return mask
     try:

@@ -1,8 +1,7 @@
-"""Which estimators of an advantage are there? Each as data: its kind, its constants, and what it needs beside rewards.
+"""Table of the advantage estimators as data: kind, constants, and inputs other than rewards.
 
-Nothing is computed here: ``formulas`` does it for one group, ``batch`` for arrays. In the formulas r are the rewards
-of one group of size G and m is their mean; s0 and s1 are their standard deviations with divisor G and G-1; M, S0 and
-S1 are the same over the whole batch.
+``formulas`` computes them. In the formulas r are the rewards of one group of size G and m is their mean; s0 and s1 are
+their standard deviations with divisor G and G-1; M, S0 and S1 are the same over the whole batch.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 EPSILON: Final = 1e-8
-"""Added to the standard deviation by the house estimator, so that a flat group divides by something."""
+"""Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 
 Kind: TypeAlias = Literal[
     "group_std",
@@ -68,19 +67,14 @@ EstimatorName: TypeAlias = Literal[
     "rank",
 ]
 
-_NEEDS: Final[Mapping[Kind, frozenset[Need]]] = MappingProxyType(
+_NEEDS: Final[Mapping[Kind, Need]] = MappingProxyType(
     {
-        "group_std": frozenset(),
-        "mean_only": frozenset(),
-        "batch_std": frozenset({"batch"}),
-        "batch_whiten": frozenset({"batch"}),
-        "leave_one_out": frozenset(),
-        "token_whiten": frozenset({"batch"}),
-        "length_baseline": frozenset({"token_lengths"}),
-        "greedy_baseline": frozenset({"greedy"}),
-        "gpg": frozenset({"batch"}),
-        "top_gap": frozenset(),
-        "rank": frozenset(),
+        "batch_std": "batch",
+        "batch_whiten": "batch",
+        "token_whiten": "batch",
+        "length_baseline": "token_lengths",
+        "greedy_baseline": "greedy",
+        "gpg": "batch",
     }
 )
 
@@ -92,7 +86,7 @@ class Estimator:
     name: str
     kind: Kind
     formula: str
-    """For people, in the symbols of this module."""
+    """For readers, in the symbols of this module."""
     ddof: int = 0
     """Subtracted from the number of values that a standard deviation divides by."""
     epsilon: float = 0.0
@@ -100,16 +94,16 @@ class Estimator:
     variance_floor: float = 0.0
     """Least variance, in the square of the rewards' unit."""
     singleton: Singleton = "zero"
-    """What a reward alone in its group gets: what the formula gives (zero, unless it looks beyond the group), the reward
-    itself (divided by 1 + ``epsilon`` where ``group_std`` would divide), or a ``ValueError``."""
+    """Advantage of a group of one: the formula's (zero, unless it uses the batch), the reward itself (divided by
+    1 + ``epsilon`` under ``group_std``), or a ``ValueError``."""
     centred: bool = True
-    """``token_whiten``: whether the mean of the group goes first."""
+    """``token_whiten``: whether the mean of the group is subtracted first."""
     normalised: bool = False
     """``top_gap``: divided by the standard deviation. ``rank``: as quantiles of the normal distribution."""
 
     def __post_init__(self) -> None:
-        if self.kind not in _NEEDS:
-            raise ValueError(f"kind is {self.kind!r}; accepted: {', '.join(_NEEDS)}")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind is {self.kind!r}; accepted: {', '.join(get_args(Kind))}")
         if self.ddof not in (0, 1):
             raise ValueError(f"ddof is {self.ddof!r}; accepted: 0, 1")
         for name in ("epsilon", "variance_floor"):
@@ -121,17 +115,17 @@ class Estimator:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be given beside the rewards of the group. ``batch``: statistics of all groups together."""
-        return _NEEDS[self.kind]
+        """Required inputs other than the rewards of the group. ``batch``: statistics of all groups together."""
+        return frozenset({_NEEDS[self.kind]} if self.kind in _NEEDS else ())
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether the batch must come with the length of every completion."""
+        """Whether the batch needs the token length of every completion."""
         return self.kind in ("token_whiten", "length_baseline")
 
 
 def estimator_of(estimator: str | Estimator) -> Estimator:
-    """An estimator by name or alias. Raises ``ValueError``, with the names there are, for one that does not exist."""
+    """Return an estimator by name or alias. Raises ``ValueError``, with the known names, for an unknown one."""
     if isinstance(estimator, Estimator):
         return estimator
     found = ESTIMATORS.get(ALIASES.get(estimator, estimator))
@@ -220,4 +214,4 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
         "rank": "centered_rank",
     }
 )
-"""Shorter names, most of them of the trainer whose default it is."""
+"""Shorter names; most name the trainer whose default it is."""

@@ -1,6 +1,7 @@
-"""How is an advantage computed for one group, in plain Python? One formula for each kind of estimator.
+"""Compute advantages as arrays: one formula for each kind of estimator, for a batch and for a single group.
 
-Estimators that look beyond the group get the statistics of the batch from the caller; a group never stands in for it.
+Arrays are ``[G, B]``: each group is a column. A single group is a batch of one column, and estimators that use the
+whole batch take its statistics from the caller.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from statistics import NormalDist
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import numpy as np
+
+from tfgrpo.rewarders.advantages.batch_groups import Floats, Groups, Spreads, groups_of, like_rewards, spreads_of
 from tfgrpo.rewarders.advantages.estimators import Estimator, Kind
-from tfgrpo.rewarders.advantages.ranks import relative_ranks
-from tfgrpo.rewarders.advantages.spread import Spread, finite_rewards, spread_of
+from tfgrpo.rewarders.advantages.spread import Spread, finite_rewards
 
 _NORMAL: Final = NormalDist()
+_PAIRWISE: Final = 48
+"""Largest group whose ranks are counted pair by pair; above it, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +34,13 @@ class Moments:
     std: float
 
     def std_with(self, ddof: int) -> float:
-        """Standard deviation with divisor ``count - ddof``; 0 when nothing would be left to divide by."""
+        """Return the standard deviation with divisor ``count - ddof``; 0 when that is not positive."""
         return self.std * math.sqrt(self.count / (self.count - ddof)) if self.count > ddof else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """What estimators that look beyond one group need to know of all groups together."""
+    """Statistics of all groups together, for estimators that look beyond one group."""
 
     rewards: Moments
     centred: Moments
@@ -48,20 +53,31 @@ class BatchStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupData:
-    """One group with all that its estimator may look at."""
+class BatchData:
+    """A batch with all inputs of its estimator; arrays are ``[G, B]``."""
 
-    rewards: Sequence[float]
-    spread: Spread
-    token_lengths: Sequence[float] | None = None
-    batch: BatchStatistics | None = None
-    greedy: float | None = None
+    groups: Groups
+    spreads: Spreads
+    token_lengths: Floats | None = None
+    greedy: Floats | None = None
+    statistics: BatchStatistics | None = None
+    """Of the whole batch. None: these groups are the batch."""
+
+    def moments(self, *, centred: bool, by_token: bool = False) -> Moments:
+        """Return the moments of the whole batch, of ``r - m`` or of ``r``, per completion or per token."""
+        if self.statistics is None:
+            values = self.spreads.unscaled() if centred else self.groups.values
+            return _moments(self.groups, values, self.token_lengths if by_token else None)
+        known = self.statistics
+        if by_token:
+            return (known.token_centred if centred else known.token_rewards) or Moments(0.0, 0.0, 0.0)
+        return known.centred if centred else known.rewards
 
 
 def batch_statistics(
     groups: Sequence[Sequence[float]], token_lengths: Sequence[Sequence[float]] | None = None
 ) -> BatchStatistics:
-    """Statistics of a whole batch, for ``group_advantage(…, batch=…)``.
+    """Return the statistics of a whole batch, for ``group_advantage(…, batch=…)``.
 
     ``token_lengths``: tokens of each completion, in the shape of ``groups``; needed by estimators that weigh tokens.
     Raises ``ValueError`` for an empty batch or group, for NaN or infinity, and for lengths that do not fit.
@@ -69,174 +85,228 @@ def batch_statistics(
     values = [finite_rewards(group) for group in groups]
     if not values:
         raise ValueError("a batch needs at least one group")
-    means = [spread_of(group).mean for group in values]
-    flat = [reward for group in values for reward in group]
-    centred = [reward - mean for group, mean in zip(values, means, strict=True) for reward in group]
-    moments = (_moments(flat), _moments(centred))
-    nonzero = sum(reward != 0.0 for reward in flat)
-    if token_lengths is None:
-        return BatchStatistics(*moments, nonzero)
-    if len(token_lengths) != len(values):
-        raise ValueError(f"{len(values)} groups but token lengths for {len(token_lengths)}")
-    lengths = [
-        length
-        for group, given in zip(values, token_lengths, strict=True)
-        for length in checked_lengths(given, len(group))
-    ]
-    return BatchStatistics(*moments, nonzero, _moments(flat, lengths), _moments(centred, lengths))
+    whole = groups_of(values, None)
+    lengths = None
+    if token_lengths is not None:
+        if len(token_lengths) != len(values):
+            raise ValueError(f"{len(values)} groups but token lengths for {len(token_lengths)}")
+        checked = [_checked_lengths(given, len(group)) for given, group in zip(token_lengths, values, strict=True)]
+        lengths = like_rewards("token_lengths", checked, whole)
+    with np.errstate(over="ignore", invalid="ignore"):
+        data = BatchData(whole, spreads_of(whole), lengths)
+        return BatchStatistics(
+            data.moments(centred=False),
+            data.moments(centred=True),
+            int(np.count_nonzero(whole.values)),
+            None if lengths is None else data.moments(centred=False, by_token=True),
+            None if lengths is None else data.moments(centred=True, by_token=True),
+        )
 
 
-def checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:
-    """Token lengths of one group as floats. Raises ``ValueError`` for another number of them, and for bad ones."""
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def _checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:
     if len(lengths) != expected:
         raise ValueError(f"{expected} rewards but {len(lengths)} token lengths")
     for index, length in enumerate(lengths):
-        if not _is_length(length):
+        if not (_is_finite(length) and length >= 0.0):
             raise ValueError(f"token length {index} is {length!r}; accepted: at least 0")
     return [float(length) for length in lengths]
 
 
-def _is_length(value: object) -> bool:
-    return isinstance(value, Real) and 0.0 <= float(value) < math.inf
-
-
-def advantages_of(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    """Advantage of each reward. Raises ``ValueError`` when something the estimator needs was not given."""
-    _check_needs(estimator, data)
-    if len(data.rewards) == 1 and estimator.singleton != "zero":
-        if estimator.singleton == "refuse":
-            raise ValueError(f"{estimator.name}: a group of one has nothing to be compared with")
-        # As in the trainers that keep it: mean 0 and standard deviation 1 are assumed.
-        scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
-        return (float(data.rewards[0]) / scale,)
-    too_large = f"{estimator.name}: rewards as large as these have no finite advantage"
-    try:
-        values = _FORMULAS[estimator.kind](estimator, data)
-    except OverflowError:
-        raise ValueError(too_large) from None
-    if not all(map(math.isfinite, values)):
-        raise ValueError(too_large)
-    return values
-
-
-def _check_needs(estimator: Estimator, data: GroupData) -> None:
-    given = {"token_lengths": data.token_lengths, "batch": data.batch, "greedy": data.greedy}
+def advantages_of_group(
+    estimator: Estimator,
+    rewards: Sequence[float],
+    spread: Spread,
+    token_lengths: Sequence[float] | None,
+    statistics: BatchStatistics | None,
+    greedy: float | None,
+) -> tuple[float, ...]:
+    """Return the advantage of each reward of one group. Raises ``ValueError`` as ``group_advantage`` does."""
+    given = {"token_lengths": token_lengths, "batch": statistics, "greedy": greedy}
     missing = sorted(need for need in estimator.needs if given[need] is None)
     if missing:
         raise ValueError(f"{estimator.name} needs {' and '.join(missing)}: {estimator.formula}")
-    if estimator.kind == "token_whiten" and data.batch is not None and data.batch.token_rewards is None:
+    if estimator.kind == "token_whiten" and statistics is not None and statistics.token_rewards is None:
         raise ValueError(f"{estimator.name} needs batch statistics with token lengths: {estimator.formula}")
+    if len(rewards) == 1 and estimator.singleton != "zero":
+        if estimator.singleton == "refuse":
+            raise ValueError(f"{estimator.name}: a group of one cannot be compared")
+        # As in the trainers that keep it: mean 0 and standard deviation 1 are assumed.
+        return (rewards[0] / (1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0),)
+    if greedy is not None and not _is_finite(greedy):
+        raise ValueError(f"greedy is {greedy!r}; only finite rewards can be compared")
+    lengths = None
+    if token_lengths is not None:
+        lengths = np.array(_checked_lengths(token_lengths, len(rewards)))[:, np.newaxis]
+    exponents = np.array([spread.exponent]) if spread.exponent else None
+    spreads = Spreads(np.array(spread.deviations)[:, np.newaxis], np.array([spread.scaled_std]), exponents)
+    groups = Groups(np.array(rewards)[:, np.newaxis], None, np.array([float(len(rewards))]))
+    data = BatchData(groups, spreads, lengths, None if greedy is None else np.array([greedy]), statistics)
+    values = advantages_of_batch(estimator, data)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{estimator.name}: rewards as large as these have no finite advantage")
+    return tuple(values[:, 0].tolist())
 
 
-def _group_std(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    spread = data.spread
-    scale = _scaled_std(estimator, spread) + math.ldexp(estimator.epsilon, -spread.exponent)
-    return tuple(deviation / scale if scale else 0.0 for deviation in spread.deviations)
+def advantages_of_batch(estimator: Estimator, data: BatchData) -> Floats:
+    """Return advantages, ``[G, B]``; values where a reward is absent have no meaning."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _FORMULAS[estimator.kind](estimator, data)
 
 
-def _scaled_std(estimator: Estimator, spread: Spread) -> float:
-    count = len(spread.deviations)
-    std = spread.scaled_std * math.sqrt(count / (count - estimator.ddof)) if count > estimator.ddof else 0.0
-    return max(std, math.ldexp(math.sqrt(estimator.variance_floor), -spread.exponent))
+def _group_std(estimator: Estimator, data: BatchData) -> Floats:
+    scale = _scaled_stds(estimator, data) + data.spreads.scaled(estimator.epsilon)
+    return _divided(data.spreads.deviations, scale)
 
 
-def _mean_only(_: Estimator, data: GroupData) -> tuple[float, ...]:
-    return _deviations(data)
+def _scaled_stds(estimator: Estimator, data: BatchData) -> Floats:
+    counts = data.groups.counts
+    stds = data.spreads.stds
+    if estimator.ddof:
+        stds = stds * np.sqrt(counts / np.maximum(counts - estimator.ddof, 1.0))
+    if estimator.variance_floor:
+        stds = np.maximum(stds, data.spreads.scaled(estimator.variance_floor**0.5))
+    return stds
 
 
-def _deviations(data: GroupData) -> tuple[float, ...]:
-    factor = 2.0**data.spread.exponent
-    return tuple(deviation * factor for deviation in data.spread.deviations)
+def _batch_std(estimator: Estimator, data: BatchData) -> Floats:
+    moments = data.moments(centred=False)
+    return _divided(data.spreads.unscaled(), np.float64(moments.std_with(estimator.ddof) + estimator.epsilon))
 
 
-def _batch_std(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    scale = _batch(data).rewards.std_with(estimator.ddof) + estimator.epsilon
-    return tuple(deviation / scale if scale else 0.0 for deviation in _deviations(data))
+def _batch_whiten(estimator: Estimator, data: BatchData) -> Floats:
+    moments = data.moments(centred=True)
+    scale = np.float64(moments.std_with(estimator.ddof) + estimator.epsilon)
+    return _divided(data.spreads.unscaled() - moments.mean, scale)
 
 
-def _batch_whiten(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    moments = _batch(data).centred
-    scale = moments.std_with(estimator.ddof) + estimator.epsilon
-    return tuple((deviation - moments.mean) / scale if scale else 0.0 for deviation in _deviations(data))
+def _leave_one_out(_: Estimator, data: BatchData) -> Floats:
+    counts = data.groups.counts
+    return data.spreads.unscaled() * (counts / np.maximum(counts - 1.0, 1.0))
 
 
-def _leave_one_out(_: Estimator, data: GroupData) -> tuple[float, ...]:
-    count = len(data.rewards)
-    factor = count / (count - 1) if count > 1 else 0.0
-    return tuple(deviation * factor for deviation in _deviations(data))
-
-
-def _token_whiten(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    batch = _batch(data)
-    moments = batch.token_centred if estimator.centred else batch.token_rewards
-    if moments is None or moments.count <= estimator.ddof:
+def _token_whiten(estimator: Estimator, data: BatchData) -> Floats:
+    values = data.spreads.unscaled() if estimator.centred else data.groups.values
+    moments = data.moments(centred=estimator.centred, by_token=True)
+    if moments.count <= estimator.ddof:
         raise ValueError(f"{estimator.name} needs a batch with more than {estimator.ddof} token(s)")
-    values = _deviations(data) if estimator.centred else data.rewards
-    scale = math.hypot(moments.std_with(estimator.ddof), math.sqrt(estimator.epsilon))
-    return tuple((value - moments.mean) / scale if scale else 0.0 for value in values)
+    return _divided(values - moments.mean, np.hypot(moments.std_with(estimator.ddof), estimator.epsilon**0.5))
 
 
-def _length_baseline(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    lengths = checked_lengths(data.token_lengths or (), len(data.rewards))
-    whole = math.fsum(lengths)
-    if not whole:
-        raise ValueError(f"{estimator.name}: the completions of the group have no tokens to weigh by")
-    deviations = _deviations(data)
-    weighed = [length * deviation for length, deviation in zip(lengths, deviations, strict=True)]
-    if not all(map(math.isfinite, weighed)):
-        raise OverflowError
-    shift = math.fsum(weighed) / whole
-    return tuple(deviation - shift for deviation in deviations)
+def _length_baseline(estimator: Estimator, data: BatchData) -> Floats:
+    lengths = data.token_lengths if data.token_lengths is not None else np.zeros_like(data.groups.values)
+    whole = lengths.sum(axis=0)
+    empty = np.flatnonzero((whole == 0.0) & (data.groups.counts > 0))
+    if empty.size:
+        raise ValueError(f"{estimator.name}: the completions of group {empty[0]} have no tokens to weigh by")
+    deviations = data.spreads.unscaled()
+    shift = np.einsum("gb,gb->b", lengths, deviations) / np.where(whole == 0.0, 1.0, whole)
+    shifted: Floats = deviations - shift
+    return shifted
 
 
-def _greedy_baseline(_: Estimator, data: GroupData) -> tuple[float, ...]:
-    try:
-        (greedy,) = finite_rewards([data.greedy if data.greedy is not None else math.nan])
-    except ValueError:
-        raise ValueError(f"greedy is {data.greedy!r}; only finite rewards can be compared") from None
-    return tuple(reward - greedy for reward in data.rewards)
+def _greedy_baseline(_: Estimator, data: BatchData) -> Floats:
+    return data.groups.values - (data.greedy if data.greedy is not None else np.nan)
 
 
-def _gpg(_: Estimator, data: GroupData) -> tuple[float, ...]:
-    batch = _batch(data)
-    factor = batch.rewards.count / max(1, batch.nonzero)
-    return tuple(deviation * factor for deviation in _deviations(data))
+def _gpg(_: Estimator, data: BatchData) -> Floats:
+    if data.statistics is None:
+        count, nonzero = float(data.groups.counts.sum()), int(np.count_nonzero(data.groups.values))
+    else:
+        count, nonzero = data.statistics.rewards.count, data.statistics.nonzero
+    unscaled: Floats = data.spreads.unscaled() * (count / max(1, nonzero))
+    return unscaled
 
 
-def _top_gap(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    if len(data.rewards) == 1:
-        return (0.0,)
-    second, best = sorted(data.rewards)[-2:]
-    gap = best - second
-    if estimator.normalised and gap:
-        gap = gap / (math.ldexp(_scaled_std(estimator, data.spread), data.spread.exponent) + estimator.epsilon)
-    place = data.rewards.index(best)
-    return tuple(gap if index == place else 0.0 for index in range(len(data.rewards)))
+def _top_gap(estimator: Estimator, data: BatchData) -> Floats:
+    groups = data.groups
+    values = groups.values.copy() if groups.mask is None else np.where(groups.mask, groups.values, -np.inf)
+    places = values.argmax(axis=0)[np.newaxis, :]
+    best = np.take_along_axis(values, places, axis=0)
+    np.put_along_axis(values, places, -np.inf, axis=0)
+    gap = np.where(groups.counts > 1, best - values.max(axis=0), 0.0)
+    if estimator.normalised:
+        stds = _scaled_stds(estimator, data)
+        if data.spreads.exponents is not None:
+            stds = np.ldexp(stds, data.spreads.exponents)
+        gap = np.where(gap == 0.0, 0.0, gap / np.where(gap == 0.0, 1.0, stds + estimator.epsilon))
+    values[:] = 0.0
+    np.put_along_axis(values, places, gap, axis=0)
+    return values
 
 
-def _rank(estimator: Estimator, data: GroupData) -> tuple[float, ...]:
-    ranks = relative_ranks(data.rewards)
+def _rank(estimator: Estimator, data: BatchData) -> Floats:
+    counts = data.groups.counts
+    doubled = _doubled_places(data.groups)
     if not estimator.normalised:
-        return tuple(rank - 0.5 for rank in ranks)
-    return tuple(normal_score(rank, len(ranks)) for rank in ranks)
+        centred: Floats = (doubled / np.maximum(2.0 * (counts - 1.0), 1.0) - 0.5) * (counts > 1)
+        return centred
+    scores = np.zeros(doubled.shape)
+    for count in np.unique(counts[counts > 1]):
+        columns = np.flatnonzero(counts == count)
+        table = np.array(
+            [normal_score(place / (2.0 * (count - 1.0)), int(count)) for place in range(2 * int(count) - 1)]
+        )
+        inside = np.clip(doubled[:, columns], 0, len(table) - 1)
+        scores[:, columns] = table[inside]
+    return scores
+
+
+def _doubled_places(groups: Groups) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return twice the rank of each reward counted from the worst, 0 and up; ties share the mean of their ranks."""
+    values = groups.values if groups.mask is None else np.where(groups.mask, groups.values, np.inf)
+    size = values.shape[0]
+    places = np.full(values.shape, -1, dtype=np.int64 if size > _PAIRWISE else np.int16)
+    if size <= _PAIRWISE:
+        for peer in values:
+            places += peer < values
+            places += peer <= values
+    else:
+        for column, rewards in enumerate(values.T):
+            ordered = np.sort(rewards)
+            places[:, column] += ordered.searchsorted(rewards, "left") + ordered.searchsorted(rewards, "right")
+    return places
 
 
 def normal_score(rank: float, count: int) -> float:
-    """Van der Waerden score: the normal quantile of ``place / (count + 1)`` for a rank between 0 and 1."""
+    """Return the van der Waerden score of a rank from 0 to 1: the normal quantile of ``position / (count + 1)``."""
     return 0.0 if rank == 0.5 else _NORMAL.inv_cdf((rank * (count - 1) + 1) / (count + 1))
 
 
-def _batch(data: GroupData) -> BatchStatistics:
-    if data.batch is None:  # pragma: no cover - what an estimator needs is checked before its formula runs
-        raise ValueError("batch statistics are missing")
-    return data.batch
+def _divided(values: Floats, scale: Floats | np.float64) -> Floats:
+    """Return ``values / scale``, and 0 where the scale is 0: such a group is flat and has no epsilon."""
+    if np.all(scale):
+        return values / scale
+    return np.where(scale == 0.0, 0.0, values / np.where(scale == 0.0, 1.0, scale))
 
 
-_Formula: TypeAlias = Callable[[Estimator, GroupData], tuple[float, ...]]
+def _moments(groups: Groups, values: Floats, weights: Floats | None = None) -> Moments:
+    """Return population moments over the batch, each value counted ``weight`` times. Raises ``ValueError`` out of range."""
+    flat = groups.present(values)
+    counts = None if weights is None else groups.present(weights)
+    whole = float(flat.size if counts is None else counts.sum())
+    if not whole:
+        return Moments(0.0, 0.0, 0.0)
+    if counts is not None and not counts.all():
+        flat, counts = flat[counts > 0.0], counts[counts > 0.0]
+    if flat.min() == flat.max():
+        return Moments(whole, float(flat[0]), 0.0)
+    first = float(np.average(flat, weights=counts))
+    mean = first + float(np.average(flat - first, weights=counts))
+    std = float(np.average((flat - mean) ** 2, weights=counts)) ** 0.5
+    if not (np.isfinite(mean) and np.isfinite(std)):
+        raise ValueError("rewards as large as these have no finite spread over the batch")
+    return Moments(whole, mean, std)
+
+
+_Formula: TypeAlias = Callable[[Estimator, BatchData], Floats]
 _FORMULAS: Final[Mapping[Kind, _Formula]] = MappingProxyType(
     {
         "group_std": _group_std,
-        "mean_only": _mean_only,
+        "mean_only": lambda _, data: data.spreads.unscaled(),
         "batch_std": _batch_std,
         "batch_whiten": _batch_whiten,
         "leave_one_out": _leave_one_out,
@@ -248,21 +318,3 @@ _FORMULAS: Final[Mapping[Kind, _Formula]] = MappingProxyType(
         "rank": _rank,
     }
 )
-
-
-def _moments(values: Sequence[float], weights: Sequence[float] | None = None) -> Moments:
-    """Population moments, each value counted ``weight`` times. Raises ``ValueError`` when they are out of range."""
-    counts = [1.0] * len(values) if weights is None else weights
-    whole = math.fsum(counts)
-    if not whole:
-        return Moments(0.0, 0.0, 0.0)
-    pairs = [(value, count) for value, count in zip(values, counts, strict=True) if count]
-    counted = [value for value, _ in pairs]
-    if min(counted) == max(counted):
-        return Moments(whole, counted[0], 0.0)
-    try:
-        mean = math.fsum(value * count for value, count in pairs) / whole
-        variance = math.fsum((value - mean) ** 2 * (count / whole) for value, count in pairs)
-    except OverflowError:
-        raise ValueError("rewards as large as these have no finite spread over the batch") from None
-    return Moments(whole, mean, math.sqrt(variance))

@@ -202,7 +202,7 @@ def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it():
 def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
     with pytest.raises(ValueError, match="group of one"):
         group_advantage([0.7], "openrlhf")
-    with pytest.raises(ValueError, match="group 0 and 1 more has one reward"):
+    with pytest.raises(ValueError, match="group 0 and 1 more has a single reward"):
         batch_advantages([[0.7], [1.0, 0.0], [None, 0.2]], estimator="openrlhf")
 
 
