@@ -7,16 +7,16 @@ before anything is served or spent. Beside the keys of the form there is ``seed`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tfgrpo.pipelines.mix.checking import Checker, read_document
 from tfgrpo.pipelines.mix.graders import GraderTable
-from tfgrpo.pipelines.mix.records import Records, index_records
+from tfgrpo.pipelines.mix.records import index_records
 from tfgrpo.pipelines.mix.shapes import MixConfig, MixDataset, MixEntry, MixGrader, MixStage
-from tfgrpo.pipelines.plan.references import matches_numbers, reference_warnings
+from tfgrpo.pipelines.plan.references import ReferenceCount, matches_numbers
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.stores.errors import DatasetError
 
@@ -93,8 +93,13 @@ class _Reading:
         if written is None or (root is None and not Path(written).is_absolute()):
             return None
         path = Path(written) if root is None else root / written
+        names = {*gates, *(each.name for each in graders)}
+        # References are counted while the lines are checked: reading the records again would parse each twice.
+        references = ReferenceCount()
+        numbers = any(matches_numbers(self._graders.built.get(each)) for each in names)
+        visit = references.add_record if numbers else None
         try:
-            indexed = index_records(path, check=self._check_records)
+            indexed = index_records(path, check=self._check_records, visit=visit)
         except DatasetError as error:
             for problem in error.problems:
                 if problem.source == str(path):
@@ -102,11 +107,7 @@ class _Reading:
                 else:
                     self._checker.problems.append(problem)
             return None
-        names = {*gates, *(each.name for each in graders)}
-        warnings: tuple[str, ...] = ()
-        if self._check_records and any(matches_numbers(self._graders.built.get(each)) for each in names):
-            warnings = tuple(reference_warnings(_references(indexed.records)))
-        return MixDataset(name, path, graders, gates, indexed.records, indexed.malformed, warnings)
+        return MixDataset(name, path, graders, gates, indexed.records, indexed.malformed, references.warnings())
 
     def _weighted(self, entry: Mapping[str, Any], key: str) -> tuple[MixGrader, ...]:
         """The graders whose rewards are added up, with their weights."""
@@ -179,8 +180,3 @@ class _Reading:
             )
             return None
         return name
-
-
-def _references(records: Records) -> Iterator[tuple[str, object]]:
-    for number, record in enumerate(records):
-        yield records.where(number), record.get("answer") if isinstance(record, dict) else None

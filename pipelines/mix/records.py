@@ -11,7 +11,7 @@ import json
 import os
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -85,16 +85,38 @@ class _Index:
         self.lines.append(line)
 
 
-def index_records(path: Path, *, check: bool = True) -> Indexed:
+class _LineCheck:
+    """Parses lines, and collects what is wrong with them."""
+
+    def __init__(self, path: Path, visit: Callable[[str, object], None] | None) -> None:
+        self._path, self._visit = path, visit
+        self.bad = 0
+        self.malformed: dict[int, str] = {}
+        self.problems: list[Problem] = []
+
+    def add(self, number: int, line: int, raw: bytes) -> None:
+        """Parse the line of record ``number``."""
+        unreadable, record = _parsed(raw)
+        if unreadable:
+            self.bad += 1
+            if len(self.problems) < _MAX_PROBLEMS:
+                self.problems.append(Problem(f"{self._path}:{line}", unreadable, "one JSON object on the line"))
+            return
+        if wrong := _unservable_line(raw, record):
+            self.malformed[number] = wrong
+        if self._visit is not None:
+            self._visit(f"{self._path}:{line}", record)
+
+
+def index_records(path: Path, *, check: bool = True, visit: Callable[[str, object], None] | None = None) -> Indexed:
     """Index a file. Raises ``DatasetError`` when it cannot be read, and with every line that is no JSON.
 
-    With ``check`` off no line is parsed: for a process that works after another has checked them.
+    With ``check`` off no line is parsed: for a process that works after another has checked them. ``visit`` gets
+    ``path:line`` and the value of each line that is parsed.
     """
     index = _Index(array("Q"), array("Q"), array("L"))
     first = b""
-    malformed: dict[int, str] = {}
-    problems: list[Problem] = []
-    bad = 0
+    lines = _LineCheck(path, visit)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         records = Records(path, fd, index)
@@ -103,24 +125,20 @@ def index_records(path: Path, *, check: bool = True) -> Indexed:
         with open(fd, "rb", closefd=False) as stream:
             for line, start, raw in _lines(stream):
                 first = first or raw
-                unreadable, unservable = _looked_at(raw) if check else ("", "")
-                if unreadable:
-                    bad += 1
-                    if len(problems) < _MAX_PROBLEMS:
-                        problems.append(Problem(f"{path}:{line}", unreadable, "one JSON object on the line"))
-                elif unservable:
-                    malformed[len(records)] = unservable
+                if check:
+                    lines.add(len(records), line, raw)
                 index.add(start, len(raw), line)
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
+    bad, problems = lines.bad, lines.problems
     if other := _other_form(path, first, broken=bad > 0, alone=len(records) == 1):
         raise DatasetError.one(str(path), other, _ACCEPTED)
     if bad > len(problems):
         problems.append(Problem(str(path), f"{bad - len(problems)} more such lines", "lines that are JSON"))
     if problems:
         raise DatasetError(problems)
-    return Indexed(records, malformed)
+    return Indexed(records, lines.malformed)
 
 
 def unservable(record: object) -> str:
@@ -166,22 +184,26 @@ def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
     return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
 
 
-def _looked_at(raw: bytes) -> tuple[str, str]:
-    """Why a line is no JSON, and why what it holds cannot be served; empty where nothing is wrong."""
+def _parsed(raw: bytes) -> tuple[str, object]:
+    """Return why a line is no JSON, empty when it is, and its value."""
     try:
-        record: object = json.loads(raw.decode("utf-8").strip())
+        return "", json.loads(raw.decode("utf-8").strip())
     except UnicodeDecodeError as error:
-        return f"no UTF-8 at byte {error.start}", ""
+        return f"no UTF-8 at byte {error.start}", None
     except json.JSONDecodeError as error:
-        return f"no JSON: {error.msg} at column {error.colno}", ""
+        return f"no JSON: {error.msg} at column {error.colno}", None
     except RecursionError:
-        return "JSON nested without end", ""
+        return "JSON nested without end", None
     except ValueError as error:
-        return str(error), ""
+        return str(error), None
+
+
+def _unservable_line(raw: bytes, record: object) -> str:
+    """Return why the record of a line cannot be served; empty when it can."""
     wrong = unservable(record)
     if not wrong and isinstance(record, dict) and any(rare in raw for rare in _RARE):
         wrong = _not_for_everyone([record.get(name) for name in ("prompt", "system_prompt", "metadata")])
-    return "", wrong
+    return wrong
 
 
 def _not_for_everyone(served: list[object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.rewarders import graders_of
@@ -11,16 +11,30 @@ from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch, reference_value
 
 
-def reference_warnings(references: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """A sentence if any of the references, each with the place of its item, is no single number."""
-    total, bad, first = 0, 0, ""
-    for total, (place, reference) in enumerate(references, start=1):  # noqa: B007 - the last one is the count
+class ReferenceCount:
+    """Counts references, and those of them that are no single number."""
+
+    def __init__(self) -> None:
+        self._total, self._bad, self._first = 0, 0, ""
+
+    def add(self, where: str, reference: object) -> None:
+        """Count the reference of the item at ``where``."""
+        self._total += 1
         if reference_value(reference) is None:
-            bad, first = bad + 1, first or f"{place}: {reference!r:.60}"
-    if bad:
-        yield (
-            f"{bad:,} of {total:,} references are no single number, and number_match leaves their items ungraded; "
-            f"the first: {first}"
+            self._bad += 1
+            self._first = self._first or f"{where}: {reference!r:.60}"
+
+    def add_record(self, where: str, record: object) -> None:
+        """Count the ``answer`` of a record of a data mix."""
+        self.add(where, record.get("answer") if isinstance(record, dict) else None)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return one sentence if any reference is no single number."""
+        if not self._bad:
+            return ()
+        counts = f"{self._bad:,} of {self._total:,} references"
+        return (
+            f"{counts} are no single number, and number_match leaves their items ungraded; the first: {self._first}",
         )
 
 
@@ -29,7 +43,11 @@ def matches_numbers(grader: Grader | None) -> bool:
     return isinstance(grader, NumberMatch)
 
 
-def item_warnings(rewarders: Iterable[Rewarder], items: Iterable[Item]) -> Iterator[str]:
-    """The same for the items of a run, those without a reference left out. Reads them only where a rewarder needs it."""
+def item_warnings(rewarders: Iterable[Rewarder], items: Iterable[Item]) -> tuple[str, ...]:
+    """Return the same for the items of a run with a reference. Reads them only where a rewarder needs it."""
+    count = ReferenceCount()
     if any(matches_numbers(grader) for rewarder in rewarders for grader in graders_of(rewarder)):
-        yield from reference_warnings((item.id, item.answer) for item in items if item.answer.strip())
+        for item in items:
+            if item.answer.strip():
+                count.add(item.id, item.answer)
+    return count.warnings()
