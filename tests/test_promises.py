@@ -64,7 +64,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
         ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
         ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
-        ("tfgrpo.tasks.learning.thresholds", "optimize_experience", "tasks/learning/test_thresholds.py"),
+        ("tfgrpo.tasks.learning.record", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
         ("tfgrpo.flows.orchestration.task_runner", "task_runner_for", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),

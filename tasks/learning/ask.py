@@ -1,6 +1,6 @@
-"""How is the learning model asked a question? By template and JSON; a broken answer is asked for again.
+"""Ask the learning model one structured question: template and JSON out, checked JSON back, repaired when invalid.
 
-It counts what the asking cost; what the answers mean is for reflection and curation.
+Counts what the asking cost; what the answers mean is for reflection and curation.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Question(Generic[AnswerT]):
 
     key: CallKey
     template: TemplateRole
-    """Which of the pack's templates instructs the model."""
+    """The pack's template that instructs the model."""
     payload: Mapping[str, Any]
-    """Goes out as one JSON object in the user message."""
+    """Sent as one JSON object in the user message."""
     schema: AnswerSchema
     shape: type[AnswerT]
 
@@ -51,7 +51,7 @@ class Spend:
     costs: list[float | None] = field(default_factory=list)
     failure: ReflectionFailure | None = None
     broken: list[ReflectionFailure] = field(default_factory=list)
-    """Calls that brought no answer, with the key under which that can be recorded."""
+    """Calls without an answer, with the key under which that can be recorded."""
     budget_refused: str | None = None
     fatal: str | None = None
 
@@ -67,7 +67,7 @@ class Spend:
         self.costs.append(reply.cost_usd)
 
     def absorb(self, other: Spend) -> None:
-        """Count what a side question used. Its failure stays its own; what stops the run is ours."""
+        """Count what a subordinate question used, without its ``failure``."""
         self.calls += other.calls
         self.tokens = add_counts([self.tokens, other.tokens])
         self.costs.extend(other.costs)
@@ -77,75 +77,62 @@ class Spend:
 
 
 async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> AnswerT | None:
-    """The answer, or None with the reason noted in ``spend``: a failure, a refused budget, or the end of the run."""
-    asked: list[str] = []
+    """Return the answer, or None with a failure, a refused budget or the end of the run noted in ``spend``."""
+    call_keys: list[str] = []
     try:
-        return await _ask(question, runtime, spend, asked)
+        return await _ask(question, runtime, spend, call_keys)
     except BudgetRefused as error:
         spend.budget_refused = str(error)
     except FATAL as error:
         spend.fatal = f"{type(error).__name__}: {error}"
     except ModelCallError as error:
-        spend.failure = ReflectionFailure(type(error).__name__, str(error), asked[-1])
+        spend.failure = ReflectionFailure(type(error).__name__, str(error), call_keys[-1])
         spend.broken.append(spend.failure)
     except RepairExhausted as error:
         spend.failure = ReflectionFailure(type(error).__name__, str(error))
     return None
 
 
-async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, asked: list[str]) -> AnswerT:
+async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, call_keys: list[str]) -> AnswerT:
     settings = runtime.context.settings
-
-    replies: list[ChatReply] = []
+    run_seed = settings.tfgrpo.seed_of("train")
+    finish_reason = ""
 
     async def once(messages: tuple[Message, ...]) -> ChatReply:
-        key = replace(question.key, attempt=question.key.attempt + len(asked))
+        nonlocal finish_reason
+        key = replace(question.key, attempt=question.key.attempt + len(call_keys))
         request = ChatRequest(
             model=runtime.context.learning_model,
-            messages=_with_repair_advice(messages, runtime) if asked else messages,
+            messages=_with_repair_advice(messages, runtime) if call_keys else messages,
             temperature=TEMPERATURE,
             max_tokens=settings.model.learner_max_tokens,
-            seed=_seed(settings.tfgrpo.seed_of("train"), key),
+            seed=derive_seed(run_seed, key.role, key.epoch, key.batch, key.item_id, key.turn, key.attempt),
             answer_schema=question.schema,
         )
-        asked.append(model_key(key, request))
+        call_keys.append(model_key(key, request))
         reply = await runtime.model.complete(request, key)
         spend.add(reply)
-        replies.append(reply)
+        finish_reason = reply.finish_reason
         return reply
 
     def read(text: str) -> AnswerT:
-        cut = replies[-1].finish_reason == "length" and runtime.context.rules > 1
+        cut = finish_reason == "length" and runtime.context.rules > 1
         return read_answer(question.shape, question.schema, text, cut=cut)
 
-    return await repair(
-        read,
-        once,
-        _opening(question, runtime),
-        question.schema,
-        settings.tfgrpo.max_repairs + 1,
-    )
-
-
-def _opening(question: Question[Any], runtime: Runtime) -> tuple[Message, ...]:
-    return (
-        Message("system", _text(runtime, question.template, question.payload)),
+    opening = (
+        Message("system", _instruction(runtime, question.template, question.payload)),
         Message("user", canonical_json(question.payload)),
     )
+    return await repair(read, once, opening, question.schema, settings.tfgrpo.max_repairs + 1)
 
 
 def _with_repair_advice(messages: tuple[Message, ...], runtime: Runtime) -> tuple[Message, ...]:
     """Endpoints differ on a second system message, so the advice joins the first one."""
     first, *rest = messages
-    return (replace(first, content=f"{first.content}\n\n{_text(runtime, 'repair', {})}"), *rest)
+    return (replace(first, content=f"{first.content}\n\n{_instruction(runtime, 'repair', {})}"), *rest)
 
 
-def _text(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:
+def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:
     """A template of the pack with the limits in force, which the payload states too."""
     values = {"max_chars": runtime.max_chars, "max_words": runtime.max_words, **payload}
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
-
-
-def _seed(run_seed: int, key: CallKey) -> int:
-    """Of its own for every learning call."""
-    return derive_seed(run_seed, key.role, key.epoch, key.batch, key.item_id, key.turn, key.attempt)

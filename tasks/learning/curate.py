@@ -1,6 +1,6 @@
-"""What does a batch change in the library? Proposals are merged, put to one model call, and each answer is checked.
+"""Curate one batch: merge its proposals, ask the model for operations on the library, check each, return records.
 
-When no usable answer comes, a rule adds the best-supported lessons instead. It returns records and writes none.
+Without a usable answer a rule adds the best-supported lessons instead. The records are written by the caller.
 """
 
 from __future__ import annotations
@@ -10,23 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS, LearningSettings
+from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Question, Spend, ask
-from tfgrpo.tasks.learning.merge import Candidate, merge_proposals
-from tfgrpo.tasks.learning.operations import Change, Labelled, Limits, Refusal, Workbench, in_order, reversal_fault
-from tfgrpo.tasks.learning.record import Origin, record_of
+from tfgrpo.tasks.learning.operations import (
+    Change,
+    LibraryByLabel,
+    LibraryDraft,
+    Limits,
+    RejectedLesson,
+    in_order,
+    reversal_error,
+)
+from tfgrpo.tasks.learning.record import Origin, optimize_experience, record_of
 from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer, OperationsAnswer
-from tfgrpo.tasks.learning.similarity import alike, gist_of
-from tfgrpo.tasks.learning.thresholds import LessonPolicy, optimize_experience
-from tfgrpo.tasks.learning.wording import accept_wording
+from tfgrpo.tasks.learning.screening import screen_or_shorten
+from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, Proposal, ReflectionFailure
 
-_MEMORY = 50
-"""Rejected texts that are remembered, newest last."""
+_MAX_REMEMBERED = 50
+"""Rejected texts that the next curation is shown."""
 _WHOLE_BATCH = "batch"
-"""Stands for the item in the keys of curation calls."""
+"""In place of the item in the keys of curation calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +61,36 @@ class CurationResult:
     rejected: tuple[tuple[str, str], ...]
     """Texts of proposals and operations that were not accepted, with the reason."""
     memory: tuple[str, ...]
-    """Rejected texts, to be shown to the next curation."""
+    """Rejected texts, for the next curation."""
     rule_used: bool
     """True when no usable answer came and the deterministic rule decided."""
     asked: int
-    """Questions put to the curating model."""
+    """Questions to the curating model."""
     lost: int
-    """Those of them that brought no usable answer."""
+    """Those of them without a usable answer."""
     failure: ReflectionFailure | None
-    """Why the last of those brought none."""
+    """Why the last of those had none."""
     broken_calls: tuple[ReflectionFailure, ...]
-    """Calls that brought no answer, to be recorded when the batch is accepted."""
+    """Calls without an answer, to be recorded when the batch is accepted."""
     budget_refused: str | None
-    """Set when the ledger refused a call: nothing was decided, and the batch can be curated again."""
+    """Set when the ledger refused a call: no decision was made, and the batch can be curated again."""
     fatal: str | None
-    """Set when the run cannot go on: nothing was decided."""
+    """Set when the run cannot go on: no decision was made."""
 
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:
-    """Decide on the proposals of a batch. Raises nothing but cancellation; see the last fields of the result."""
+    """Decide on the proposals of a batch. Only cancellation is raised; see the last fields of the result."""
     settings = runtime.context.settings.tfgrpo
     proposals = [proposal for group in batch.groups for proposal in group.proposals]
-    candidates, rejected = _eligible(proposals, LessonPolicy.of(settings))
+    candidates, rejected = _eligible(proposals, settings)
     curation = _Curation(batch, candidates, runtime)
     await curation.decide()
     return curation.result(rejected)
 
 
 def limits_for(settings: LearningSettings, slots: int, epoch: int) -> Limits:
-    """Limits of one curation; the edit budget is in proportion to the learning epochs left, this one included."""
-    learning = settings.epochs - 1
+    """Return the limits of one curation; the edit budget is in proportion to the learning epochs left, this one included."""
+    learning = settings.epochs - 1  # the last epoch is the sweep
     left = max(1, learning - epoch + 1)
     return Limits(
         capacity=math.ceil(slots * settings.capacity_factor),
@@ -92,51 +99,51 @@ def limits_for(settings: LearningSettings, slots: int, epoch: int) -> Limits:
     )
 
 
-def _eligible(proposals: Sequence[Proposal], policy: LessonPolicy) -> tuple[tuple[Candidate, ...], list[Refusal]]:
-    """Candidates above the thresholds, best supported first, and what is left out."""
-    verdicts = [(proposal, optimize_experience(proposal, policy)) for proposal in proposals]
-    refused = sorted(
-        (proposal.text, verdict.reason, proposal.polarity) for proposal, verdict in verdicts if not verdict.accepted
-    )
-    rejected = [Refusal(*each) for each in refused]
-    candidates = merge_proposals(proposal for proposal, verdict in verdicts if verdict.accepted)
+def _eligible(
+    proposals: Sequence[Proposal], settings: LearningSettings
+) -> tuple[tuple[Candidate, ...], list[RejectedLesson]]:
+    """Candidates above the thresholds, best supported first, and the rejected rest."""
+    checks = [(proposal, optimize_experience(proposal, settings)) for proposal in proposals]
+    below = [
+        RejectedLesson(proposal.text, check.reason, proposal.polarity) for proposal, check in checks if check.reason
+    ]
+    below.sort(key=lambda each: (each.text, each.reason, each.polarity))
+    candidates = merge_proposals(proposal for proposal, check in checks if check.accepted)
     reason = f"not among the {MAX_PROPOSALS} best supported"
-    rejected += [Refusal(candidate.text, reason, candidate.polarity) for candidate in candidates[MAX_PROPOSALS:]]
-    return candidates[:MAX_PROPOSALS], rejected
+    crowded_out = [RejectedLesson(each.text, reason, each.polarity) for each in candidates[MAX_PROPOSALS:]]
+    return candidates[:MAX_PROPOSALS], below + crowded_out
 
 
 class _Curation:
     """One curation under way."""
 
     def __init__(self, batch: CurationInput, candidates: Sequence[Candidate], runtime: Runtime) -> None:
-        settings = runtime.context.settings.tfgrpo
         self._batch = batch
         self._runtime = runtime
-        self._policy = LessonPolicy.of(settings)
+        settings = runtime.context.settings.tfgrpo
         self._limits = limits_for(settings, runtime.pack.manifest.experience_slots, batch.epoch)
-        self._library: Labelled = {f"L{number}": record for number, record in enumerate(batch.library, start=1)}
+        self._library: LibraryByLabel = {f"L{number}": record for number, record in enumerate(batch.library, start=1)}
         self._candidates = {f"P{number}": candidate for number, candidate in enumerate(candidates, start=1)}
-        self._bench = Workbench(self._library, self._candidates, self._limits)
+        self._draft = LibraryDraft(self._library, self._candidates, self._limits)
         self._first_rules = runtime.context.rules < 2
-        self._asked = self._lost = 0
+        self._asked = self._lost = self._shortened = 0
         self._records: list[ExperienceRecord] = []
-        self._refused: list[Refusal] = []
+        self._rejected: list[RejectedLesson] = []
         self._spend = Spend()
-        self._turn = 0
         rollouts = {rollout.rollout_id: rollout for group in batch.groups for rollout in group.rollouts}
         self._origin = Origin(batch.epoch, batch.batch, rollouts)
 
     async def decide(self) -> None:
-        """Put the proposals to the model, as many at once as the reply has room for, the best supported ones first."""
+        """Ask the model about the proposals, as many at once as a reply has room for, the best supported ones first."""
         labels = list(self._candidates)
         size = self._runtime.context.settings.model.curation_size
         step = max(1, len(labels) if self._first_rules else size)
         for number, first in enumerate(range(0, len(labels), step)):
-            if self._stopped or self._bench.edits_left < 1:
+            if self._stopped or self._draft.edits_left < 1:
                 return
             done = len(self._records)
             await self._decide_on(labels[first : first + step], number)
-            self._library = self._bench.settle(self._records[done:])
+            self._library = self._draft.settle(self._records[done:])
 
     async def _decide_on(self, labels: Sequence[str], number: int) -> None:
         payload = self._payload(labels)
@@ -145,19 +152,24 @@ class _Curation:
         if self._stopped:
             return
         self._asked += 1
-        if answer is not None:
-            await self._apply(answer.operations)
-        else:
+        if answer is None:
             self._lost += 1
-            await self._apply_rule(labels)
+        for operation in in_order(self._additions(labels) if answer is None else answer.operations):
+            change = self._draft.resolve(operation)
+            rejected = await self._apply(change) if isinstance(change, Change) else change
+            if rejected is not None:
+                self._rejected.append(rejected)
 
-    def result(self, rejected: Sequence[Refusal]) -> CurationResult:
+    def result(self, rejected: Sequence[RejectedLesson]) -> CurationResult:
         spend, stopped = self._spend, self._stopped
-        left = [Refusal(candidate.text, "not taken up", candidate.polarity) for candidate in self._bench.unused()]
-        every = [*self._turned_down(rejected), *_first_reason(self._turned_down([*self._refused, *left]))]
+        unused = [RejectedLesson(each.text, "not taken up", each.polarity) for each in self._draft.unused()]
+        first_reasons: dict[str, str] = {}
+        for text, reason in self._unconfirmed([*self._rejected, *unused]):
+            first_reasons.setdefault(text, reason)
+        every = (*self._unconfirmed(rejected), *first_reasons.items())
         return CurationResult(
             records=() if stopped else tuple(self._records),
-            rejected=() if stopped else tuple(every),
+            rejected=() if stopped else every,
             memory=self._batch.rejected_before if stopped else self._memory(every),
             rule_used=self._lost > 0,
             asked=self._asked,
@@ -168,120 +180,87 @@ class _Curation:
             fatal=spend.fatal,
         )
 
-    def _turned_down(self, refused: Sequence[Refusal]) -> list[tuple[str, str]]:
-        """Texts and reasons of what was refused and does not confirm a lesson."""
-        confirms = self._bench.confirms
+    def _unconfirmed(self, rejected: Sequence[RejectedLesson]) -> list[tuple[str, str]]:
+        """Texts and reasons without those that agree with a lesson: they confirm it."""
+        confirms = self._draft.confirms
         return [
             (each.text, each.reason)
-            for each in refused
+            for each in rejected
             if self._first_rules or not each.polarity or not confirms(each.polarity, each.text)
         ]
 
     def _memory(self, rejected: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-        """Refused texts, newest last, without those that the library says by now."""
+        """Rejected texts, newest last, without those that are in the library by now."""
         before = self._batch.rejected_before
         if not self._first_rules:
-            said = [gist_of(record.summary32) for record in self._library.values()]
-            before = tuple(text for text in before if not any(alike(gist_of(text), gist) for gist in said))
-        return tuple(dict.fromkeys([*before, *(text for text, _ in rejected if text)]))[-_MEMORY:]
+            lessons = [lesson_words(record.summary32) for record in self._library.values()]
+            before = tuple(
+                text for text in before if not any(same_lesson(lesson_words(text), lesson) for lesson in lessons)
+            )
+        return tuple(dict.fromkeys([*before, *(text for text, _ in rejected if text)]))[-_MAX_REMEMBERED:]
 
     @property
     def _stopped(self) -> bool:
         return self._spend.budget_refused is not None or self._spend.fatal is not None
 
     def _payload(self, labels: Sequence[str]) -> dict[str, object]:
+        library = [
+            {"id": label, "polarity": record.polarity, "text": record.summary32, "support": support_of(record)}
+            for label, record in self._library.items()
+        ]
+        proposals = [
+            {
+                "id": label,
+                "polarity": candidate.polarity,
+                "text": candidate.text,
+                "support": candidate.support,
+                "best_reward": candidate.best.best_reward,
+            }
+            for label, candidate in ((label, self._candidates[label]) for label in labels)
+        ]
         return {
-            "library": [
-                {
-                    "id": label,
-                    "polarity": record.polarity,
-                    "text": record.summary32,
-                    "support": support_of(record),
-                }
-                for label, record in self._library.items()
-            ],
-            "proposals": [
-                {
-                    "id": label,
-                    "polarity": candidate.polarity,
-                    "text": candidate.text,
-                    "support": candidate.support,
-                    "best_reward": candidate.best.best_reward,
-                }
-                for label, candidate in ((label, self._candidates[label]) for label in labels)
-            ],
+            "library": library,
+            "proposals": proposals,
             "rejected_before": list(self._batch.rejected_before),
             "capacity": self._limits.capacity,
-            "edit_budget": self._bench.edits_left,
+            "edit_budget": self._draft.edits_left,
             "max_words": self._runtime.max_words,
         }
 
-    async def _apply(self, operations: Sequence[OperationAnswer]) -> None:
-        for operation in in_order(operations):
-            change = self._bench.resolve(operation)
-            if isinstance(change, Refusal):
-                self._refused.append(change)
-            elif change is not None:
-                await self._enter(change)
+    def _additions(self, labels: Sequence[str]) -> list[OperationAnswer]:
+        """The rule in place of an answer: add the candidates in the order of their support."""
+        return [
+            OperationAnswer(op="add", **{"from": [label]}, polarity=candidate.polarity, text=candidate.text)
+            for label, candidate in ((label, self._candidates[label]) for label in labels)
+        ]
 
-    async def _apply_rule(self, labels: Sequence[str]) -> None:
-        """Add the candidates in the order of their support, as far as the limits allow."""
-        chosen = [(label, self._candidates[label]) for label in labels]
-        await self._apply(
-            [
-                OperationAnswer(op="add", **{"from": [label]}, polarity=candidate.polarity, text=candidate.text)
-                for label, candidate in chosen
-            ]
-        )
-
-    async def _enter(self, change: Change) -> None:
+    async def _apply(self, change: Change) -> RejectedLesson | None:
+        reversal = "" if self._first_rules else reversal_error(change)
+        if reversal:
+            return RejectedLesson(change.text, f"{change.operation}: {reversal}", change.polarity)
         text = change.text
-        fault = "" if self._first_rules else reversal_fault(change)
-        if fault:
-            self._refused.append(Refusal(text, f"{change.operation}: {fault}", change.polarity))
-            return
         if change.operation != "delete":
-            self._turn += 1
-            wording = await accept_wording(
-                change.text,
-                answers=self._answers(change),
-                key=self._key("shorten", self._turn),
-                runtime=self._runtime,
-                spend=self._spend,
+            self._shortened += 1
+            key = self._key("shorten", self._shortened)
+            screened = await screen_or_shorten(
+                text, answers=self._answers(change), key=key, runtime=self._runtime, spend=self._spend
             )
-            if not wording.accepted:
-                self._refused.append(Refusal(wording.text, f"{change.operation}: {wording.reason}", change.polarity))
-                return
-            text = wording.text
+            if isinstance(screened, Rejection):
+                return RejectedLesson(text, f"{change.operation}: {screened.reason}", change.polarity)
+            text = screened.text
         record = record_of(change, text, self._origin, self._runtime)
-        verdict = optimize_experience(record, self._policy)
-        refusal = (
-            self._bench.accept(change, text) if verdict.accepted else Refusal(text, verdict.reason, change.polarity)
-        )
-        if refusal is not None:
-            self._refused.append(refusal)
-        else:
+        check = optimize_experience(record, self._runtime.context.settings.tfgrpo)
+        if not check.accepted:
+            return RejectedLesson(text, check.reason, change.polarity)
+        rejected = self._draft.accept(change, text)
+        if rejected is None:
             self._records.append(record)
+        return rejected
 
-    def _answers(self, change: Change) -> tuple[str, ...]:
+    def _answers(self, change: Change) -> list[str]:
         items = dict.fromkeys(proposal.item_id for source in change.sources for proposal in source.sources)
-        return tuple(self._batch.answers[item] for item in items if self._batch.answers.get(item))
+        return [self._batch.answers[item] for item in items if self._batch.answers.get(item)]
 
-    def _key(self, role: str, turn: int = 0) -> CallKey:
-        return CallKey(
-            epoch=self._batch.epoch,
-            arm="train",
-            batch=self._batch.batch,
-            item_id=_WHOLE_BATCH,
-            rollout=0,
-            turn=turn,
-            role=role,
-        )
-
-
-def _first_reason(rejected: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One line per text: the first reason is the one that decided."""
-    reasons: dict[str, str] = {}
-    for text, reason in rejected:
-        reasons.setdefault(text, reason)
-    return list(reasons.items())
+    def _key(self, role: str, turn: int) -> CallKey:
+        batch = self._batch
+        return CallKey(batch.epoch, "train", batch.batch, _WHOLE_BATCH, rollout=0, turn=turn, role=role)

@@ -1,7 +1,7 @@
-"""Which stage of the curriculum is a task in? Validity first, then behaviour: a pure function of its history.
+"""Decide the curriculum stage of a task from its history: validity first, then behaviour.
 
-The rules of moving on are those of the selection's thresholds; a stage that was reached is left again only when the
-figures fall clearly below them, so that it does not flicker. Behaviour is never rewarded without a reference.
+A reached stage is left only when the figures fall clearly below the thresholds, so that it does not flicker. Behaviour
+is never rewarded without a reference.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ Use: TypeAlias = Literal["development", "production", "history"]
 
 @dataclass(frozen=True, slots=True)
 class PastRound:
-    """What a round says of the task."""
+    """Figures of one round of the task."""
 
     reward: float | None
-    """Of the chosen candidate; None when nothing could be chosen or graded."""
+    """Of the chosen candidate; None when none could be chosen or graded."""
     answered: int
-    """Candidates that brought an answer."""
+    """Candidates with an answer."""
     valid: int
     """Of those, the usable ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where the stage changed."""
+    """A change of the stage."""
 
     round: int
-    """After how many rounds of the history."""
+    """Number of rounds before it."""
     stage: Stage
-    """The stage from there on."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """The stage to work in, why, and how it came about."""
+    """The stage to work in, the reason, and all changes of the stage so far."""
 
     stage: Stage
     why: str
@@ -57,7 +56,7 @@ def decide_stage(
     use: Use = "history",
     thresholds: StageThresholds | None = None,
 ) -> StageDecision:
-    """The stage for the next round, given all rounds so far, oldest first. ``reference``: whether it has one."""
+    """Return the stage of the next round. ``history``: all rounds, oldest first; ``reference``: whether it has one."""
     if use == "production" and reference:
         return StageDecision(BEHAVIOUR, "a reference is there, and it counts")
     if use == "development":
@@ -75,17 +74,17 @@ def decide_stage(
 def _transitions(history: Sequence[PastRound], limits: StageThresholds) -> tuple[Transition, ...]:
     stage: Stage = VALIDITY
     since = 0
-    found: list[Transition] = []
+    transitions: list[Transition] = []
     for end in range(1, len(history) + 1):
-        why = (_moves_on if stage == VALIDITY else _falls_back)(history[since:end], limits)
+        why = (_completed if stage == VALIDITY else _failed)(history[since:end], limits)
         if why:
             stage, since = (BEHAVIOUR if stage == VALIDITY else VALIDITY), end
-            found.append(Transition(end, stage, why))
-    return tuple(found)
+            transitions.append(Transition(end, stage, why))
+    return tuple(transitions)
 
 
-def _moves_on(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
-    """Why the stage is done, judged by all its rounds; empty when it is not."""
+def _completed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+    """Why the stage is complete, from all its rounds; empty when it is not."""
     last = rounds[-limits.rounds :]
     high = [each for each in last if each.reward is not None and each.reward > limits.min_reward]
     if len(high) < limits.rounds:
@@ -96,8 +95,8 @@ def _moves_on(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
     return f"{limits.rounds} rounds in a row were above {limits.min_reward:g}, with {parsed:.0%} usable answers"
 
 
-def _falls_back(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
-    """Why the stage is given up, judged by its last rounds; empty when it is not."""
+def _failed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+    """Why the stage is left again, from its last rounds; empty when it is not."""
     last = rounds[-limits.rounds :]
     if len(last) < limits.rounds:
         return ""

@@ -1,20 +1,20 @@
-"""What record does an accepted change become? With evidence, rewards and tool use, an identity, and the pack's stamp.
+"""Check the evidence of a lesson, and make the stamped record of an accepted change.
 
-The identity is a digest of content and origin: the same change of the same run has the same id in every replay, and no
-position or clock enters it. The run does: two runs that delete one lesson rest on nothing else that tells them apart.
+A record's identity is a digest of content and origin: the same change of the same run has the same id in every replay,
+whatever its position or the time. The run is part of it, because two runs may delete the same lesson.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward, ToolStat
 from tfgrpo.stores.experiences.signing import stamp_record
 from tfgrpo.tasks.learning.operations import Change
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.tool_metrics import add_stats, sum_by_tool
 from tfgrpo.tasks.shapes import Proposal, RolloutRecord
@@ -32,16 +32,56 @@ class Origin:
     """Rollouts of the batch by id."""
 
 
+@dataclass(frozen=True, slots=True)
+class EvidenceCheck:
+    """Accepted, or the reason why not."""
+
+    accepted: bool
+    reason: str = ""
+
+
+def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> EvidenceCheck:
+    """Check a proposal, or a record before it is written, against ``min_rank`` and ``min_reward``; deletions pass.
+
+    Only lessons of polarity *do* must exceed the reward: what to avoid is also learned from attempts that all failed.
+    """
+    if isinstance(lesson, Proposal):
+        return _check(lesson.polarity, lesson.best_reward, lesson.best_rank, policy)
+    if lesson.operation == "delete":
+        return EvidenceCheck(accepted=True)
+    return _check(lesson.polarity, lesson.reward.gt_score, lesson.reward.relative_rank, policy)
+
+
+def _check(polarity: Polarity, reward: float, rank: float, policy: LearningSettings) -> EvidenceCheck:
+    if rank < policy.min_rank:
+        return EvidenceCheck(accepted=False, reason=f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}")
+    if polarity == "do" and reward <= policy.min_reward:
+        reason = f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
+        return EvidenceCheck(accepted=False, reason=reason)
+    return EvidenceCheck(accepted=True)
+
+
 def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> ExperienceRecord:
-    """The stamped record of a change whose final wording is ``text``."""
+    """Return the stamped record of a change whose final wording is ``text``."""
     context = runtime.context
     manifest = runtime.pack.manifest
-    # Under the first rules of learning a change of direction inherited what it replaced.
+    # Under the first learning rules a reversed lesson inherited the evidence of the one it replaced.
     basis = change.basis if context.rules > 1 else change
     evidence = _evidence(basis)
     supersedes = tuple(sorted(record.experience_id for record in change.targets))
+    identity = {
+        "task": context.settings.task_id,
+        "run": context.run_id,
+        "epoch": origin.epoch,
+        "batch": origin.batch,
+        "operation": change.operation,
+        "polarity": change.polarity,
+        "text": text,
+        "supersedes": list(supersedes),
+        "evidence": list(evidence),
+    }
     record = ExperienceRecord(
-        experience_id=_identity(context, change, text, origin, supersedes, evidence),
+        experience_id=f"exp-{sha256_hex(canonical_json(identity))[:_ID_DIGITS]}",
         run_id=context.run_id,
         task_id=context.settings.task_id,
         domain=manifest.domain,
@@ -63,25 +103,8 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
     return stamp_record(record, pack_stamp(runtime.pack))
 
 
-def _identity(
-    context: RunContext, change: Change, text: str, origin: Origin, supersedes: Sequence[str], evidence: Sequence[str]
-) -> str:
-    content = {
-        "task": context.settings.task_id,
-        "run": context.run_id,
-        "epoch": origin.epoch,
-        "batch": origin.batch,
-        "operation": change.operation,
-        "polarity": change.polarity,
-        "text": text,
-        "supersedes": list(supersedes),
-        "evidence": list(evidence),
-    }
-    return f"exp-{sha256_hex(canonical_json(content))[:_ID_DIGITS]}"
-
-
-def _proposals(change: Change) -> tuple[Proposal, ...]:
-    return tuple(proposal for source in change.sources for proposal in source.sources)
+def _proposals(change: Change) -> list[Proposal]:
+    return [proposal for source in change.sources for proposal in source.sources]
 
 
 def _evidence(change: Change) -> tuple[str, ...]:
@@ -100,12 +123,12 @@ def _reward(change: Change) -> Reward:
 
 
 def _tool_stats(change: Change, rollouts: Mapping[str, RolloutRecord]) -> tuple[ToolStat, ...]:
-    """Summed over the evidence. Targets that share rollouts with what is already counted add nothing."""
-    names = list(dict.fromkeys(name for proposal in _proposals(change) for name in proposal.evidence))
+    """Summed over the evidence, each rollout once: targets that share rollouts with others add no statistics."""
+    names = dict.fromkeys(name for proposal in _proposals(change) for name in proposal.evidence)
     stats = list(sum_by_tool(event for name in names if name in rollouts for event in rollouts[name].tools))
-    counted = set(names)
+    summed = set(names)
     for record in change.targets:
-        if counted.isdisjoint(record.evidence):
+        if summed.isdisjoint(record.evidence):
             stats.extend(record.tool_stats)
-            counted.update(record.evidence)
+            summed.update(record.evidence)
     return add_stats(stats)

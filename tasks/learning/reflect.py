@@ -1,6 +1,6 @@
-"""What separated the good attempts of a group from the bad ones? One call to the learning model, turned into proposals.
+"""Reflect on one group: ask the learning model what separated good attempts from bad ones, and return proposals.
 
-It proposes; whether a proposal enters the library is curation's decision.
+Whether a proposal enters the library is decided by curation.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Question, Spend, ask
 from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer, LessonsAnswer
+from tfgrpo.tasks.learning.screening import screen_or_shorten
 from tfgrpo.tasks.learning.summarize import transcript_of
-from tfgrpo.tasks.learning.wording import accept_wording
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupSpec, Proposal
 
 _ALL_TRANSCRIPTS_CHARS = 16_000
-_LEAST_TRANSCRIPT_CHARS = 1_000
+_MIN_TRANSCRIPT_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class RankedAttempt:
-    """A scored attempt with its place in the group."""
+    """A scored attempt with its rank in the group."""
 
     rollout: FinishedRollout
     reward: float
@@ -36,7 +37,7 @@ class RankedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What reflection on one group brought, and what it cost."""
+    """Result and cost of reflection on one group."""
 
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
@@ -47,9 +48,8 @@ class Reflection:
 async def reflect_on_group(
     spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime
 ) -> Reflection:
-    """Contrast the attempts of an informative group. A call that breaks is noted in the spend, never raised."""
-    settings = runtime.context.settings.tfgrpo
-    shown = attempts_to_show(attempts, everything=settings.reflection == "all")
+    """Contrast the attempts of an informative group. A call that fails is noted in the spend, never raised."""
+    shown = attempts_to_show(attempts, everything=runtime.context.settings.tfgrpo.reflection == "all")
     spend = Spend()
     question = Question(_key(spec, "reflect", 0), "reflect", _payload(spec, shown, runtime), LESSONS, LessonsAnswer)
     answer = await ask(question, runtime, spend)
@@ -59,15 +59,13 @@ async def reflect_on_group(
 
 
 def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> tuple[RankedAttempt, ...]:
-    """Best and worst, or all from best to worst; among equals the cheaper comes first, then the earlier.
-
-    The worst of the pair is the cheapest of those with the least reward: tokens alone must not make the contrast.
-    """
+    """Return best and worst, or all from best to worst; among equals the cheaper comes first, then the earlier."""
     rewards = [attempt.reward for attempt in attempts]
     tokens = [attempt.rollout.tally.completion_tokens for attempt in attempts]
     order = best_first(rewards, tokens)
     if everything:
         return tuple(attempts[position] for position in order)
+    # The cheapest of those with the least reward: tokens alone must not make the contrast.
     least = min(rewards)
     worst = next(position for position in order if rewards[position] == least)
     return (attempts[order[0]], attempts[worst])
@@ -75,7 +73,7 @@ def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> 
 
 def _payload(spec: GroupSpec, shown: Sequence[RankedAttempt], runtime: Runtime) -> dict[str, Any]:
     settings = runtime.context.settings.tfgrpo
-    room = max(_LEAST_TRANSCRIPT_CHARS, _ALL_TRANSCRIPTS_CHARS // len(shown))
+    room = max(_MIN_TRANSCRIPT_CHARS, _ALL_TRANSCRIPTS_CHARS // len(shown))
     payload: dict[str, Any] = {
         "task": spec.item.prompt,
         "attempts": [
@@ -102,44 +100,38 @@ async def _screened(
     runtime: Runtime,
     spend: Spend,
 ) -> Reflection:
-    most = runtime.context.settings.tfgrpo.lessons_per_group
+    limit = runtime.context.settings.tfgrpo.lessons_per_group
     accepted: list[Proposal] = []
-    rejected = [(lesson.text, f"more than {most} lessons from one group") for lesson in lessons[most:]]
-    for turn, lesson in enumerate(lessons[:most], start=1):
-        wording = await accept_wording(
+    rejected = [(lesson.text, f"more than {limit} lessons from one group") for lesson in lessons[limit:]]
+    for turn, lesson in enumerate(lessons[:limit], start=1):
+        screened = await screen_or_shorten(
             lesson.text, answers=(spec.item.answer,), key=_key(spec, "shorten", turn), runtime=runtime, spend=spend
         )
-        if not wording.accepted:
-            rejected.append((wording.text, wording.reason))
-        elif any(wording.text == proposal.text for proposal in accepted):
+        if isinstance(screened, Rejection):
+            rejected.append((lesson.text, screened.reason))
+        elif any(screened.text == proposal.text for proposal in accepted):
             if runtime.context.rules < 2:
-                rejected.append((wording.text, "said twice"))
+                rejected.append((screened.text, "said twice"))
         else:
-            accepted.append(_proposal(spec, wording.text, lesson, shown, spread))
+            proposal = Proposal(
+                text=screened.text,
+                polarity=lesson.polarity,
+                group_id=spec.group_id,
+                item_id=spec.item.id,
+                evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
+                best_reward=shown[0].reward,
+                best_rank=shown[0].rank,
+                spread=spread,
+            )
+            accepted.append(proposal)
     return Reflection(tuple(accepted), tuple(rejected), spend)
 
 
-def _proposal(
-    spec: GroupSpec, text: str, lesson: LessonAnswer, shown: Sequence[RankedAttempt], spread: float
-) -> Proposal:
-    return Proposal(
-        text=text,
-        polarity=lesson.polarity,
-        group_id=spec.group_id,
-        item_id=spec.item.id,
-        evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
-        best_reward=shown[0].reward,
-        best_rank=shown[0].rank,
-        spread=spread,
-    )
-
-
 def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
-    return CallKey(
-        epoch=spec.epoch, arm=spec.arm, batch=spec.batch, item_id=spec.draw_id, rollout=0, turn=turn, role=role
-    )
+    return CallKey(spec.epoch, spec.arm, spec.batch, spec.draw_id, rollout=0, turn=turn, role=role)
 
 
 def _label(position: int) -> str:
+    """A to Z, then AA, AB and so on."""
     letters = string.ascii_uppercase
     return letters[position] if position < len(letters) else f"{_label(position // 26 - 1)}{letters[position % 26]}"

@@ -1,7 +1,4 @@
-"""What shape must the learning model's answers have? Three JSON schemas and their strict readers.
-
-It reads one reply into typed data or says in a sentence what is wrong with it; asking again is ``tfgrpo.tasks.learning.ask``.
-"""
+"""Schemas of the learning model's answers, and the strict reader of a reply."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class LessonAnswer(Answer):
 
 
 class LessonsAnswer(Answer):
-    """What reflection on one group brings."""
+    """Answer of reflection on one group."""
 
     lessons: list[LessonAnswer]
 
@@ -50,7 +47,7 @@ class OperationAnswer(Answer):
 
 
 class OperationsAnswer(Answer):
-    """What curation of one batch brings."""
+    """Answer of curation of one batch."""
 
     operations: list[OperationAnswer]
 
@@ -61,50 +58,48 @@ class ShortenedAnswer(Answer):
     text: str
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+# Not generated from the classes above: request digests, and with them the keys of old journals, depend on every word.
+def _object(**properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": dict(properties),
+        "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
     }
 
 
-def _listing(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    return _object({name: {"type": "array", "items": dict(entry)}})
+def _array(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
 _STRING = {"type": "string"}
-_LABELS = {"type": "array", "items": _STRING}
-_POLARITY = {"type": "string", "enum": ["do", "avoid"]}
 _OPERATION = _object(
-    {
-        "op": {"type": "string", "enum": ["add", "modify", "merge", "delete", "keep"]},
-        "targets": _LABELS,
-        "from": _LABELS,
-        "polarity": {"type": "string", "enum": ["do", "avoid", ""]},
-        "text": _STRING,
-    }
+    op={"type": "string", "enum": ["add", "modify", "merge", "delete", "keep"]},
+    targets=_array(_STRING),
+    **{"from": _array(_STRING)},
+    polarity={"type": "string", "enum": ["do", "avoid", ""]},
+    text=_STRING,
 )
+_LESSON = _object(polarity={"type": "string", "enum": ["do", "avoid"]}, text=_STRING)
 
-LESSONS = AnswerSchema("tfgrpo_lessons", _listing("lessons", _object({"polarity": _POLARITY, "text": _STRING})))
-OPERATIONS = AnswerSchema("tfgrpo_operations", _listing("operations", _OPERATION))
-SHORTENED = AnswerSchema("tfgrpo_shortened", _object({"text": _STRING}))
-
+LESSONS = AnswerSchema("tfgrpo_lessons", _object(lessons=_array(_LESSON)))
+OPERATIONS = AnswerSchema("tfgrpo_operations", _object(operations=_array(_OPERATION)))
+SHORTENED = AnswerSchema("tfgrpo_shortened", _object(text=_STRING))
 
 _ANY_OBJECT = {"type": "object"}
 
 
 def read_answer(shape: type[AnswerT], schema: AnswerSchema, text: str, *, cut: bool = False) -> AnswerT:
-    """Read a reply strictly. Keys that do not apply to an operation may be missing; nothing may be added.
+    """Read a reply strictly: keys that do not apply to an operation may be missing, unknown keys are errors.
 
     Of a list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises ``ValueError``
-    whose text names each offending key, fit to be sent back to the model.
+    whose text names each offending key, for the model to correct.
     """
     entries = complete_entries(text, next(iter(schema.schema["properties"]))) if cut else None
     value = entries or parse_answer(text, AnswerSchema(schema.name, _ANY_OBJECT))
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        found = [f"{'.'.join(map(str, part['loc'])) or 'answer'}: {part['msg']}" for part in error.errors()[:5]]
-        raise ValueError("; ".join(found)) from None
+        details = error.errors()[:5]
+        problems = [f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in details]
+        raise ValueError("; ".join(problems)) from None

@@ -1,15 +1,19 @@
-"""Do two lessons say the same? By the words they share, locally and for free.
+"""Compare lessons by the words they share, and merge the proposals of a batch that say the same, without a model.
 
-Likeness is the Jaccard index of the sets of content words (case-folded, without articles and the like), with two
-vetoes: lessons that differ in their negations or in their numbers are never the same, however many words they share.
-Text without spaces between words compares as a whole, so there only literal repetition is found.
+Two lessons are the same when the Jaccard index of their sets of content words (case-folded, without articles and the
+like) reaches a threshold, unless they differ in their negations or numbers. Text without spaces between words compares
+as a whole, so there only literal repetition is recognised.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.tasks.shapes import Proposal
 
 THRESHOLD = 0.6
 """Jaccard index from which two lessons count as one."""
@@ -17,56 +21,88 @@ THRESHOLD = 0.6
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _NEGATIONS = frozenset({"not", "never", "no", "none", "nor", "neither", "without", "cannot", "unless", "except"})
-_FILLERS = frozenset(
-    {
-        "a",
-        "an",
-        "any",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "being",
-        "by",
-        "do",
-        "each",
-        "for",
-        "from",
-        "has",
-        "have",
-    }
-    | {"if", "in", "into", "is", "it", "its", "of", "on", "or", "so", "that", "the", "their", "them", "then", "these"}
-    | {"this", "those", "to", "was", "were", "when", "which", "while", "will", "with", "you", "your"}
+# With "do" among them, "don't" and "do not" differ little enough for a short lesson to count as the same.
+_STOP_WORD_LIST = (
+    "a an any and are as at be been being by do each for from has have if in into is it its of on or so that the their "
+    "them then these this those to was were when which while will with you your"
 )
+_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Gist:
-    """What of a lesson is compared."""
+class LessonWords:
+    """What is compared of a lesson."""
 
     words: frozenset[str]
     negations: frozenset[str]
     numbers: tuple[str, ...]
 
 
-def gist_of(text: str) -> Gist:
-    """Take a lesson apart for comparison."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One lesson as several groups proposed it, in the words of the group with the widest spread."""
+
+    sources: tuple[Proposal, ...]
+
+    @property
+    def text(self) -> str:
+        """Its wording."""
+        return self.sources[0].text
+
+    @property
+    def polarity(self) -> Polarity:
+        """That of all its sources."""
+        return self.sources[0].polarity
+
+    @property
+    def support(self) -> int:
+        """Number of groups that proposed it."""
+        return len(self.group_ids)
+
+    @property
+    def group_ids(self) -> tuple[str, ...]:
+        """Groups that proposed it, the one with the widest spread first."""
+        return tuple(dict.fromkeys(proposal.group_id for proposal in self.sources))
+
+    @property
+    def best(self) -> Proposal:
+        """The source with the best attempt."""
+        return max(self.sources, key=lambda proposal: (proposal.best_reward, proposal.best_rank))
+
+
+def lesson_words(text: str) -> LessonWords:
+    """Return the words, negations and numbers of a lesson."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
     words = frozenset(_WORD.findall(folded))
-    negations = frozenset("not" if word.endswith("n't") else word for word in words)
-    return Gist(
-        words=(words - _FILLERS) or words,
-        negations=negations & _NEGATIONS,
-        numbers=tuple(sorted(_NUMBER.findall(folded))),
-    )
+    negations = _NEGATIONS.intersection("not" if word.endswith("n't") else word for word in words)
+    return LessonWords((words - _STOP_WORDS) or words, negations, tuple(sorted(_NUMBER.findall(folded))))
 
 
-def alike(first: Gist, second: Gist) -> bool:
-    """Whether two lessons say the same. Symmetric, and true of a lesson and itself."""
+def same_lesson(first: LessonWords, second: LessonWords) -> bool:
+    """Whether two lessons say the same. Symmetric and reflexive."""
     if first.negations != second.negations or first.numbers != second.numbers:
         return False
-    shared = len(first.words & second.words)
     either = len(first.words | second.words)
-    return first == second if not either else shared / either >= THRESHOLD
+    return first == second if not either else len(first.words & second.words) / either >= THRESHOLD
+
+
+def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
+    """Return candidates, best supported first; the order in which groups came back does not matter.
+
+    A proposal joins the first candidate of its polarity that says the same.
+    """
+    clusters: list[tuple[LessonWords, list[Proposal]]] = []
+    for proposal in sorted(proposals, key=_order):
+        words = lesson_words(proposal.text)
+        for first, cluster in clusters:
+            if cluster[0].polarity == proposal.polarity and same_lesson(first, words):
+                cluster.append(proposal)
+                break
+        else:
+            clusters.append((words, [proposal]))
+    candidates = (Candidate(tuple(cluster)) for _, cluster in clusters)
+    return tuple(sorted(candidates, key=lambda candidate: (-candidate.support, -candidate.best.best_reward)))
+
+
+def _order(proposal: Proposal) -> tuple[float, str, str, str, str]:
+    return (-proposal.spread, proposal.item_id, proposal.group_id, proposal.polarity, proposal.text)

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import proposal
-from tfgrpo.tasks.learning.merge import merge_proposals
-from tfgrpo.tasks.learning.similarity import alike, gist_of
+from tfgrpo.tasks.learning.similarity import lesson_words, merge_proposals, same_lesson
 
 
 def same(first, second):
-    return alike(gist_of(first), gist_of(second))
+    return same_lesson(lesson_words(first), lesson_words(second))
 
 
 @pytest.mark.parametrize(
@@ -29,12 +28,12 @@ def same(first, second):
         ("", "", True),
     ],
 )
-def test_lessons_are_alike_when_they_share_words_and_say_the_same_of_them(first, second, expected):
+def test_lessons_are_the_same_when_they_share_words_negations_and_numbers(first, second, expected):
     assert same(first, second) is expected
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_likeness_is_symmetric_and_reflexive(first, second):
+def test_similarity_is_symmetric_and_reflexive(first, second):
     assert same(first, first)
     assert same(first, second) == same(second, first)
 

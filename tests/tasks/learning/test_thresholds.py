@@ -5,9 +5,9 @@ import pytest
 from tests.support.agents.steps import NOON, proposal
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.tasks.learning.thresholds import LessonPolicy, optimize_experience
+from tfgrpo.tasks.learning.record import optimize_experience
 
-POLICY = LessonPolicy(min_reward=0.0, min_rank=0.5)
+POLICY = LearningSettings(min_reward=0.0, min_rank=0.5)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_rank_and_reward_both_decide(reward, rank, polarity, accepted):
 
 
 def test_the_settings_set_the_thresholds():
-    policy = LessonPolicy.of(LearningSettings(min_reward=0.9, min_rank=0.8))
+    policy = LearningSettings(min_reward=0.9, min_rank=0.8)
     assert not optimize_experience(proposal("x", best_reward=0.9, best_rank=1.0), policy).accepted
     assert not optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy).accepted
     assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy).accepted
@@ -54,7 +54,7 @@ def experience(**more):
     return ExperienceRecord(**{**values, **more})
 
 
-def test_a_record_is_held_against_the_same_thresholds():
+def test_records_are_checked_against_the_same_thresholds():
     assert not optimize_experience(experience(), POLICY).accepted
     assert optimize_experience(experience(polarity="avoid"), POLICY).accepted
 
