@@ -32,7 +32,7 @@ from tfgrpo.flows.orchestration.states import state_of
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.flows.run.session import RunGroups
+from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PrefectUnavailable, RunAborted, TfgrpoError

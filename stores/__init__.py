@@ -8,6 +8,7 @@ __all__ = [
     "experiences",
     "files",
     "frozen_json",
+    "group_key",
     "identifiers",
     "ledger",
     "numeric",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
+from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, in_force, promotions
@@ -16,6 +19,7 @@ from tfgrpo.stores.experiences.state import read_state, write_state
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import count_words, pluralize
+from tfgrpo.tasks.shapes import PackText
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -108,20 +112,50 @@ def retirement(library: Library, store: ExperienceStore) -> list[str]:
     ]
 
 
-_ANY = RetrievalSettings()
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """A pack's text with lessons, and the lessons that are not in it."""
+
+    text: PackText
+    too_long: tuple[str, ...]
+    """Ids of lessons from before the limit on their length was lowered."""
+    skipped: tuple[tuple[str, str], ...]
+    """Ids of lessons that do not verify, with the reason."""
+
+
+def prompt_of(pack: LoadedPack, library: Library, retrieval: RetrievalSettings) -> RenderedPrompt:
+    """Render a pack with the most valuable lessons of a library, once for all groups of a batch."""
+    short = short_enough(library, pack)
+    merged = merge_experiences(pack, most_valuable(short, pack.manifest.experience_slots, retrieval))
+    entries = {entry.experience_id: entry for entry in short.entries}
+    text = PackText(
+        system=merged.text,
+        digest=sha256_hex(merged.text),
+        pack_id=pack.manifest.id,
+        stamp=pack.manifest.stamp,
+        experience_ids=merged.experience_ids,
+        experiences=tuple(entries[name] for name in merged.experience_ids),
+    )
+    too_long = (entry.experience_id for entry in library.entries if entry.experience_id not in entries)
+    return RenderedPrompt(text, tuple(too_long), tuple(merged.skipped))
+
+
+_ANY: Final = RetrievalSettings()
 
 
 def most_valuable(library: Library, slots: int, retrieval: RetrievalSettings = _ANY) -> list[ExperienceRecord]:
-    """As many lessons as a pack has slots, in the library's own order: a text that changes little stays cached."""
+    """Return as many lessons as a pack has slots, in the library's order, which keeps the prompt prefix cacheable."""
     chosen = best_of(library.entries, slots, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
     best = {entry.experience_id for entry in chosen}
     return [entry for entry in library.entries if entry.experience_id in best]
 
 
 def short_enough(library: Library, pack: LoadedPack) -> Library:
-    """The library without lessons that are longer than pack and run let in, so that they take nobody's slot."""
-    return Library(tuple(entry for entry in library.entries if _fits(entry, pack)))
-
-
-def _fits(entry: ExperienceRecord, pack: LoadedPack) -> bool:
-    return count_words(entry.summary32) <= pack.max_words and len(entry.summary32) <= pack.max_chars
+    """Return the library without lessons longer than pack and run allow, so that these take no slot."""
+    return Library(
+        tuple(
+            entry
+            for entry in library.entries
+            if count_words(entry.summary32) <= pack.max_words and len(entry.summary32) <= pack.max_chars
+        )
+    )

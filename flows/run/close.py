@@ -14,8 +14,8 @@ from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.replay import compare_with_original
-from tfgrpo.flows.run.session import Session
 from tfgrpo.flows.run.timing import Timing
 from tfgrpo.pipelines.plan.spec_guard import guard_run
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
@@ -28,30 +28,30 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write everything a run writes at its end and sum it up."""
     if session.replay_of is not None and status == "finished":
         status, message = compare_with_original(session, message, _gate(session))
-    if session.decision is not None:
+    if session.books.gate is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
-    for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
+    for warning in (session.announcer.telemetry.shutdown(), journal.warning if journal is not None else None):
         if warning:
-            session.manifest.warn(warning, lasting=True)
+            session.books.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()
     if totals.implausible_usage:
-        session.manifest.warn(
+        session.books.manifest.warn(
             f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
     timing = session.stopwatch.read(totals.calls)
-    session.manifest.update(
+    session.books.manifest.update(
         status=status,
         message=message,
         ended_at=session.clock().isoformat(),
-        tfgrpo=session.tfgrpo_block(),
+        tfgrpo=session.books.tfgrpo_block(session.learning),
         gate=_gate(session),
         ledger=_ledger_block(session),
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
-    session.manifest.update(stages=_stages(session))
+    session.books.manifest.update(stages=_stages(session))
     return RunSummary(status, session.run_id, message, _details(session, status, _report(session), timing))
 
 
@@ -60,15 +60,15 @@ def _report(session: Session) -> Path | None:
     try:
         return write_report(session.task, session.paths)
     except (StoreError, OSError) as error:
-        session.manifest.warn(f"no report was written: {error}")
+        session.books.manifest.warn(f"no report was written: {error}")
         return None
 
 
 def _gate(session: Session) -> dict[str, Any] | None:
     """The decision and what it rests on, as JSON for manifest, report and ``--json``; None before the sweep."""
-    decision, evidence = session.decision, session.evidence
-    if decision is None or evidence is None:
+    if session.books.gate is None:
         return None
+    evidence, decision = session.books.gate
     seed = session.settings.tfgrpo.seed
     return {
         "decision": decision.decision,
@@ -110,7 +110,13 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     stages: list[dict[str, Any]] = []
     for stage in session.settings.stages:
         if stage.name == "learn":
-            stages.append({"name": "learn", "epochs": len(session.epochs), "failed_epochs": len(session.failed_epochs)})
+            stages.append(
+                {
+                    "name": "learn",
+                    "epochs": len(session.books.epochs),
+                    "failed_epochs": len(session.books.failed_epochs),
+                }
+            )
             continue
         try:
             found = guard_run(session.paths.root)
@@ -120,18 +126,18 @@ def _stages(session: Session) -> list[dict[str, Any]]:
         stages.append({"name": stage.name, **found.as_json()})
         for check in found.checks:
             if not check.ok:
-                session.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
+                session.books.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
     return stages
 
 
 def _lost(session: Session) -> dict[str, int]:
     """Rollouts without a reward, of how many that came back."""
-    return {"rollouts": session.lost, "of": session.made}
+    return {"rollouts": session.books.lost_rollouts, "of": session.books.rollouts}
 
 
 def _learning_lost(session: Session) -> dict[str, int]:
     """Reflections and curations without a usable answer, of how many."""
-    ended = session.epochs
+    ended = session.books.epochs
     return {"steps": sum(end.learning_lost for end in ended), "of": sum(end.learning_asked for end in ended)}
 
 
@@ -142,20 +148,20 @@ def _details(session: Session, status: Status, report: Path | None, timing: Timi
         "task_id": session.settings.task_id,
         "simulated": session.plan.simulated,
         "gate": _gate(session),
-        "epochs": [dataclasses.asdict(end) for end in session.epochs],
+        "epochs": [dataclasses.asdict(end) for end in session.books.epochs],
         "lessons": [
             {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
-            for entry in session.library.entries
+            for entry in session.learning.library.entries
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),
         "lost": _lost(session),
         "learning_lost": _learning_lost(session),
-        "calibration": session.files.calibration(),
+        "calibration": session.books.files.calibration(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),
         "report": str(report) if report is not None else None,
         "resume with": resume,
-        "warnings": list(session.manifest.read().get("warnings", ())),
+        "warnings": list(session.books.manifest.read().get("warnings", ())),
     }

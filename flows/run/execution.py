@@ -18,17 +18,15 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
-from tfgrpo.flows.run.learn import learn, measure, sweep
+from tfgrpo.flows.run.loop.learn import learn, measure
+from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, prepare
-from tfgrpo.flows.run.promote import settle
 from tfgrpo.flows.run.resume import continued
-from tfgrpo.flows.run.session import RunGroups, Session
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tfgrpo.stores.ledger.shared import SharedStore
-from tfgrpo.tasks.gate import decide_gate, narrow_scale
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime
 
@@ -104,7 +102,7 @@ def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
         with suppress(TfgrpoError, OSError):  # a disk that refuses this too was why
             said = session.runtime.scrub(f"{type(error).__name__}: {error}")
-            session.manifest.warn(f"{what} could not be closed: {said}", lasting=True)
+            session.books.manifest.warn(f"{what} could not be closed: {said}", lasting=True)
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
@@ -123,15 +121,17 @@ def _said(error: Exception) -> str:
 
 def _attempt(session: Session) -> _End:
     settings = session.settings
-    with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
+    with session.announcer.telemetry.workflow_span(
+        settings.pipeline, run_id=session.run_id, task_id=settings.task_id
+    ) as span:
         end = _ended(session)
         if end.error is not None:
             span.fail(end.error)
-        totals, decision = session.runtime.ledger.totals(), session.decision
+        totals, gate = session.runtime.ledger.totals(), session.books.gate
         unknown = bool(totals.unmeasured_attempts)
         span.run_result(
             status=end.status,
-            gate=None if decision is None else decision.decision,
+            gate=None if gate is None else gate[1].decision,
             calls=None if unknown else totals.calls,
             tokens=None if unknown else totals.tokens,
             cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
@@ -150,7 +150,7 @@ def _ended(session: Session) -> _End:
     except TfgrpoError as error:
         return _End("failed", _said(error), type(error).__name__)
     except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
-        session.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
+        session.books.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
         return _End("failed", f"{type(error).__name__}: {error}", type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
@@ -161,11 +161,5 @@ def _whole_run(session: Session) -> str:
     if not session.settings.tfgrpo.enabled:
         measure(session)
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
-    learn(session)
-    evidence = sweep(session)
-    score_range = session.plan.score_range
-    if narrow := narrow_scale(evidence, score_range):
-        session.manifest.warn(narrow)
-    decision = settle(session, decide_gate(evidence, session.settings.gate, score_range))
-    session.decided(evidence, decision)
+    decision = learn(session)
     return f"{decision.decision}: {'; '.join(decision.reasons)}"

@@ -22,10 +22,13 @@ from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
+from tfgrpo.flows.run.loop.announcer import Announcer
+from tfgrpo.flows.run.loop.books import Books
+from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
+from tfgrpo.flows.run.loop.session import RunGroups, Session
+from tfgrpo.flows.run.loop.state import LearningState
 from tfgrpo.flows.run.prepare import Prepared
-from tfgrpo.flows.run.records import RunFiles, voided_groups
 from tfgrpo.flows.run.resume import manifest_of
-from tfgrpo.flows.run.session import RunGroups, Session
 from tfgrpo.flows.run.timing import Stopwatch
 from tfgrpo.pipelines.datasets.item_fields import said_by
 from tfgrpo.pipelines.datasets.items import Item
@@ -109,13 +112,12 @@ def open_session(
             context=context,
             runtime=runtime,
             store=_store(place, plan, clock),
-            manifest=manifest,
-            files=RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders),
-            observer=observer,
-            clock=clock,
-            fan_out=fan_out,
+            books=Books(manifest, RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders), plan.group_size),
+            announcer=Announcer(observer, runtime.telemetry, plan),
+            learning=LearningState(champion),
             champion=champion,
-            library=champion,
+            fan_out=fan_out,
+            clock=clock,
             lock=lock,
             stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
             difficulty=_difficulty(place, plan),

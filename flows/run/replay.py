@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tfgrpo.flows.report.files import rows_of
 from tfgrpo.flows.run.exit_status import Status
-from tfgrpo.flows.run.session import Session
+from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.promotions import promotions

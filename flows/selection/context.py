@@ -9,15 +9,14 @@ from pathlib import Path
 
 from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.secrets import read_api_key
-from tfgrpo.flows.run.champion import champion_library, champion_problems, most_valuable, short_enough
+from tfgrpo.flows.run.champion import champion_library, champion_problems, prompt_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns.memory import MemoryLimits, MemoryScope, PatternMemory
@@ -42,24 +41,14 @@ def lessons_of(
 
     Lessons that were promoted on the SIMULATED model reach no other one, nor the other way round.
     """
-    chosen, warnings = [], []
+    library, warnings = Library(()), []
     if task is not None:
         store = ExperienceStore(task.experiences, approved={pack.manifest.id: pack_stamp(pack)}, task_id=task.root.name)
-        library = short_enough(champion_library(store, task, simulated=simulated), pack)
+        library = champion_library(store, task, simulated=simulated)
         warnings = champion_problems(store, task, simulated=simulated)
-        chosen = most_valuable(library, pack.manifest.experience_slots, retrieval)
-    merged = merge_experiences(pack, chosen)
-    used = {entry.experience_id: entry for entry in chosen}
-    text = PackText(
-        system=merged.text,
-        digest=sha256_hex(merged.text),
-        pack_id=pack.manifest.id,
-        stamp=pack.manifest.stamp,
-        experience_ids=merged.experience_ids,
-        experiences=tuple(used[name] for name in merged.experience_ids),
-    )
-    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in merged.skipped)
-    return text, (*warnings, *skipped)
+    rendered = prompt_of(pack, library, retrieval)
+    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in rendered.skipped)
+    return rendered.text, (*warnings, *skipped)
 
 
 def memory_of(

@@ -13,7 +13,7 @@ from rich.console import Console as RichConsole
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run import learn as epochs
+from tfgrpo.flows.run.loop import learn
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.rewarders.base import RewardContext
 from tfgrpo.stores.errors import RewarderTimeout
@@ -133,14 +133,14 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
 
 
 def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch):
-    record = epochs.record_batch
+    record = learn.record_batch
 
     def second_batch_hangs(session, specs, results):
         record(session, specs, results)
         if specs[0].epoch == 1 and specs[0].batch == 1:
             raise RewarderTimeout("rewarder slow ran over its limit")
 
-    monkeypatch.setattr(epochs, "record_batch", second_batch_hangs)
+    monkeypatch.setattr(learn, "record_batch", second_batch_hangs)
     summary = run(tmp_path, run_id=RUN, **SMALL)
     assert summary.exit_code == 0
     first = {row["experience_id"] for row in store(tmp_path) if row["epoch"] == 1}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
-from tfgrpo.flows.run.session import Session
+from tfgrpo.flows.run.loop import batches
 from tfgrpo.stores.experiences.promotions import Promotion, promotions, record_promotion
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -123,13 +123,13 @@ def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
 
 
 def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch):
-    real = Session.as_recorded
+    real = batches.with_recorded_fault
 
     def late(session, result):
         fault = "gt: no verdict within 30 s" if (result.phase, result.batch) == ("eval", 1) else None
         return dataclasses.replace(real(session, result), rewarder_fault=fault)
 
-    monkeypatch.setattr(Session, "as_recorded", late)
+    monkeypatch.setattr(batches, "with_recorded_fault", late)
     summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
     assert summary.exit_code == 0, summary.message
     swept = {row["group_id"] for row in lines(paths(tmp_path).groups) if row["phase"] == "eval"}

@@ -169,7 +169,7 @@ def test_a_resumed_night_draws_what_it_would_have_drawn(
     decided = TaskPaths.of(out, TASK).promotions
     decided.write_text(decided.read_text().splitlines(keepends=True)[0])
     with monkeypatch.context() as patched:
-        patched.setattr("tfgrpo.flows.run.execution.sweep", _fails)
+        patched.setattr("tfgrpo.flows.run.loop.learn.sweep", _fails)
         assert curriculum(out, run_id="next").exit_code == 1
     assert curriculum(out, run_id="meanwhile").exit_code == 0
     summary = run(out, resume="next")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.agents import steps as kit
-from tfgrpo.flows.run.records import RunFiles
+from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile

@@ -30,7 +30,7 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.flows.run.session import RunGroups
+from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.group import run_group

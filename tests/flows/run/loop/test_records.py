@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agents.steps import group, proposal, record
 from tests.support.runs.running import lines
-from tfgrpo.flows.run.records import RunFiles
+from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
 from tfgrpo.tasks.shapes import PackText, ReflectionFailure, ToolMetricEvent

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
-from tfgrpo.flows.run import session as session_module
-from tfgrpo.flows.run.records import RunFiles
-from tfgrpo.flows.run.session import _code
+from tfgrpo.flows.run import champion
+from tfgrpo.flows.run.loop import curation
+from tfgrpo.flows.run.loop.announcer import reason_label
+from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.prompt_packs.inject import MergedPrompt
 from tfgrpo.prompt_packs.stamping import stamp_pack
 from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.shapes import ReflectionFailure
 
@@ -25,7 +27,7 @@ def curated(monkeypatch, **changes):
     async def changed(batch, runtime):
         return replace(await curate_batch(batch, runtime), **changes)
 
-    monkeypatch.setattr(session_module, "curate_batch", changed)
+    monkeypatch.setattr(curation, "curate_batch", changed)
 
 
 @pytest.mark.parametrize(
@@ -64,14 +66,14 @@ def test_the_rule_without_a_failure_says_that_no_answer_was_usable(tmp_path, mon
 
 
 def test_a_lesson_that_must_stay_out_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
-    real = session_module.merge_experiences
+    real = champion.merge_experiences
 
     def leaves_one_out(pack, experiences):
         merged = real(pack, experiences[1:])
         skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
         return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
 
-    monkeypatch.setattr(session_module, "merge_experiences", leaves_one_out)
+    monkeypatch.setattr(champion, "merge_experiences", leaves_one_out)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
 
@@ -79,19 +81,17 @@ def test_a_lesson_that_must_stay_out_is_a_warning_and_the_run_goes_on(tmp_path, 
 def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
-    real = session_module.merge_experiences
+    real = champion.merge_experiences
 
     def leaves_one_out(pack, experiences):
         merged = real(pack, experiences[1:])
         skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
         return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
 
-    holds = session_module.ExperienceStore.verify_stamp
-    monkeypatch.setattr(session_module, "merge_experiences", leaves_one_out)
+    holds = ExperienceStore.verify_stamp
+    monkeypatch.setattr(champion, "merge_experiences", leaves_one_out)
     # The second epoch writes under a stamp that is not in force.
-    monkeypatch.setattr(
-        session_module.ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it)
-    )
+    monkeypatch.setattr(ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     said = manifest(tmp_path)["warnings"]
     counted = {
@@ -143,7 +143,7 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     ],
 )
 def test_a_reason_becomes_a_label_of_few_words(reason, code):
-    assert _code(reason) == code
+    assert reason_label(reason) == code
 
 
 def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
         told.append(batch.rejected_before)
         return replace(await curate_batch(batch, runtime), memory=(*batch.rejected_before, f"idea {len(told)}"))
 
-    monkeypatch.setattr(session_module, "curate_batch", refuses)
+    monkeypatch.setattr(curation, "curate_batch", refuses)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert len(told) > 1
     assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]

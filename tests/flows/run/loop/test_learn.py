@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,9 +23,9 @@ from tests.support.runs.running import (
     run,
     store,
 )
-from tfgrpo.flows.run import learn as epochs
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.flows.run.learn import EpochSums
+from tfgrpo.flows.run.loop import batches as running_batches
+from tfgrpo.flows.run.loop.epochs import EpochSums
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
@@ -42,13 +43,13 @@ def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path)
     assert learned.isdisjoint(item for item, _ in arms["champion"])
 
 
-def _uncurated(session, epoch, batch, items, results, record):
+def _uncurated(session, groups, results, meanwhile):
     """A curation that changes nothing."""
-    record()
+    meanwhile()
 
 
 def test_no_sweep_is_paid_for_equal_libraries_and_the_run_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfgrpo.flows.run.session.Session.curate", _uncurated)
+    monkeypatch.setattr("tfgrpo.flows.run.loop.learn.curate", _uncurated)
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, **on_server(server))
     assert summary.exit_code == 0
@@ -75,7 +76,7 @@ def _as_an_older_version_wrote_it(out):
 def test_a_run_of_an_older_version_is_resumed_and_replayed_from_its_journal(tmp_path, monkeypatch, learning):
     monkeypatch.setattr("tfgrpo.flows.run.open.LEARNING_RULES", 1)
     if not learning:
-        monkeypatch.setattr("tfgrpo.flows.run.session.Session.curate", _uncurated)
+        monkeypatch.setattr("tfgrpo.flows.run.loop.learn.curate", _uncurated)
     with Server() as server:
         asked = on_server(server, model__max_tokens=1024, model__learner_max_tokens=1024)
         assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
@@ -116,10 +117,10 @@ def test_an_item_drawn_twice_is_two_groups_with_replies_of_their_own(tmp_path):
 def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monkeypatch):
     run(tmp_path / "a", run_id=RUN, **SMALL)
 
-    def backwards(session, specs, real=epochs.Session.run_groups):
+    def backwards(session, specs, real=running_batches.run_groups):
         yield from reversed(list(real(session, specs)))
 
-    monkeypatch.setattr(epochs.Session, "run_groups", backwards)
+    monkeypatch.setattr(running_batches, "run_groups", backwards)
     run(tmp_path / "b", run_id=RUN, **SMALL)
     assert store(tmp_path / "a") == store(tmp_path / "b")
     order = [[row["rollout_id"] for row in lines(paths(tmp_path / name).rollouts)] for name in "ab"]
@@ -131,24 +132,21 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     batches = [[replace(one, group_id=f"g{one.epoch}") for one in batch] for batch in batches]
     asked, recorded, closed = [], [], []
 
-    class Session:
-        def run_groups(self, specs):
-            asked.append(len(specs))
-            try:
-                for place in (2, 3, 0, 4, 1, 5):
-                    yield group((record(),), group_id=specs[place].group_id)
-            finally:
-                closed.append(True)
-
-        def as_recorded(self, result):
-            return result
+    def run_groups(_session, specs):
+        asked.append(len(specs))
+        try:
+            for place in (2, 3, 0, 4, 1, 5):
+                yield group((record(),), group_id=specs[place].group_id)
+        finally:
+            closed.append(True)
 
     def record_batch(_session, specs, results):
         recorded.append(([one.group_id for one in specs], [result.group_id for result in results]))
 
-    monkeypatch.setattr(epochs, "_refuse_broken_batch", lambda _session, results: None)
-    monkeypatch.setattr(epochs, "record_batch", record_batch)
-    coming = epochs.accept_batches(Session(), batches)
+    monkeypatch.setattr(running_batches, "_refuse_broken_batch", lambda _session, results: None)
+    monkeypatch.setattr(running_batches, "run_groups", run_groups)
+    monkeypatch.setattr(running_batches, "record_batch", record_batch)
+    coming = running_batches.accept_batches(SimpleNamespace(voided={}), batches)
     assert [result.group_id for result in next(coming)] == ["g0", "g1"]
     assert asked == [6]
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]

@@ -1,7 +1,7 @@
-"""When does a run's candidate take the champion's place? When the gate says so and nobody was quicker.
+"""Decide whether the candidate library replaces the champion, and record the decision once per run.
 
-What was recorded first is the decision: a run that is resumed after its end is told it again. Two runs never decide at
-the same time, so that neither replaces a champion that it was not compared with.
+A run that is resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no
+library replaces one that it was not compared with.
 """
 
 from __future__ import annotations
@@ -11,20 +11,31 @@ from dataclasses import replace
 from typing import Final
 
 from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified
-from tfgrpo.flows.run.session import Session
+from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions, record_decided
-from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.evaluation import PairedEvidence
+from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale
 
 _OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
 _RECORDED: Final = "this is on record since the run first ended, and now it would be"
 
 
-def settle(session: Session, decision: GateDecision) -> GateDecision:
-    """Put what the gate found on record, once per run, and return what is on record. Raises ``StoreError``."""
+def promote(session: Session, evidence: PairedEvidence) -> GateDecision:
+    """Judge the candidate by the evidence and return the recorded decision. Raises ``StoreError``."""
+    score_range = session.plan.score_range
+    if narrow := narrow_scale(evidence, score_range):
+        session.books.manifest.warn(narrow)
+    decision = _recorded(session, decide_gate(evidence, session.settings.gate, score_range))
+    session.books.gate = evidence, decision
+    session.announcer.gate_decided(decision)
+    return decision
+
+
+def _recorded(session: Session, decision: GateDecision) -> GateDecision:
+    """Record the decision unless the run has one on record, and return the one on record."""
 
     def decide(earlier: Sequence[Promotion]) -> Promotion:
-        own = _of_run(session.run_id, earlier)
-        return own or _promotion(session, _unless_overtaken(session, decision, earlier))
+        return _of_run(session.run_id, earlier) or _promotion(session, _unless_overtaken(session, decision, earlier))
 
     recorded = record_decided(session.task.promotions, decide)
     if recorded is None or recorded.decision == decision.decision:
@@ -39,14 +50,14 @@ def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
 
 
 def _unless_overtaken(session: Session, decision: GateDecision, earlier: Sequence[Promotion]) -> GateDecision:
-    """What was not compared with the library that is in force now cannot take its place."""
+    """Return the decision; a promotion over a library it was not compared with becomes undecided."""
     if decision.decision != "promote" or not _overtaken(session, earlier):
         return decision
     return replace(decision, decision="undecided")
 
 
 def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
-    """Whether the champion is another than at the beginning; of a replay, whether it was when the run ended."""
+    """Return whether the champion changed since the run started; for a replay, whether it had when its run ended."""
     if session.replay_of is not None:
         then = _of_run(session.run_id, promotions(session.replay_of.promotions))
         return then is not None and then.decision == "undecided"
@@ -60,12 +71,12 @@ def _promotion(session: Session, decision: GateDecision) -> Promotion:
         run_id=session.run_id,
         decided_at=session.clock(),
         decision=decision.decision,
-        experience_ids=tuple(entry.experience_id for entry in session.library.entries),
-        library_id=session.library.library_id,
+        experience_ids=tuple(entry.experience_id for entry in session.learning.library.entries),
+        library_id=session.learning.library.library_id,
         estimate=interval.estimate if interval else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         pairs=decision.pairs,
         simulated=session.plan.simulated,
-        signatures=signatures_in(session.store, session.library),
+        signatures=signatures_in(session.store, session.learning.library),
     )

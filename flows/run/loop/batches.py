@@ -1,0 +1,189 @@
+"""Run batches of groups and record them.
+
+A batch is the unit of acceptance: it is recorded once all its groups are back and none was refused or broke the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import count, islice
+
+from tfgrpo.flows.run.champion import prompt_of
+from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.stores.errors import BudgetRefused, RewarderTimeout, RunAborted
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Arm, Failed, Phase, Ungraded
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
+
+_LEAST_LEARNING_LOST = 3
+"""Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
+
+
+def prompt(session: Session, library: Library) -> PackText:
+    """Render pack and library for the groups of a batch, record the text and warn of lessons that do not verify."""
+    rendered = prompt_of(session.plan.pack, library, session.settings.tfgrpo.retrieval)
+    if rendered.too_long:
+        long = f"{pluralize(len(rendered.too_long), 'lesson')} kept out, longer than is allowed now"
+        session.books.manifest.warn(f"{long}: {', '.join(rendered.too_long)}")
+    for experience_id, reason in rendered.skipped:
+        session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
+        session.announcer.violation("injection")
+    session.books.files.prompt(rendered.text)
+    return rendered.text
+
+
+def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:
+    """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for."""
+    draws = zip(count(), cohort.items, cohort.draws, strict=False)
+    for batch, items in enumerate(cohort.batches):
+        pack = prompt(session, session.learning.library)
+        yield [
+            group_spec(session, GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id), position, item, pack)
+            for position, item, draw in islice(draws, len(items))
+        ]
+
+
+def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack: PackText) -> GroupSpec:
+    """Specify one group; ``position`` is the item's index within the epoch."""
+    settings = session.settings.tfgrpo
+    group_id = f"{key.run}:e{key.epoch}:{key.arm}:{position:05d}"
+    return GroupSpec(
+        group_id=group_id,
+        epoch=key.epoch,
+        phase=key.phase,
+        arm=key.arm,
+        batch=key.batch,
+        item=item,
+        size=session.plan.group_size,
+        temperature=settings.temperature.train if key.phase == "train" else settings.temperature.eval,
+        pack=pack,
+        reflect=key.phase == "train" and settings.enabled and group_id not in session.voided,
+        draw=key.draw,
+    )
+
+
+def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
+    """Run the groups of a batch and return their results in the order of the specs.
+
+    Raises ``BudgetRefused`` or ``RunAborted`` before anything of the batch is recorded, so that a resumed run tries
+    again what was refused or broken.
+    """
+    with closing(run_groups(session, specs)) as arriving:
+        return _accepted(session, specs, list(arriving))
+
+
+def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
+    """Run independent batches concurrently; record and yield each once it and all before it are complete.
+
+    Raises as ``run_batch`` does, and ``RewarderTimeout`` for a batch that is recorded; running groups are abandoned.
+    """
+    batch_of = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
+    arrived: list[list[GroupResult]] = [[] for _ in batches]
+    turn = 0
+    with closing(run_groups(session, [spec for specs in batches for spec in specs])) as arriving:
+        for result in arriving:
+            arrived[batch_of[result.group_id]].append(result)
+            while turn < len(batches) and len(arrived[turn]) == len(batches[turn]):
+                results = _accepted(session, batches[turn], arrived[turn])
+                record_batch(session, batches[turn], results)
+                raise_timeout(results)
+                yield results
+                arrived[turn] = []
+                turn += 1
+
+
+def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
+    """Yield each group as it completes, in any order; closing the generator abandons the rest."""
+    session.announcer.groups_started(specs)
+    # Worker processes know no epochs, so the groups carry their parent span.
+    context = replace(session.context, carrier=session.announcer.telemetry.carrier())
+    with closing(session.fan_out(context, specs)) as arriving:
+        for result in arriving:
+            session.books.count(result)
+            session.announcer.group_done(result, session.runtime.ledger.totals())
+            yield result
+
+
+def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+    """Write a batch, which is final even after a timeout of a rewarder. Failures go into the journal first."""
+    session.books.files.items(spec.item for spec in specs)
+    for result in results:
+        for rollout in result.rollouts:
+            if isinstance(rollout.outcome, Failed):
+                record_failure(session, rollout.outcome)
+        for broken in result.broken_calls:
+            record_failure(session, broken)
+    session.books.files.groups(results)
+
+
+def record_failure(session: Session, failure: Failed | ReflectionFailure) -> None:
+    """Write a failed call into the journal, so that a resumed run does not repeat it."""
+    journal = session.runtime.journal
+    if failure.call_key is None or journal is None or session.context.replay or journal.get(failure.call_key):
+        return
+    journal.append_failure(failure.call_key, failure.error_type, failure.reason)
+
+
+def raise_timeout(results: Sequence[GroupResult]) -> None:
+    """Raise ``RewarderTimeout`` if a rewarder timed out, which voids the evidence of the epoch."""
+    fault = next((result.rewarder_fault for result in results if result.rewarder_fault), None)
+    if fault:
+        raise RewarderTimeout(fault)
+
+
+def with_recorded_fault(session: Session, result: GroupResult) -> GroupResult:
+    """Return the result with the timeout recorded when the run first reached this group, if there was one."""
+    fault = result.rewarder_fault or session.voided.get(result.group_id)
+    return result if fault == result.rewarder_fault else replace(result, rewarder_fault=fault)
+
+
+def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
+    order = {spec.group_id: index for index, spec in enumerate(specs)}
+    ordered = sorted(arrived, key=lambda result: order[result.group_id])
+    results = [with_recorded_fault(session, result) for result in ordered]
+    for result in results:
+        if result.fatal:
+            raise RunAborted(result.fatal)
+    for result in results:
+        if result.budget_refused:
+            raise BudgetRefused(result.budget_refused)
+    _refuse_broken_batch(session, results)
+    _refuse_lost_learning(session, results)
+    return results
+
+
+def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> None:
+    outcomes = [rollout.outcome for result in results for rollout in result.rollouts]
+    broken = [
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, Failed) or (isinstance(outcome, Ungraded) and outcome.error_type == REWARDER_BROKE)
+    ]
+    limit = session.settings.tfgrpo.max_lost_share
+    if outcomes and len(broken) / len(outcomes) > limit:
+        raise RunAborted(
+            f"{len(broken)} of {pluralize(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
+            f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
+        )
+
+
+def _refuse_lost_learning(session: Session, results: Sequence[GroupResult]) -> None:
+    """Limit the reflections and curations without a usable answer, over the epoch so far and this batch."""
+    failures = [result.reflection_failure for result in results if result.reflected]
+    lost = [failure for failure in failures if failure is not None]
+    if not lost:
+        return
+    so_far = session.learning.losses
+    asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)
+    limit = session.settings.tfgrpo.max_lost_share
+    if missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
+        raise RunAborted(
+            f"{missing} of {pluralize(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
+            f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
+        )

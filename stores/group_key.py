@@ -1,0 +1,28 @@
+"""The key that names one group of a run in its files, journal and seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfgrpo.stores.outcomes import Arm, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Which group of a run this is."""
+
+    epoch: int
+    phase: Phase
+    arm: Arm
+    batch: int
+    item: str
+    """Id of the item."""
+    draw: int = 0
+    """How often the item was drawn before in this epoch; above 0 only when drawing with replacement."""
+    run: str = ""
+    """Id of the run."""
+
+    @property
+    def draw_id(self) -> str:
+        """Name of this draw of the item, for journal keys and seeds: each draw has replies of its own."""
+        return self.item if self.draw == 0 else f"{self.item}~{self.draw}"
