@@ -1,58 +1,265 @@
-"""What does ``module:attr`` stand for? Imports it, and says as a problem why it cannot be; builds and calls nothing."""
+"""Load the Python object that ``module:attr`` or ``path/to/file.py:attr`` names; build and call nothing.
+
+A function of a script or notebook has no name that can be imported; ``handed_over`` gives it one in this process.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
+import importlib.util
+import os
+import re
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.kolibrify_names import PACKAGE, kolibrify_names
 from tfgrpo.stores.errors import PipelineError, Problem
 
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
+_FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_FILES: Final = "tfgrpo_file_"
+"""Start of the names under which files are in ``sys.modules``."""
+_MISSING: Final = object()
 
 
-def imported(text: str, where: str) -> object:
-    """The object that ``module:attr`` names; dots in ``attr`` reach into it. Raises ``PipelineError``.
+@dataclass(slots=True)
+class _HandedOver:
+    value: object
+    users: int = 0
 
-    The module is imported, which runs it: whatever it raises is reported.
+
+_HANDED_OVER: Final[dict[str, _HandedOver]] = {}
+_LOCK: Final = threading.Lock()
+
+
+def load_object(name: str, where: str, *, folder: Path | None = None) -> object:
+    """Return the object that a name stands for; dots in ``attr`` reach into it.
+
+    Loading runs the module or file. A file is relative to ``folder``, by default the working directory. Raises
+    ``PipelineError`` for what cannot be loaded; ``where`` is the place of the name in messages.
     """
+    if name in _HANDED_OVER:
+        return _HANDED_OVER[name].value
+    if _is_of_a_script(name):
+        given = f"{name!r}, a function of a script or notebook"
+        accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
+        raise PipelineError([Problem(where, given, accepted)])
+    module_name, _, attribute = name.rpartition(":")
+    if _is_file(module_name):
+        return load_from_file(name, where, folder=folder or Path.cwd())
     try:
-        return referred_to(text)
-    except ValueError as error:
-        problem = import_problem(error.__cause__ or error, where, "module:attr that can be imported", str(error))
-        raise PipelineError([problem]) from error
-
-
-def referred_to(text: str) -> object:
-    """The same for callers with messages of their own.
-
-    Raises ``ValueError`` with what importing it raised, which is its cause. That may be ``SystemExit``: a module that
-    ends in ``sys.exit()`` must not end ours.
-    """
-    module_name, _, attribute = text.rpartition(":")
-    try:
-        _look_in_working_directory()
-        with kolibrify_names():
-            found: object = importlib.import_module(module_name)
+        found: object = _imported(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
-        raise ValueError(described(error)) from error
+        raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     return found
 
 
-def import_problem(error: BaseException, where: str, accepted: str, said: str = "") -> Problem:
-    """Why a module could not be imported, with what to write instead where that is known; ``said`` instead of the error."""
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
-        return Problem(where, f"{described(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
-    return Problem(where, said or described(error), accepted)
+def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> object:
+    """Return the object that ``file:attr`` names. Raise ``PipelineError``.
+
+    The file may import its siblings. It is run once until it is changed, and once more for each ``entry``.
+    """
+    file_name, _, attribute = name.rpartition(":")
+    file = (folder / file_name).resolve()
+    if not file.is_file():
+        accepted = f"file.py:attr, with the file relative to {folder}"
+        raise PipelineError([Problem(where, f"{file_name!r}, which is no file", accepted)])
+    module = _run(file, entry, where)
+    found: object = module
+    for part in attribute.split("."):
+        found = getattr(found, part, _MISSING)
+        if found is _MISSING:
+            names = sorted(each for each in vars(module) if not each.startswith("_"))
+            accepted = ", ".join(names[:20]) or "an attribute of it"
+            raise PipelineError([Problem(where, f"{attribute!r}, which {file_name} does not have", accepted)])
+    return found
 
 
-def _look_in_working_directory() -> None:
-    """Put the working directory first on the path, as ``python -m`` does; an installed script does not."""
+def load_callable(name: str) -> Callable[..., Any]:
+    """Return the callable that a name stands for. Raise ``ValueError`` with the reason why there is none."""
+    if not is_name(name):
+        raise ValueError("not of the form module:attr or path/to/file.py:attr")
+    try:
+        found = load_object(name, "")
+    except PipelineError as error:
+        raise ValueError(f"importing it failed: {'; '.join(each.given for each in error.problems)}") from error
+    if not callable(found):
+        raise ValueError(f"it is a {type(found).__name__}, which cannot be called")
+    return found
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text has the form of a name that ``load_object`` loads."""
+    module_name, _, attribute = text.rpartition(":")
+    if text in _HANDED_OVER or _is_of_a_script(text):
+        return True
+    parts = attribute.split(".") if _is_file(module_name) else [*module_name.split("."), *attribute.split(".")]
+    return all(part.isidentifier() for part in parts)
+
+
+@contextmanager
+def handed_over() -> Iterator[Callable[[object], str]]:
+    """Yield a function that returns a name for an object, by which ``load_object`` finds it until the block ends.
+
+    What can be imported keeps its name, ``module:qualname``. Two objects in use at once never share one.
+    """
+    taken: list[str] = []
+
+    def name_of(value: object) -> str:
+        name = _qualified(value)
+        if _is_importable(name, value):
+            return name
+        with _LOCK:
+            free, number = name, 1
+            while free in _HANDED_OVER and _HANDED_OVER[free].value is not value:
+                number += 1
+                free = f"{name}#{number}"
+            _HANDED_OVER.setdefault(free, _HandedOver(value)).users += 1
+            taken.append(free)
+        return free
+
+    try:
+        yield name_of
+    finally:
+        with _LOCK:
+            for name in taken:
+                _HANDED_OVER[name].users -= 1
+                if not _HANDED_OVER[name].users:
+                    del _HANDED_OVER[name]
+
+
+def is_handed_over(name: str) -> bool:
+    """Return whether a name holds in this process only."""
+    return name in _HANDED_OVER
+
+
+def _qualified(value: object) -> str:
+    own = getattr(value, "__qualname__", None)
+    owner = type(value) if own is None else value
+    return f"{owner.__module__}:{own or f'{type(value).__qualname__}()'}"
+
+
+def _is_importable(name: str, value: object) -> bool:
+    if _is_of_a_script(name):
+        return False
+    module_name, _, attribute = name.rpartition(":")
+    found: object = sys.modules.get(module_name)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _is_of_a_script(name: str) -> bool:
+    module_name, _, attribute = name.rpartition(":")
+    return module_name == "__main__" or (bool(module_name) and any(sign in attribute for sign in "<(#"))
+
+
+def _is_file(module_name: str) -> bool:
+    return module_name.endswith(".py") or "/" in module_name or os.sep in module_name
+
+
+def _imported(module_name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
+    with kolibrify_names():
+        return importlib.import_module(_current_name(module_name))
+
+
+def _current_name(module_name: str) -> str:
+    """Return the name of a module, with ``tfgrpo.`` before one of ours; a module of the user's goes first.
+
+    Manifests of runs from before the floors moved into ``tfgrpo`` name shipped tools as ``tasks.tools.bookkeeping``.
+    """
+    floor = module_name.partition(".")[0]
+    if floor not in _FLOORS or not _exists(f"tfgrpo.{module_name}"):
+        return module_name
+    spec = importlib.util.find_spec(floor)
+    # In a checkout the floor itself is on the path; it must not be loaded under two names.
+    is_ours = spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent == _ROOT / floor
+    return module_name if not is_ours and _exists(module_name) else f"tfgrpo.{module_name}"
+
+
+def _exists(module_name: str) -> bool:
+    try:
+        return importlib.util.find_spec(module_name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _problem(error: BaseException, where: str, accepted: str) -> Problem:
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == PACKAGE:
+        return Problem(where, f"{described(error)}; it is not installed", f"{_OUR_NAMES}, or its installation")
+    return Problem(where, described(error), accepted)
+
+
+def _run(file: Path, entry: str, where: str) -> ModuleType:
+    """Run a file as a module that dataclasses and pickle can find, with its siblings in reach."""
+    version = f"{file}\0{'' if entry else file.stat().st_mtime_ns}"
+    digest = hashlib.sha256(version.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    module_name = f"{_FILES}{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', entry or file.stem)}"
+    if not entry and module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise PipelineError([Problem(where, repr(file.name), "a file that Python can import, such as file.py")])
+    module = importlib.util.module_from_spec(spec)
+    others = _other_folders(file.parent)
+    sys.modules[module_name] = module
+    if str(file.parent) not in sys.path:
+        # Last, so that a sibling never takes the place of an installed module; for good, because functions import late.
+        sys.path.append(str(file.parent))
+    try:
+        with kolibrify_names():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(module_name, None)
+        raise PipelineError([_problem(error, where, f"a file that can be run: {file.name}")]) from error
+    foreign = _foreign_siblings(file, others)
+    if foreign:
+        sys.modules.pop(module_name, None)
+        accepted = "modules next to it whose names differ from those next to other loaded files"
+        raise PipelineError(
+            [Problem(where, f"an import of {name}, found in {origin}", accepted) for name, origin in foreign]
+        )
+    return module
+
+
+def _other_folders(folder: Path) -> frozenset[Path]:
+    """Folders of other files that were loaded."""
+    files = [getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name.startswith(_FILES)]
+    return frozenset(Path(file).parent for file in files if file) - {folder}
+
+
+def _foreign_siblings(file: Path, others: frozenset[Path]) -> list[tuple[str, Path]]:
+    """Imports that should be siblings of the file, and came from another loaded file's folder, searched before its own."""
+    siblings = {each.stem for each in file.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()}
+    found = []
+    for name in sorted(siblings & {*_imported_names(file)}):
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if origin and others & {*Path(origin).resolve().parents[:2]}:
+            found.append((name, Path(origin)))
+    return found
+
+
+def _imported_names(file: Path) -> Iterator[str]:
+    """Top-level names that the file imports, anywhere in it."""
+    if file.suffix != ".py":
+        return
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

@@ -17,7 +17,7 @@ from tfgrpo.rewarders.callable import SIGNATURES, adapt
 from tfgrpo.rewarders.composite.options import build_composite
 from tfgrpo.rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
 from tfgrpo.rewarders.gt import GroundTruthRewarder
-from tfgrpo.rewarders.importing import imported
+from tfgrpo.rewarders.importing import load_object
 from tfgrpo.rewarders.judge.judge import build_judge
 from tfgrpo.rewarders.judge.pairs import build_relative
 from tfgrpo.rewarders.powl.scoring.equal import PowlEqualRewarder
@@ -71,9 +71,11 @@ def build_rewarder(
     if built_in is not None:
         return _usable(name, _construct(built_in, given, where), where)
     if ":" not in name:
-        accepted = f"{', '.join(known_rewarders())}, or module:attr for a Python function or class"
+        accepted = (
+            f"{', '.join(known_rewarders())}, or module:attr or path/to/file.py:attr for a Python function or class"
+        )
         raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
-    return _from_python(name, imported(name, where), given, where)
+    return _from_python(name, load_object(name, where), given, where)
 
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:

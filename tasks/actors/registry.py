@@ -1,22 +1,22 @@
-"""Which actor do the settings ask for? ``chat``, ``tools``, or any callable by ``module:attr``."""
+"""Build the actor that the settings ask for: ``chat``, ``tools``, or a callable by name."""
 
 from __future__ import annotations
 
 from tfgrpo.pipelines.settings.tree import ActorSettings
+from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.tasks.actors.base import Actor
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.chat import ChatActor
 from tfgrpo.tasks.actors.tools import ToolActor
-from tfgrpo.tasks.runtime.references import import_callable, looks_like_reference
 from tfgrpo.tasks.tools.registry import check_tools, load_tools
 
 _SOURCE = "actor.kind"
-_ACCEPTED = "chat, tools, or module:attr of a function, or of an instance that can be called"
+_ACCEPTED = "chat, tools, or module:attr or path/to/file.py:attr of a function or of an instance that can be called"
 
 
 def build_actor(settings: ActorSettings) -> Actor:
-    """The actor. Raises ``SettingsError`` with everything ``check_actor`` finds."""
+    """Return the actor. Raise ``SettingsError`` with everything that ``check_actor`` finds."""
     problems = check_actor(settings)
     if problems:
         raise SettingsError(problems)
@@ -24,11 +24,11 @@ def build_actor(settings: ActorSettings) -> Actor:
         return ChatActor()
     if settings.kind == "tools":
         return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
-    return CallableActor(import_callable(settings.kind))
+    return CallableActor(load_callable(settings.kind))
 
 
 def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
-    """Everything wrong with the actor's settings. Imports what they name, calls nothing."""
+    """Return every problem of the actor's settings. Import what they name; call nothing."""
     if settings.kind == "tools":
         if not settings.tools:
             return (Problem("actor.tools", "none", "at least one module:attr for the tools actor"),)
@@ -40,10 +40,10 @@ def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
 
 
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
-    """What an agent that works all the same will not do. For settings in which ``check_actor`` found nothing wrong."""
+    """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
         return ()
-    declared = CallableActor(import_callable(settings.kind)).declared
+    declared = CallableActor(load_callable(settings.kind)).declared
     if "chat" in declared:
         return ()
     unpaid = f"{settings.kind} takes no `chat`: calls that it makes itself are not counted, and no cap holds for them"
@@ -53,10 +53,10 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
 
 
 def _callable_problems(kind: str) -> list[Problem]:
-    if not looks_like_reference(kind):
+    if not is_name(kind):
         return [Problem(_SOURCE, repr(kind), _ACCEPTED)]
     try:
-        CallableActor(import_callable(kind))
+        CallableActor(load_callable(kind))
     except ValueError as error:
         return [Problem(_SOURCE, f"{kind!r} ({error})", _ACCEPTED)]
     return []

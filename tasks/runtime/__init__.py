@@ -7,7 +7,6 @@ __all__ = [
     "host",
     "judging",
     "observing",
-    "references",
     "runtime",
     "scrubbing",
     "tool_metrics",

@@ -9,6 +9,7 @@ import pytest
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
 from tfgrpo.pipelines.settings.tree import ActorSettings
+from tfgrpo.rewarders.importing import load_callable
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -25,7 +26,6 @@ from tfgrpo.tasks.actors.registry import build_actor, check_actor
 from tfgrpo.tasks.actors.tools import ToolActor
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.rollout import run_rollout
-from tfgrpo.tasks.runtime.references import import_callable
 from tfgrpo.tasks.tools.schema import tool_from_function
 
 HERE = "tests.support.agents.agents"
@@ -125,9 +125,9 @@ async def test_without_a_journal_work_is_simply_done(tmp_path):
 
 
 def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
-    assert import_callable("tests.support.agents.agents:instance.__call__")
+    assert load_callable("tests.support.agents.agents:instance.__call__")
     with pytest.raises(ValueError, match="module:attr"):
-        import_callable("tests.support.agents.agents")
+        load_callable("tests.support.agents.agents")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_could_never_answer_is_refused_before_anything_is_spent(name, why):
 )
 def test_a_reference_that_leads_nowhere_says_why(reference, why):
     with pytest.raises(ValueError, match=why):
-        import_callable(reference)
+        load_callable(reference)
 
 
 def tool_script(*turns):

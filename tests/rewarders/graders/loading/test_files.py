@@ -92,7 +92,7 @@ def _as_before():
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if name.startswith(("tfgrpo_grader_", "my_")):
+        if name.startswith(("tfgrpo_file_", "my_")):
             del sys.modules[name]
 
 
@@ -355,7 +355,7 @@ def test_what_is_wrong_is_said_with_its_place(folder, spec, said):
     assert any(said in problem for problem in found), found
     assert all(problem.startswith("rl.yaml: python_graders.mine") for problem in found)
     broken = {"my_broken.py:x", "my_leaves.py:x"}
-    assert spec.get("path") not in broken or not {name for name in set(sys.modules) - before if "tfgrpo_grader" in name}
+    assert spec.get("path") not in broken or not {name for name in set(sys.modules) - before if "tfgrpo_file" in name}
 
 
 def test_everything_wrong_with_an_entry_is_said_at_once(folder):

@@ -1,0 +1,147 @@
+"""One loader for ``module:attr`` and ``path/to/file.py:attr``: the user's modules first, names of older runs still good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from functools import partial
+
+import pytest
+
+from tfgrpo.rewarders.importing import handed_over, is_handed_over, is_name, load_callable, load_object
+from tfgrpo.stores.errors import PipelineError
+from tfgrpo.tasks.tools.bookkeeping import add
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_the_user(tmp_path, monkeypatch):
+    path, modules = list(sys.path), set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("tfgrpo_file_"):
+            del sys.modules[name]
+
+
+def write(folder, name, text):
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(textwrap.dedent(text))
+    return file
+
+
+def test_a_file_names_a_callable_by_relative_and_absolute_path(tmp_path):
+    file = write(tmp_path, "agents/mine.py", "import words\ndef solve(prompt): return words.NAME\n")
+    write(tmp_path, "agents/words.py", "NAME = 'x'\n")
+    assert load_callable("agents/mine.py:solve")("?") == "x"
+    assert load_callable(f"{file}:solve") is load_callable("agents/mine.py:solve")
+
+
+def test_an_edited_file_is_loaded_again(tmp_path):
+    write(tmp_path, "mine.py", "def solve(prompt): return 1\n")
+    first = load_callable("mine.py:solve")
+    write(tmp_path, "mine.py", "def solve(prompt): return 23\n")
+    assert (first("?"), load_callable("mine.py:solve")("?")) == (1, 23)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nothing.py:solve", "'nothing.py', which is no file"),
+        ("mine.py:missing", "'missing', which mine.py does not have"),
+        ("broken.py:solve", "ZeroDivisionError"),
+        ("mine.py", "not of the form module:attr or path/to/file.py:attr"),
+        ("mine.py:NUMBER", "it is a int, which cannot be called"),
+    ],
+)
+def test_what_cannot_be_loaded_says_why(tmp_path, name, why):
+    write(tmp_path, "mine.py", "NUMBER = 7\n")
+    write(tmp_path, "broken.py", "1 / 0\n")
+    with pytest.raises(ValueError, match=why):
+        load_callable(name)
+
+
+@pytest.mark.parametrize("name", ["a:b", "a.b:c.d", "a.py:b", "x y/a-b.py:b", "/tmp/a.py:b.c"])
+def test_names_have_two_forms(name):
+    assert is_name(name)
+    assert not is_name(name.replace(":", "-"))
+
+
+def test_tools_that_runs_from_before_the_move_name_are_found():
+    assert load_callable("tasks.tools.bookkeeping:add") is add
+    with pytest.raises(PipelineError, match=r"No module named 'tasks(\.tools\.gone)?'"):
+        load_object("tasks.tools.gone:add", "actor.tools")
+
+
+def test_a_module_of_the_users_goes_before_one_of_ours(tmp_path):
+    write(tmp_path, "tasks/tools/bookkeeping.py", "def add(values): return 'mine'\n")
+    write(tmp_path, "rewarders.py", "def score(output, answer): return 1.0\n")
+    program = (
+        "from tfgrpo.rewarders.importing import load_callable\n"
+        "print(load_callable('tasks.tools.bookkeeping:add')([]), load_callable('rewarders:score').__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mine", "rewarders"]
+
+
+def test_an_old_name_works_beside_a_tasks_module_of_the_users(tmp_path):
+    write(tmp_path, "tasks.py", "def job(): return 'celery'\n")
+    program = (
+        "from tfgrpo.rewarders.importing import load_callable\n"
+        "print(load_callable('tasks.tools.bookkeeping:add')([1.5]), load_callable('tasks:job')())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1.5", "celery"]
+
+
+def test_what_can_be_imported_keeps_its_name_when_handed_over():
+    with handed_over() as name_of:
+        assert name_of(add) == "tfgrpo.tasks.tools.bookkeeping:add"
+        assert not is_handed_over(name_of(add))
+
+
+def test_what_cannot_be_imported_is_found_by_its_name_until_the_block_ends():
+    def mine(prompt):
+        return prompt
+
+    with handed_over() as name_of:
+        name = name_of(mine)
+        assert name.endswith(":test_what_cannot_be_imported_is_found_by_its_name_until_the_block_ends.<locals>.mine")
+        assert is_name(name)
+        assert is_handed_over(name)
+        assert load_callable(name) is mine
+        assert load_callable(name_of(partial(mine, "x"))) is not mine
+    with pytest.raises(ValueError, match="a function of a script or notebook"):
+        load_callable(name)
+
+
+def test_two_objects_in_use_at_once_never_share_a_name_and_one_object_has_one():
+    def agent_of(number):
+        return lambda prompt: f"{prompt}{number}"
+
+    one, other = agent_of(1), agent_of(2)
+    with handed_over() as name_of, handed_over() as name_of_another:
+        assert name_of(one) == name_of_another(one)
+        assert [load_callable(name)("") for name in (name_of(one), name_of(other))] == ["1", "2"]
+        assert name_of(other) == f"{name_of(one)}#2"
+        assert load_callable(name_of(one)) is one
+
+
+def test_names_are_kept_apart_between_threads():
+    def run(number):
+        with handed_over() as name_of:
+            for _ in range(200):
+                value = partial(int, number)
+                ok.append(load_callable(name_of(value)) is value)
+
+    ok: list[bool] = []
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ok) == 800
+    assert all(ok)
