@@ -17,7 +17,7 @@ from benchmarks.processes import otlp_receiver
 from benchmarks.table import Row, table
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
-ROLLOUTS, REPEATS, BAR_MS = 1000, 7, 1.0
+ROLLOUTS, REPEATS, BAR_MS = 1000, 7, 1.5
 
 
 class _Place(TypedDict):

@@ -21,7 +21,8 @@ from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.lines import Skipped, parse, text_in
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.line_file import Line, line_at, lines_between, whole_until
+from tfgrpo.stores.files.line_file import whole_until
+from tfgrpo.stores.files.line_reader import Line, LineReader
 from tfgrpo.stores.text import count_words
 
 ResultT = TypeVar("ResultT")
@@ -70,8 +71,7 @@ class View:
     """The index while it is open, up to date with the file."""
 
     database: sqlite3.Connection
-    path: Path
-    fd: int
+    lines: LineReader
 
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
         """All records with these ids, in file order."""
@@ -112,10 +112,10 @@ class View:
 
     def unfit(self) -> CorruptFile:
         """The error that makes the reader build the index anew."""
-        return CorruptFile(f"{self.path}: its index does not fit it")
+        return CorruptFile(f"{self.lines.path}: its index does not fit it")
 
     def _parsed(self, offset: int, name: str) -> ExperienceRecord | Literal["unreadable", "over_long"]:
-        line = line_at(self.fd, self.path, offset)
+        line = self.lines.at(offset)
         if _id_of(line) != name:
             raise self.unfit()
         return parse(line)
@@ -171,7 +171,7 @@ class ExperienceIndex:
             database.execute("BEGIN")  # another process may make it anew meanwhile
             if not self._is_current(database, fd, end):
                 raise CorruptFile(f"{self._path}: its index is made anew by others, or the file changes")
-            return work(View(database, self._path, fd))
+            return work(View(database, LineReader.of_fd(self._path, fd)))
 
     def _remove(self) -> None:
         for name in (self._place.name, f"{self._place.name}-journal"):
@@ -212,10 +212,12 @@ class ExperienceIndex:
     def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> bool:
         """Index the next lines and return whether none is left before ``end``."""
         status = os.fstat(fd)
-        until, last = seen.until, seen.last
-        for line in islice(lines_between(fd, until, end), _LINES):
+        last = seen.last
+        reader = LineReader.of_fd(self._path, fd, start=seen.until)
+        for line in islice(reader.unread(end), _LINES):
             self._add(database, line)
-            until, last = line.offset + len(line.data) + 1, line.offset
+            last = line.offset
+        until = reader.end
         if until == seen.until < end:
             raise CorruptFile(f"{self._path}: was cut off while it was read")
         digest = sha256_hex(os.pread(fd, until - last, last))

@@ -1,4 +1,4 @@
-"""How is a file changed so that nobody ever sees half a change? Whole batches of lines, and files replaced at one stroke."""
+"""Change files atomically: append whole batches of lines, replace whole files, append JSON rows once per key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_line
 
 
 def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> None:
-    """Append a batch of lines, all or none, alone among threads and processes; the file is created 0600 with its parents.
+    """Append a batch of lines, all or none; the file is created 0600 with its parents.
 
     Raises ``StoreError`` when the disk refuses (the file is then as before), ``ValueError`` for a line with a newline in it.
     """
@@ -27,7 +27,7 @@ def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> No
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of whole batches, streaming; none when there is no file. Raises ``CorruptFile`` when one is not UTF-8."""
+    """Yield the lines of complete batches; none without a file. Raises ``CorruptFile`` when one is not UTF-8."""
     for line in read_whole_lines(path):
         try:
             yield line.data.decode("utf-8")
@@ -36,7 +36,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` when it is no JSON."""
+    """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` for values outside JSON."""
     try:
         text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -55,30 +55,26 @@ def replace_text(path: Path, text: str) -> None:
         raise RecordRejected(f"{path}: {error}") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _swap(path, data)
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary = Path(name)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
     except OSError as error:
         raise StoreError(f"{path}: cannot be replaced: {error.strerror}") from error
 
 
-def _swap(path: Path, data: bytes) -> None:
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    beside = Path(name)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
-
-
 class KeyedJsonl:
-    """A file of JSON objects in which every key occurs once: a row whose key is there already is not written again.
+    """A file of JSON objects with unique keys: a row whose key is in the file is not written again.
 
-    Memory holds a digest per key. Only what was appended since the last call is read, whoever appended it.
+    Keeps a digest per key in memory, and reads only what any process appended since the last call.
     """
 
     def __init__(self, path: Path, key: Callable[[dict[str, Any]], str]) -> None:
@@ -89,9 +85,9 @@ class KeyedJsonl:
         self._turn = threading.Lock()
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Append the rows whose keys are new, all or none, and say how many. Of equal keys among the rows the first counts.
+        """Append the rows with new keys, all or none, and return how many. Of rows with equal keys the first counts.
 
-        Raises ``RecordRejected`` when a row is no JSON, ``StoreError`` when the disk refuses; the file is then as before.
+        Raises ``RecordRejected`` when a row is not JSON, ``StoreError`` when the disk refuses; the file is then as before.
         """
         offered = self._by_key(rows)
         if not offered:
@@ -110,7 +106,7 @@ class KeyedJsonl:
         for row in rows:
             try:
                 line = canonical_json(row)
-                line.encode()  # lone surrogates are JSON, and no line of a file
+                line.encode()  # lone surrogates are JSON, but cannot be encoded
                 offered.setdefault(self._digest(dict(row)), line)
             except (TypeError, ValueError) as error:
                 raise RecordRejected(f"{self.path}: {error}") from error
@@ -120,7 +116,7 @@ class KeyedJsonl:
         return key_digest(str(self._key(row)).encode("utf-8", "surrogatepass"))
 
     def _catch_up(self, file: LineFile) -> None:
-        if file.size < self._read_until:  # somebody shortened the file by hand
+        if file.size < self._read_until:  # the file was shortened by hand
             self._known.clear()
             self._read_until = 0
         for line in file.lines(self._read_until):

@@ -1,12 +1,11 @@
-"""How does a batch of lines reach a file whole or not at all? Appending under a lock, with a note of what is under way.
+"""Append batches of lines to a file, each batch whole or not at all, under a lock.
 
-Before a batch of several lines is written, ``<name>.pending`` says where it will begin and end and what its digest is;
-after the write the note is removed. Whoever holds the lock and finds a note knows that its writer died: the batch
-counts when every byte of it is there, otherwise it never happened. A single line needs no note, since a line counts
-only when it ends in a newline. What a dead writer left behind is kept in ``<name>.torn`` by the next writer, and no
-reader sees it.
+Before a batch of several lines, ``<name>.pending`` records where it starts and ends, and its digest; after the write it
+is removed. A writer that finds one under the lock knows that its author was killed: the batch counts when all its bytes
+are there, else it never happened. A single line needs no such file: a line counts once it ends in a newline. The next
+writer moves what is incomplete to ``<name>.torn``; readers never see it.
 
-It knows bytes and lines, never records. A kill of the process is survived always, a loss of power with ``fsync``.
+A killed process loses no complete batch; surviving a loss of power takes ``fsync``.
 """
 
 from __future__ import annotations
@@ -15,28 +14,17 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.errors import CorruptFile, StoreError
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.files.line_reader import Line, LineReader
 from tfgrpo.stores.files.locked_file import LockedFile, disk
 
-_CHUNK = 1 << 20
 _TAIL = 1 << 16
-_LINE = 1 << 13
 _NOTE = 1 << 10
-
-
-class Line(NamedTuple):
-    """One complete line of a file."""
-
-    offset: int
-    """Byte at which it begins."""
-    data: bytes
-    """Without the newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +35,12 @@ class _Pending:
     new: int
     digest: str
 
-    def holds(self, fd: int) -> bool:
-        """Whether the whole batch is in the file."""
+    def is_complete(self, fd: int) -> bool:
         return sha256_hex(os.pread(fd, self.new - self.old, self.old)) == self.digest
 
 
 class LineFile:
-    """A file of lines, held alone: what ``exclusively`` yields."""
+    """A file of lines under its exclusive lock: what ``exclusively`` yields."""
 
     def __init__(self, file: LockedFile) -> None:
         self._file = file
@@ -65,14 +52,14 @@ class LineFile:
         return self._file.size()
 
     def append(self, lines: Sequence[str], *, fsync: bool = False) -> int:
-        """Append all lines with one write, or none, and return where the first begins.
+        """Append all lines with one write, or none, and return the offset of the first.
 
-        A disk that refuses leaves the file as it was and raises ``StoreError``. Raises ``ValueError`` for a line with
-        a newline in it.
+        Raises ``StoreError`` when the disk refuses (the file is then as before), ``ValueError`` for a line with a
+        newline in it.
         """
         text = "".join(f"{line}\n" for line in lines)
         if text.count("\n") != len(lines):
-            raise ValueError("a line cannot hold a newline")
+            raise ValueError("a line cannot contain a newline")
         data = text.encode("utf-8")
         start = self.size
         with self._announced(data, start, several=len(lines) > 1, fsync=fsync):
@@ -82,17 +69,16 @@ class LineFile:
         return start
 
     def lines(self, start: int = 0) -> Iterator[Line]:
-        """The lines from byte ``start``, one at a time."""
-        with disk(self.path):
-            yield from _split(self._file.read_at, start, self.size)
+        """Yield the lines from byte ``start`` on."""
+        yield from LineReader(self.path, self._file.read_at, start=start).unread(self.size)
 
     def undo(self, size: int) -> None:
-        """Cut the file back to an earlier size: a batch that this holder wrote, and that nobody can have read, is void."""
+        """Truncate to an earlier size: undo a batch written under this lock, which no reader can have seen."""
         with disk(self.path):
             os.truncate(self.path, size)
 
     def repair(self) -> None:
-        """Cut off what a dead writer left unfinished, and keep it beside the file."""
+        """Move what a killed writer left incomplete to ``<name>.torn``."""
         with disk(self.path), _read_only(self.path) as fd:
             whole = _whole_until(fd, self.path)
             if whole < self.size:
@@ -100,10 +86,12 @@ class LineFile:
             _note_of(self.path).unlink(missing_ok=True)
 
     def _settle(self, start: int) -> None:
-        """Wait until the disk holds what was appended from ``start``; what it does not take is cut off again."""
+        """Sync the file and its directory; undo what was appended from ``start`` when that fails."""
         try:
             with disk(self.path):
-                _sync(self.path)
+                for target in (self.path, self.path.parent):
+                    with _read_only(target) as fd:
+                        os.fsync(fd)
         except StoreError:
             self.undo(start)
             raise
@@ -126,7 +114,7 @@ class LineFile:
 
 @contextlib.contextmanager
 def exclusively(path: Path) -> Iterator[LineFile]:
-    """Hold a file of lines alone among threads and processes; created 0600 with its parents, repaired before use."""
+    """Open a file of lines alone among threads and processes; created 0600 with its parents, repaired before use."""
     with contextlib.closing(LockedFile(path)) as file, file.locked():
         lines = LineFile(file)
         lines.repair()
@@ -134,19 +122,19 @@ def exclusively(path: Path) -> Iterator[LineFile]:
 
 
 def read_whole_lines(path: Path) -> Iterator[Line]:
-    """The complete lines of complete batches, one at a time; none when the file does not exist.
+    """Yield the complete lines of complete batches; none when the file does not exist.
 
-    What is appended after the first line was asked for is not seen. Nothing is repaired, and only reading rights are needed.
+    Lines appended after the first was read are not seen. Repairs nothing, and needs only the right to read.
     """
     if not path.exists():
         return
     end = whole_until(path)
     with disk(path), _read_only(path) as fd:
-        yield from lines_between(fd, 0, end)
+        yield from LineReader.of_fd(path, fd).unread(end)
 
 
 def whole_until(path: Path) -> int:
-    """Return the byte at which the last complete line of the last complete batch ends."""
+    """Return the byte after the last complete line of the last complete batch."""
     with disk(path), _read_only(path) as fd:
         fcntl.flock(fd, fcntl.LOCK_SH)
         try:
@@ -155,27 +143,11 @@ def whole_until(path: Path) -> int:
             fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def lines_between(fd: int, start: int, end: int) -> Iterator[Line]:
-    """The lines from byte ``start`` to byte ``end``, one at a time."""
-    return _split(lambda at, length: os.pread(fd, length, at), start, end)
-
-
-def line_at(fd: int, path: Path, offset: int) -> bytes:
-    """The one line that begins at this byte, without its newline. Raises ``CorruptFile`` when it does not end."""
-    parts: list[bytes] = []
-    while not parts or b"\n" not in parts[-1]:
-        chunk = os.pread(fd, _LINE << min(len(parts), 10), offset + sum(map(len, parts)))
-        if not chunk:
-            raise CorruptFile(f"{path}: the line at byte {offset} was cut off while it was read")
-        parts.append(chunk)
-    return b"".join(parts).partition(b"\n")[0]
-
-
 def _whole_until(fd: int, path: Path) -> int:
-    """Byte at which the last complete line of the last complete batch ends. Nobody may be writing."""
+    """Byte after the last complete line of the last complete batch. Call under the lock."""
     size = os.fstat(fd).st_size
     note = _read_note(path)
-    if note is not None and note.old < size <= note.new and not note.holds(fd):
+    if note is not None and note.old < size <= note.new and not note.is_complete(fd):
         size = note.old
     while size:
         start = max(0, size - _TAIL)
@@ -184,17 +156,6 @@ def _whole_until(fd: int, path: Path) -> int:
             return start + newline + 1
         size = start
     return 0
-
-
-def _split(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[Line]:
-    """Whole lines between two bytes, read in chunks. A rest without newline is left out."""
-    rest, at = b"", start
-    while at < end and (chunk := read(at, min(_CHUNK, end - at))):
-        at += len(chunk)
-        *lines, rest = (rest + chunk).split(b"\n")
-        for data in lines:
-            yield Line(start, data)
-            start += len(data) + 1
 
 
 def _note_of(path: Path) -> Path:
@@ -211,18 +172,12 @@ def _write_note(path: Path, pending: _Pending, *, fsync: bool) -> None:
 
 
 def _read_note(path: Path) -> _Pending | None:
-    """The batch that a dead writer had begun. A note that is itself incomplete was left before its batch was begun."""
+    """The batch of a killed writer. A note that is incomplete itself was left before its batch was started."""
     try:
         with _read_only(_note_of(path)) as fd:
             return _Pending(**json.loads(os.read(fd, _NOTE)))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-
-
-def _sync(path: Path) -> None:
-    for target in (path, path.parent):
-        with _read_only(target) as fd:
-            os.fsync(fd)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
-"""How do threads and processes take turns on one file that stays open? An append descriptor with an advisory lock.
+"""Lock one file that stays open, among threads and processes, for appending (POSIX ``flock``, one host).
 
-For files that are appended to thousands of times, where opening and locking anew each time would be the cost. It knows
-bytes only; lines and their meaning are its users' business. POSIX only (``flock``), one host.
+For files that are appended to thousands of times, where opening and locking anew each time would be the cost.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tfgrpo.stores.errors import StoreError
 class LockedFile:
     """An open file, created 0600 with its parents. Methods marked *under the lock* are called inside ``locked()``.
 
-    Whatever the operating system refuses is a ``StoreError`` that names the file.
+    Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +37,7 @@ class LockedFile:
         self._pid = os.getpid()
 
     def locked(self) -> Self:
-        """For ``with``: alone among the threads of this process and among processes. May be nested."""
+        """Return the lock among threads and processes, for ``with``. May be nested."""
         return self
 
     def __enter__(self) -> None:
@@ -68,24 +67,24 @@ class LockedFile:
             self._turn.release()
 
     def size(self) -> int:
-        """Bytes in the file now."""
-        # Plain try and except here and below: a context manager would cost as much as the system call.
+        """Return the bytes in the file now."""
+        # try and except here and below, because the context manager ``disk`` would cost as much as the system call.
         try:
             return os.fstat(self._fd).st_size
         except OSError as error:
-            raise refused(self.path, error, "cannot be looked at") from error
+            raise refused(self.path, error, "cannot be examined") from error
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``offset``; fewer at the end of the file. Needs no lock."""
+        """Return up to ``length`` bytes from ``offset``, fewer at the end of the file. Needs no lock."""
         try:
             return os.pread(self._fd, length, offset)
         except OSError as error:
             raise refused(self.path, error, "cannot be read") from error
 
     def append(self, data: bytes) -> int:
-        """Write all of ``data`` at the end with one system call and return where it starts. Under the lock.
+        """Write all of ``data`` at the end with one system call and return its offset. Under the lock.
 
-        A full disk leaves the file as it was and raises ``StoreError``.
+        Raises ``StoreError`` when the disk is full; the file is then as before.
         """
         start = self.size()
         try:
@@ -99,7 +98,7 @@ class LockedFile:
         return start
 
     def cut(self, size: int) -> None:
-        """Cut the file back to ``size`` bytes; what is cut off is kept beside it in ``<name>.torn``. Under the lock."""
+        """Truncate to ``size`` bytes and keep the rest in ``<name>.torn``. Under the lock."""
         self._keep(self.read_at(size, self.size() - size))
         self._truncate(size)
 
@@ -112,16 +111,16 @@ class LockedFile:
             file.write(b" " * length)
 
     def _keep(self, data: bytes) -> None:
-        beside = self.path.with_name(self.path.name + ".torn")
-        with disk(beside):
-            fd = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        torn = self.path.with_name(self.path.name + ".torn")
+        with disk(torn):
+            fd = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "ab") as keep:
                 keep.write(data + b"\n")
 
     def close(self) -> None:
         """Close the descriptor; harmless when repeated."""
         if self._fd >= 0:
-            fd, self._fd = self._fd, -1  # gone whatever its closing says
+            fd, self._fd = self._fd, -1  # the descriptor is gone even when closing it fails
             with disk(self.path):
                 os.close(fd)
 
@@ -132,7 +131,7 @@ class LockedFile:
 
 @contextlib.contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """What the operating system refuses becomes a ``StoreError`` that names the file."""
+    """Turn every ``OSError`` of the block into a ``StoreError`` that names the file."""
     try:
         yield
     except OSError as error:
@@ -140,5 +139,5 @@ def disk(path: Path) -> Iterator[None]:
 
 
 def refused(path: Path, error: OSError, what: str = "") -> StoreError:
-    """The same for one call, where that is made too often for a context manager; ``what`` could not be done."""
+    """Return the ``StoreError`` for an ``OSError``; ``what`` is the failed action."""
     return StoreError(": ".join(part for part in (str(path), what, error.strerror or str(error)) if part))

@@ -1,7 +1,7 @@
-"""How is a small state rewritten thousands of times and never lost? One file with two slots that are written in turn.
+"""Rewrite a small state thousands of times without losing it: one file with two slots, written in turn.
 
-Each slot holds a number, a text and the number again; the newer whole slot counts. A writer that is killed half-way
-leaves the older slot as it was. Much cheaper than a new file and a rename each time. The caller takes care of turns.
+A slot is a number, a text and the number again; the newer complete slot counts. A writer killed half-way leaves the
+older slot intact. Much cheaper than a new file and a rename each time. The caller serialises access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGITS: Final = 20
 
 
 class Stored(NamedTuple):
-    """What a slot holds. ``number`` grows by one with every write; 0 stands for a file that was never written."""
+    """Content of a slot. ``number`` grows by one with every write; 0 is a file that was never written."""
 
     number: int
     text: str
@@ -35,21 +35,21 @@ class TwoSlots:
             raise StoreError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def unchanged_since(self, number: int) -> bool:
-        """Whether nothing was written, or begun to be written, after this number. Reads 40 bytes."""
+        """Return whether no write started after this number. Reads 40 bytes."""
         heads = (os.pread(self._fd, _DIGITS, 0), os.pread(self._fd, _DIGITS, SLOT))
         return number > 0 and max(heads) == _head(number)
 
     def read(self) -> Stored:
-        """The newer whole slot. Raises ``CorruptFile`` when there was a state and no slot is whole."""
+        """Return the newer complete slot. Raises ``CorruptFile`` when there was a state and no slot is complete."""
         slots = [slot for slot in (self._slot(0), self._slot(1)) if slot is not None]
         if slots:
             return max(slots)
         if os.pread(self._fd, SLOT, 0).strip(b"\0"):
-            raise CorruptFile(f"{self.path}: holds no whole state")
-        return Stored(0, "")  # the first write goes to the second slot; cut short, it never was acknowledged
+            raise CorruptFile(f"{self.path}: no whole state")
+        return Stored(0, "")  # the first write goes to the second slot; an incomplete one was never acknowledged
 
     def write(self, number: int, text: str) -> None:
-        """Put a text in the older slot; ``number`` is the last one plus 1. Raises ``StoreError``; the newer slot stays."""
+        """Write a text to the older slot; ``number`` is the last one plus 1. Raises ``StoreError``; the newer slot stays."""
         data = _head(number) + b" " + text.encode()
         if len(data) + _DIGITS + 2 > SLOT:
             raise StoreError(f"{self.path}: the state has {len(data)} bytes, more than a slot takes")

@@ -21,13 +21,13 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
+from tfgrpo.stores.files.line_reader import Line, LineReader
 from tfgrpo.stores.files.locked_file import LockedFile
 from tfgrpo.stores.outcomes import Arm
 from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")
 EntryKind: TypeAlias = Literal["reply", "failure"]
-_CHUNK = 1 << 20
 _HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
 _SUM_BYTES = len(',"sum":"0123456789abcdef"}')
 _UNSUMMED = {"schema", "key", "kind", "at", "payload"}
@@ -94,8 +94,8 @@ class Journal:
         self._clock = clock
         self._repairs = repair
         self._file = LockedFile(path)
+        self._lines = LineReader(path, self._file.read_at)
         self._offsets: dict[int, int] = {}
-        self._end = 0
         self._reading = threading.Lock()
         self._damage: list[tuple[int, int]] = []
         self.damaged = 0
@@ -122,7 +122,7 @@ class Journal:
         offset = self._offsets.get(digest)
         if offset is None:
             return None
-        line = self._line(offset)
+        line = self._lines.at(offset)
         if _key_in(line) != _encode_key(key_text):
             raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
         return _entry(line)
@@ -148,7 +148,7 @@ class Journal:
                 raise CorruptFile(f"{self.path}: the entry for call {key_text} is no reply: {error!r}") from error
         with self._file.locked():
             offset = self._offsets.pop(key_digest(_encode_key(key_text)))
-            self._damage.append((offset, len(self._line(offset))))
+            self._damage.append((offset, len(self._lines.at(offset))))
             self.damaged += 1
             self._catch_up_and_repair()
         return None
@@ -174,9 +174,9 @@ class Journal:
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Every entry in file order, one at a time; of a key that occurs twice, both."""
-        for line in self._lines(0):
-            if _key_in(line) is not None:
-                yield _entry(line)
+        for line in LineReader(self.path, self._file.read_at).unread():
+            if _key_in(line.data) is not None:
+                yield _entry(line.data)
 
     def close(self) -> None:
         """Close the file; harmless when repeated."""
@@ -198,16 +198,17 @@ class Journal:
         )
         line += _sum(line) + b"\n"
         with self._file.locked():
-            if self._file.size() != self._end:
+            if self._file.size() != self._lines.end:
                 self._catch_up_and_repair()
             start = self._file.append(line)
             self._offsets[key_digest(key)] = start
-            self._end = start + len(line)
+            with self._reading:  # a reader in another thread may be past this line already
+                self._lines.end = max(self._lines.end, start + len(line))
 
     def _catch_up_and_repair(self) -> None:
         """Under the file lock no writer is at work, so an incomplete last line is torn and never will be completed."""
         self._catch_up()
-        torn = self._file.size() > self._end
+        torn = self._file.size() > self._lines.end
         self.damaged += torn
         if not self._repairs:
             return
@@ -215,46 +216,25 @@ class Journal:
             self._file.set_aside(offset, length)
         self._damage.clear()
         if torn:
-            self._file.cut(self._end)
+            self._file.cut(self._lines.end)
 
     def _catch_up(self) -> None:
         """Index complete lines that were appended since the last look, by anyone."""
         with self._reading:
-            if self._file.size() == self._end:
-                return
-            offset = self._end
-            for line in self._lines(offset):
-                self._index(line, offset)
-                offset += len(line) + 1
-            self._end = max(self._end, offset)
+            if self._file.size() != self._lines.end:
+                for line in self._lines.unread():
+                    self._index(line)
 
-    def _index(self, line: bytes, offset: int) -> None:
-        if not line.strip():  # a line that was moved away, or an empty one
+    def _index(self, line: Line) -> None:
+        if not line.data.strip():  # a line that was moved away, or an empty one
             return
-        key = _key_in(line)
+        key = _key_in(line.data)
         if key is None:
             self.damaged += 1
-            self._damage.append((offset, len(line)))
+            self._damage.append((line.offset, len(line.data)))
             return
         digest = key_digest(key)
-        self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
-
-    def _lines(self, offset: int) -> Iterator[bytes]:
-        """Complete lines from ``offset`` on, without their newlines."""
-        rest = b""
-        while chunk := self._file.read_at(offset, _CHUNK):
-            offset += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-
-    def _line(self, offset: int) -> bytes:
-        line = b""
-        while b"\n" not in line:
-            chunk = self._file.read_at(offset + len(line), max(8192, len(line)))
-            if not chunk:
-                raise CorruptFile(f"{self.path}: the entry at byte {offset} was cut off while the journal was open")
-            line += chunk
-        return line.partition(b"\n")[0]
+        self._offsets[digest] = max(line.offset, self._offsets.get(digest, 0))
 
 
 def _key_in(line: bytes) -> bytes | None:

@@ -36,7 +36,6 @@ from opentelemetry.util.re import parse_env_headers
 
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.telemetry import names as n
-from tfgrpo.stores.telemetry.encoding import SpanEncoder
 
 Signal: TypeAlias = Literal["traces", "metrics"]
 Environment: TypeAlias = Mapping[str, str]
@@ -237,26 +236,6 @@ class _CountingBatches(BatchSpanProcessor):
         super().on_end(span)
 
 
-class _LeanSpanExporter(OTLPSpanExporter):
-    """The SDK's exporter with our encoder in front of its sender."""
-
-    def __init__(self, target: Target) -> None:
-        super().__init__(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
-        self._encoder = SpanEncoder()
-        self._open = True
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        # The sender has no public name: where it is not what it was, the SDK's own way is taken.
-        send = getattr(getattr(self, "_client", None), "export", None)
-        if not self._open or send is None:
-            return super().export(spans)
-        return SpanExportResult.SUCCESS if send(self._encoder.encode(spans)).success else SpanExportResult.FAILURE
-
-    def shutdown(self) -> None:
-        self._open = False
-        super().shutdown()  # type: ignore[no-untyped-call]
-
-
 @dataclass(frozen=True, slots=True)
 class Pipe:
     """One signal's provider, and how to cut its exporter short."""
@@ -305,7 +284,7 @@ def _span_exporter(target: Target) -> SpanExporter:
     if target.protocol == "grpc":
         exporter: SpanExporter = _grpc("trace_exporter", "OTLPSpanExporter", target)
         return exporter
-    return _LeanSpanExporter(target)
+    return OTLPSpanExporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
 
 
 def _metric_exporter(target: Target) -> MetricExporter:

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.line_file import line_at, read_whole_lines
+from tfgrpo.stores.files.line_file import whole_until
+from tfgrpo.stores.files.line_reader import LineReader
 
 
 class LineIndex:
@@ -26,13 +27,15 @@ class LineIndex:
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
         """Read the file once. A line whose key is None is left out; no file is a file without lines."""
         self.path = path
+        end = whole_until(path) if path.exists() else 0
         self._fd = os.open(path if path.exists() else os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._reader = LineReader.of_fd(path, self._fd)
         self._open = True
         try:
             # The empty name is a database of its own on disk, behind a small cache; it has no name anyone could open.
             self._database = sqlite3.connect("")
             self._database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
-            self._database.executemany("INSERT INTO line VALUES (?, ?)", self._entries(key_of))
+            self._database.executemany("INSERT INTO line VALUES (?, ?)", self._entries(key_of, end))
             self._database.execute("CREATE INDEX by_digest ON line (digest, offset)")
         except sqlite3.Error as error:
             self.close()
@@ -59,7 +62,7 @@ class LineIndex:
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: its index cannot be read: {error}") from error
         return {
-            names[digest]: [line_at(self._fd, self.path, offset) for _, offset in members]
+            names[digest]: [self._reader.at(offset) for _, offset in members]
             for digest, members in groupby(rows, key=lambda row: row[0])
         }
 
@@ -71,8 +74,8 @@ class LineIndex:
             self._open = False
             os.close(self._fd)
 
-    def _entries(self, key_of: Callable[[bytes], str | None]) -> Iterator[tuple[int, int]]:
-        for line in read_whole_lines(self.path):
+    def _entries(self, key_of: Callable[[bytes], str | None], end: int) -> Iterator[tuple[int, int]]:
+        for line in self._reader.unread(end):
             key = key_of(line.data)
             if key is not None:
                 yield _digest(key), line.offset

@@ -126,7 +126,7 @@ def test_where_no_index_can_be_kept_the_store_is_read_all_the_same(store, monkey
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(store, monkeypatch):
-    monkeypatch.setattr(experience_index, "line_at", lambda *_: b"{}")
+    monkeypatch.setattr(experience_index.LineReader, "at", lambda *_: b"{}")
     with pytest.raises(CorruptFile, match="its index does not fit it"):
         store.fetch_top("general", 9)
 

@@ -14,9 +14,10 @@ import pytest
 from tests.support.records import writers
 from tests.support.records.processes import all_at_once, bytes_read, in_process
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.files import atomic, line_file, locked_file
+from tfgrpo.stores.files import atomic, line_file, line_reader, locked_file
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_json, replace_text
 from tfgrpo.stores.files.line_file import exclusively
+from tfgrpo.stores.files.line_reader import LineReader
 
 
 def mode_of(path: Path) -> int:
@@ -51,7 +52,7 @@ def test_a_newline_in_a_line_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_lines_longer_than_any_buffer_are_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_file, "_CHUNK", 7)
+    monkeypatch.setattr(line_reader, "_BLOCK", 7)
     monkeypatch.setattr(line_file, "_TAIL", 3)
     path = tmp_path / "file"
     lines = ["", "x" * 20, "\u00e4" * 9, "", "last"]
@@ -111,10 +112,27 @@ def test_a_line_is_found_by_the_byte_it_begins_at(tmp_path):
         assert file.append(["one", "two"]) == 0
         second = file.append([long])
     with path.open("rb") as opened:
-        assert line_file.line_at(opened.fileno(), path, second) == long.encode()
-        assert line_file.line_at(opened.fileno(), path, 0) == b"one"
+        reader = LineReader.of_fd(path, opened.fileno())
+        assert reader.at(second) == long.encode()
+        assert reader.at(0) == b"one"
         with pytest.raises(CorruptFile, match="the line at byte 3000009 was cut off"):
-            line_file.line_at(opened.fileno(), path, path.stat().st_size)
+            reader.at(path.stat().st_size)
+
+
+def test_a_reader_continues_after_the_last_line_that_it_gave(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n\ntwo\nthr")
+    with path.open("rb") as opened:
+        reader = LineReader.of_fd(path, opened.fileno())
+        assert list(reader.unread(4)) == [(0, b"one")]
+        assert list(reader.unread()) == [(4, b""), (5, b"two")]
+        assert (reader.end, list(reader.unread())) == (9, [])
+        with path.open("ab") as more:
+            more.write(b"ee\nfour")
+        assert list(reader.unread()) == [(9, b"three")]
+        unended = LineReader.of_fd(path, opened.fileno(), start=9, unended=True)
+        assert list(unended.unread()) == [(9, b"three"), (15, b"four")]
+        assert unended.at(15) == b"four"
 
 
 # --- many at once

@@ -23,7 +23,7 @@ def _lock(file: LockedFile) -> None:
 
 REFUSED: list[tuple[ModuleType, str, Callable[[LockedFile], object], str]] = [
     (fcntl, "flock", _lock, "cannot be locked: "),
-    (os, "fstat", LockedFile.size, "cannot be looked at: "),
+    (os, "fstat", LockedFile.size, "cannot be examined: "),
     (os, "pread", lambda file: file.read_at(0, 1), "cannot be read: "),
     (os, "write", lambda file: file.append(b"x"), "cannot be written: "),
     (os, "ftruncate", lambda file: file.cut(1), ""),
