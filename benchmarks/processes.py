@@ -24,8 +24,7 @@ from typing import Any
 import psutil
 
 from tfgrpo.flows.orchestration.quiet import quiet_prefect
-from tfgrpo.tasks.models.simulated import generate_items
-from tfgrpo.tasks.models.simulated.worlds.worlds import WorldName
+from tfgrpo.tasks.models.simulated import WorldName, generate_items
 
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"

@@ -8,7 +8,7 @@ import statistics
 from tests.support.runs.pages import page, table
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import Activity, footprint_similarity, parse_text
-from tfgrpo.tasks.models.simulated.worlds.powl_mistakes import MISTAKES
+from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
 
 TEXT = page("docs/process-models.md")
 NUMBERS = {"six": 6, "seven": 7, "fourteen": 14}
@@ -16,7 +16,7 @@ NUMBERS = {"six": 6, "seven": 7, "fourteen": 14}
 
 def test_each_mistake_of_the_table_is_made_as_it_says():
     rows = {name.strip("`"): saying for name, saying in table(TEXT, "pitfall | the mistake")}
-    by_name = {mistake.pitfall.name: mistake for mistake in MISTAKES}
+    by_name = {mistake.name: mistake for mistake in MISTAKES}
     assert rows.keys() == by_name.keys()
     for name, saying in rows.items():
         shown = [
@@ -40,7 +40,7 @@ def test_the_descriptions_are_as_many_as_it_says():
 
 
 def test_a_forgotten_bypass_costs_as_little_as_it_says():
-    (mistake,) = (mistake for mistake in MISTAKES if mistake.pitfall.name == "optional_step")
+    (mistake,) = (mistake for mistake in MISTAKES if mistake.name == "optional_step")
     models = [parse_text(item.answer) for item in load_dataset(shipped_dataset("powl"))]
     likeness = [
         footprint_similarity(mistake.made_in(model), model, mode="direct")

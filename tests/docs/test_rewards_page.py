@@ -19,7 +19,7 @@ from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import known_rewarders
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.tasks.models.simulated.service.strictness import strict_fault
+from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 PAGE = "docs/rewards.md"
 TEXT = page(PAGE)

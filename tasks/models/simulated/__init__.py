@@ -1,13 +1,14 @@
-"""The simulated model: small worlds served over the OpenAI chat protocol, so that all can be tried without a key."""
+"""Simulated model: small worlds served over the OpenAI chat protocol, to try everything without a key."""
 
-from tfgrpo.tasks.models.simulated.service.app import simulated_app
-from tfgrpo.tasks.models.simulated.service.options import SimulatedOptions
-from tfgrpo.tasks.models.simulated.service.server import run_server, running_server, serve
-from tfgrpo.tasks.models.simulated.worlds.worlds import SHIPPED, data_file, generate_items
+from tfgrpo.tasks.models.simulated.app import simulated_app
+from tfgrpo.tasks.models.simulated.options import SimulatedOptions
+from tfgrpo.tasks.models.simulated.server import run_server, running_server, serve
+from tfgrpo.tasks.models.simulated.worlds import SHIPPED, WorldName, data_file, generate_items
 
 __all__ = [
     "SHIPPED",
     "SimulatedOptions",
+    "WorldName",
     "data_file",
     "generate_items",
     "run_server",

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfgrpo.stores.seeds import derive_seed
-from tfgrpo.tasks.models.simulated.roles.success import AdvisedMind
-from tfgrpo.tasks.models.simulated.worlds.answers import answer_of
-from tfgrpo.tasks.models.simulated.worlds.ledger import play
-from tfgrpo.tasks.models.simulated.worlds.ledger_question import LedgerQuestion
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, World
+from tfgrpo.tasks.models.simulated.actor import AdvisedSolver
+from tfgrpo.tasks.models.simulated.worlds.data import Advice
+from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, World, answer_of
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:
@@ -26,10 +24,10 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
     puzzle = world.recognise(prompt)
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
-    mind = AdvisedMind(seed, prompt, temperature, world.lexicon.advice(system), rng)
+    solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
     if isinstance(puzzle, LedgerQuestion):
-        return play(puzzle, mind)[0]
-    return puzzle.attempt(mind, Dialogue()).text
+        return play(puzzle, solver)[0]
+    return puzzle.attempt(solver, Dialogue()).text
 
 
 def success(

@@ -35,7 +35,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.simulated import SimulatedOptions, running_server
-from tfgrpo.tasks.models.simulated.service.app import simulated_app
+from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
@@ -171,7 +171,7 @@ class Server:
             app.add_middleware(_Tap, server=self)
             return app
 
-        with patch("tfgrpo.tasks.models.simulated.service.server.simulated_app", tapped):
+        with patch("tfgrpo.tasks.models.simulated.server.simulated_app", tapped):
             async with running_server(self.options) as url:
                 self.url = url
                 self._ready.set()

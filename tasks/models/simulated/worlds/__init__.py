@@ -1,3 +1,5 @@
-"""The tasks of the simulated model: items, right answers and typical mistakes."""
+"""Worlds of the simulated model: items, right answers and typical mistakes, mostly read from ``<world>.yaml``."""
 
-__all__ = ["answers", "ledger", "pitfalls", "powl", "puzzle", "worlds"]
+from tfgrpo.tasks.models.simulated.worlds.worlds import SHIPPED, World, WorldName, data_file, generate_items, open_world
+
+__all__ = ["SHIPPED", "World", "WorldName", "data_file", "generate_items", "open_world"]

@@ -1,119 +1,171 @@
-"""What is the ``ledger-tools`` world? Questions about the books that need tool calls, over two to four turns."""
+"""The ``ledger-tools`` world: questions about the books, answered with tool calls over two to four turns.
+
+A question keeps no state between turns: the dialogue has the steps and what the tools returned.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Final
 
-from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon
-from tfgrpo.tasks.models.simulated.roles.success import Mind, ScriptedMind
-from tfgrpo.tasks.models.simulated.worlds.answers import answer_of, apart, every_mistake_shows
-from tfgrpo.tasks.models.simulated.worlds.draws import price
-from tfgrpo.tasks.models.simulated.worlds.ledger_data import run
-from tfgrpo.tasks.models.simulated.worlds.ledger_question import LedgerQuestion
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.ledger import LEDGER_PITFALLS
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Draft, Puzzle
-from tfgrpo.tasks.models.simulated.worlds.word_problems.template import Slots, Template, find
+from pydantic import Field, TypeAdapter
+
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, load_world, match_template
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Dialogue,
+    Draft,
+    Puzzle,
+    ScriptedSolver,
+    Solution,
+    Solver,
+    ToolCall,
+    ToolResult,
+    Turn,
+    answer_of,
+    decimal_text,
+    differ,
+    every_mistake_shows,
+    to_cents,
+)
+from tfgrpo.tasks.tools import bookkeeping
 
 _MOST_PITFALLS = 2
-_TOOLS: Final = frozenset({"accounts_of", "ledger_entries", "exchange_rate", "add"})
-_WEIGHTS: Final = (1, 3, 3, 9)
-"""How often each template is drawn; many draws of the later ones hold no pitfall, or too many."""
-_CURRENCIES = ("USD", "GBP", "CHF", "SEK", "PLN")
-_CUSTOMERS = (
-    "Nordwind",
-    "Aldana",
-    "Kestrel",
-    "Brightwater",
-    "Ostrava",
-    "Lindqvist",
-    "Tamarind",
-    "Falkenried",
-    "Juniper",
-)
-
-
-def _day(rng: random.Random, year: int) -> str:
-    return f"{year}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}"
-
-
-def _draw_foreign(rng: random.Random) -> Slots:
-    return {"currency": rng.choice(_CURRENCIES), "booked": _day(rng, 2024), "today": _day(rng, 2025)}
-
-
-def _draw_convert(rng: random.Random) -> Slots:
-    return {"amount": price(rng, 200, 9000), **_draw_foreign(rng)}
-
-
-def _draw_balance(rng: random.Random) -> Slots:
-    letters = "".join(rng.choices("ABCDEFGHKLMNPRSTUVWXYZ", k=2))
-    return {"account": f"{letters}-{rng.randrange(1000, 10000)}-{rng.randrange(1, 4)}"}
-
-
-def _draw_customer(rng: random.Random) -> Slots:
-    return {"customer": f"{rng.choice(_CUSTOMERS)}-{rng.randrange(10, 100)}"}
-
-
-def _draw_abroad(rng: random.Random) -> Slots:
-    return {**_draw_customer(rng), **_draw_foreign(rng)}
-
-
-TEMPLATES: Final = (
-    Template(
-        "convert",
-        "An invoice of {amount} {currency} was booked on {booked}; today is {today}. What is it worth in euros at the "
-        "house rate?",
-        _draw_convert,
-    ),
-    Template("balance", "What is the balance of account {account} in euros, as the books have it?", _draw_balance),
-    Template("customer", "How many euros does customer {customer} owe in all, as the books have it?", _draw_customer),
-    Template(
-        "abroad",
-        "Customer {customer} is billed in {currency}. Everything was booked on {booked}; today is {today}. How many "
-        "euros does the customer owe in all?",
-        _draw_abroad,
-    ),
-)
-
-
-def play(question: Puzzle, mind: Mind) -> tuple[str, int]:
-    """Attempt an item with the real tools: the final text, and the turns it took."""
-    dialogue = Dialogue(tools=_TOOLS)
-    turn = 1
-    while (speech := question.attempt(mind, dialogue)).calls:
-        turn += 1
-        steps = (*dialogue.steps, *speech.text.splitlines())
-        dialogue = Dialogue(steps, (*dialogue.calls, *(run(call) for call in speech.calls)), _TOOLS)
-    return speech.text, turn
+_TOOLS: Final[Mapping[str, Callable[..., Any]]] = {
+    tool.__name__: tool
+    for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchange_rate, bookkeeping.add)
+}
+_NEEDED: Final[Mapping[str, set[str]]] = {
+    "currency": {"exchange_rate"},
+    "account": {"ledger_entries", "add"},
+    "customer": {"accounts_of", "ledger_entries", "add"},
+}
+"""Tools that a question with this slot needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerTools:
-    """Questions with one or two ways to misread the books."""
+class _Entry:
+    kind: str
+    amount: Decimal
+    status: str
 
-    name: str = "ledger-tools"
-    domain: str = "bookkeeping"
-    prefix: str = "lt"
-    pitfalls: tuple[Pitfall, ...] = LEDGER_PITFALLS
-    lexicon: Lexicon = field(default_factory=lambda: Lexicon(LEDGER_PITFALLS), compare=False)
 
-    def recognise(self, text: str) -> LedgerQuestion | None:
-        """The question in a prompt."""
-        found = find(TEMPLATES, text)
-        return None if found is None else LedgerQuestion(found[1])
+# pydantic's ValidationError is a ValueError: so is every result that is not what the tool returns.
+_NUMBER: Final = TypeAdapter(Decimal)
+_ACCOUNTS: Final = TypeAdapter(Annotated[list[str], Field(min_length=1)])
+_ENTRIES: Final[TypeAdapter[list[_Entry]]] = TypeAdapter(list[_Entry])
 
-    def draft(self, rng: random.Random) -> Draft | None:
-        """A random question; its pitfalls are those that change the answer."""
-        template = rng.choices(TEMPLATES, _WEIGHTS)[0]
-        slots = template.draw(rng)
 
-        def answer(hit: frozenset[str]) -> str:
-            return answer_of(play(LedgerQuestion(slots), ScriptedMind(hit))[0])
+@dataclass(frozen=True, slots=True)
+class LedgerQuestion:
+    """One recognised question. What it needs follows from the slots of its text."""
 
-        right = answer(frozenset())
-        names = tuple(pitfall.name for pitfall in LEDGER_PITFALLS if apart(right, answer(frozenset({pitfall.name}))))
-        if not 1 <= len(names) <= _MOST_PITFALLS or not every_mistake_shows(names, answer):
-            return None
-        return Draft(template.name, template.filled(slots), right, names)
+    slots: Slots
+
+    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:
+        """Return the next calls, or the answer when everything is known."""
+        if not set().union(*(_NEEDED.get(slot, ()) for slot in self.slots)) <= dialogue.tools:
+            return Turn("SIMULATED: the tools that this question needs are not on offer.\nAnswer: 0")
+        solution = Solution(solver, load_world("ledger-tools").pitfalls, dialogue.steps)
+        try:
+            calls = self._next_calls(solution, dialogue)
+            if calls:
+                return Turn(solution.new_steps(), calls)
+            return Turn(solution.answered(to_cents(self._answer(solution, dialogue))))
+        except ValueError:
+            return Turn("SIMULATED: a tool gave no usable result.\nAnswer: 0")
+
+    def _next_calls(self, solution: Solution, dialogue: Dialogue) -> tuple[ToolCall, ...]:
+        if not dialogue.results:
+            return self._first_calls(solution)
+        if "amount" in self.slots or dialogue.results_of("add"):
+            return ()
+        fetched = dialogue.results_of("ledger_entries")
+        if not fetched:
+            return _fetch(solution, _ACCOUNTS.validate_json(dialogue.results_of("accounts_of")[-1]))
+        return _add(solution, [entry for result in fetched for entry in _ENTRIES.validate_json(result)])
+
+    def _first_calls(self, solution: Solution) -> tuple[ToolCall, ...]:
+        calls: list[ToolCall] = []
+        if "customer" in self.slots:
+            calls.append(ToolCall("accounts_of", {"customer": self.slots["customer"]}))
+            solution.step("asked which accounts there are")
+        if "account" in self.slots:
+            calls.append(ToolCall("ledger_entries", {"account": self.slots["account"]}))
+            solution.step("asked for the entries of the account")
+        if "currency" in self.slots:
+            currency = self.slots["currency"]
+            day = self.slots["booked" if solution.avoids("booking_rate") else "today"]
+            calls.append(ToolCall("exchange_rate", {"currency": currency, "day": day}))
+            solution.step(f"{currency} on {day}")
+        return tuple(calls)
+
+    def _answer(self, solution: Solution, dialogue: Dialogue) -> Decimal:
+        stated = self.slots.get("amount")
+        amount = _NUMBER.validate_json(dialogue.results_of("add")[-1]) if stated is None else Decimal(stated)
+        if "currency" not in self.slots:
+            return amount
+        rate = _NUMBER.validate_json(dialogue.results_of("exchange_rate")[-1])
+        solution.step(f"{decimal_text(amount)} x {decimal_text(rate)}")
+        return amount * rate
+
+
+def _fetch(solution: Solution, accounts: Sequence[str]) -> tuple[ToolCall, ...]:
+    wanted = accounts if solution.avoids("every_account") else accounts[:1]
+    solution.step(f"{len(wanted)} of {len(accounts)}")
+    return tuple(ToolCall("ledger_entries", {"account": account}) for account in wanted)
+
+
+def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[ToolCall, ...]:
+    if any(entry.status == "void" for entry in entries) and solution.avoids("void_entries"):
+        entries = [entry for entry in entries if entry.status != "void"]
+    if any(entry.kind == "fee" for entry in entries) and not solution.avoids("fee_entry"):
+        entries = [entry for entry in entries if entry.kind != "fee"]
+    credit = 1
+    if any(entry.kind == "credit note" for entry in entries) and solution.avoids("credit_sign"):
+        credit = -1
+    values = [entry.amount * (credit if entry.kind == "credit note" else 1) for entry in entries]
+    solution.step(f"summed {len(values)} entries")
+    return (ToolCall("add", {"values": [float(value) for value in values]}),)
+
+
+def play(puzzle: Puzzle, solver: Solver) -> tuple[str, int]:
+    """Attempt an item with the real tools; return the final text and the number of turns."""
+    dialogue = Dialogue(tools=frozenset(_TOOLS))
+    turns = 1
+    while (turn := puzzle.attempt(solver, dialogue)).calls:
+        turns += 1
+        dialogue = Dialogue(
+            (*dialogue.steps, *turn.text.splitlines()), (*dialogue.results, *map(run_call, turn.calls)), dialogue.tools
+        )
+    return turn.text, turns
+
+
+def run_call(call: ToolCall) -> ToolResult:
+    """Call the real tool."""
+    return ToolResult(call.tool, json.dumps(_TOOLS[call.tool](**call.arguments)))
+
+
+def recognise(text: str) -> LedgerQuestion | None:
+    """Return the question in a prompt."""
+    match = match_template(load_world("ledger-tools").templates, text)
+    return None if match is None else LedgerQuestion(match[1])
+
+
+def draft(rng: random.Random) -> Draft | None:
+    """Return a random question with the pitfalls that change its answer, or None when there are none or too many."""
+    world = load_world("ledger-tools")
+    template = rng.choices(world.templates, [template.weight for template in world.templates])[0]
+    slots = template.draw(rng)
+
+    def answer(hit: frozenset[str]) -> str:
+        return answer_of(play(LedgerQuestion(slots), ScriptedSolver(hit))[0])
+
+    right = answer(frozenset())
+    names = tuple(name for name in world.pitfalls if differ(right, answer(frozenset({name}))))
+    if not 1 <= len(names) <= _MOST_PITFALLS or not every_mistake_shows(names, answer):
+        return None
+    return Draft(template.name, template.fill(slots), right, names)

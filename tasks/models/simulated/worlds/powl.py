@@ -1,71 +1,146 @@
-"""What is the ``powl`` world? Descriptions of business processes, on which lessons about structure help.
+"""The ``powl`` world: descriptions of business processes, whose models go wrong in structure.
 
-Its items are the shipped ones, written by hand; none are generated. The mistakes are the same in every kind of
-business, so that what was learned in some of them helps in others.
+Its items are the shipped ones, written by hand; none are generated. A mistake is a rewriting of the model's tree,
+independent of the business, so that lessons learned in some kinds of business help in others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeAlias
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
-from tfgrpo.rewarders.powl import Model, parse_text, structural_key, to_text
+from tfgrpo.rewarders.powl import Model, Operator, OperatorKind, Silent, labels_of, parse_text, structural_key, to_text
+from tfgrpo.rewarders.powl.model import fold, walk
 from tfgrpo.rewarders.powl.scoring.answers import model_in
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon
-from tfgrpo.tasks.models.simulated.roles.success import Mind
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.powl import POWL_PITFALLS
-from tfgrpo.tasks.models.simulated.worlds.powl_mistakes import mistakes_of
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Speech
-from tfgrpo.tasks.models.simulated.worlds.word_problems.solution import Sheet
+from tfgrpo.tasks.models.simulated.worlds.data import load_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solution, Solver, Turn
 
-NAME = "powl"
+_Rewrite: TypeAlias = Callable[[Operator], Model]
+
+
+def _replaced(kind: OperatorKind, by: OperatorKind) -> _Rewrite:
+    return lambda node: Operator(by, node.children) if node.kind == kind else node
+
+
+def _without_skip(node: Operator) -> Model:
+    """``XOR(a, SILENT())`` becomes ``a``."""
+    kept = tuple(child for child in node.children if not isinstance(child, Silent))
+    if node.kind != "XOR" or not kept or len(kept) == len(node.children):
+        return node
+    return kept[0] if len(kept) == 1 else Operator("XOR", kept)
+
+
+def _without_loop(node: Operator) -> Model:
+    """``LOOP(a, b)`` becomes ``SEQUENCE(a, XOR(b, SILENT()))``, and ``LOOP(a, SILENT())`` becomes ``a``."""
+    if node.kind != "LOOP":
+        return node
+    do, redo = node.children
+    return do if isinstance(redo, Silent) else _sequence([do, Operator("XOR", (redo, Silent()))])
+
+
+def _end_in_last_branch(node: Operator) -> Model:
+    """``SEQUENCE(XOR(a, b), c)`` becomes ``XOR(a, SEQUENCE(b, c))``, for every choice with a successor."""
+    if node.kind != "SEQUENCE":
+        return node
+    children: list[Model] = []
+    rest = list(node.children)
+    while rest:
+        child = rest.pop(0)
+        if rest and isinstance(child, Operator) and _is_choice(child):
+            *branches, last = child.children
+            child = Operator("XOR", (*branches, _sequence([last, rest.pop(0)])))
+        children.append(child)
+    return _sequence(children)
+
+
+def _is_choice(node: Operator) -> bool:
+    return node.kind == "XOR" and len(node.children) > 1 and not any(isinstance(each, Silent) for each in node.children)
+
+
+def _sequence(models: Iterable[Model]) -> Model:
+    """Return one SEQUENCE, with the sequences in it flattened."""
+    flat: list[Model] = []
+    for model in models:
+        flat.extend(model.children if isinstance(model, Operator) and model.kind == "SEQUENCE" else (model,))
+    return flat[0] if len(flat) == 1 else Operator("SEQUENCE", tuple(flat))
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What one pitfall does to a model."""
+
+    name: str
+    """Of the pitfall."""
+    rewrite: _Rewrite
+
+    def occasions(self, model: Model) -> tuple[str, ...]:
+        """Return the labels below the nodes at which it can be made, from the left; none where it cannot be made."""
+        nodes = [node for node in walk(model) if isinstance(node, Operator) and self.rewrite(node) != node]
+        return tuple(dict.fromkeys(label for node in nodes for label in labels_of(node)))
+
+    def made_in(self, model: Model) -> Model:
+        """Return the model with this mistake everywhere."""
+
+        def combine(node: Model, children: Sequence[Model]) -> Model:
+            if not isinstance(node, Operator):
+                return node
+            return self.rewrite(Operator(node.kind, tuple(children), node.order))
+
+        return fold(model, combine)
+
+
+# In the order in which they are made: none makes an occasion for one that comes after it.
+MISTAKES: Final = (
+    Mistake("shared_end", _end_in_last_branch),
+    Mistake("optional_step", _without_skip),
+    Mistake("rework_loop", _without_loop),
+    Mistake("any_order", _replaced("PARALLEL", "SEQUENCE")),
+    Mistake("only_some_wait", _replaced("PARTIAL_ORDER", "PARALLEL")),
+)
+
+
+def mistakes_of(model: Model) -> tuple[Mistake, ...]:
+    """Return those that can be made in a model, in the order in which they are made."""
+    return tuple(mistake for mistake in MISTAKES if mistake.occasions(model))
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDescription:
-    """One recognised description, with the model that follows from it."""
+    """One recognised description, with the right model."""
 
     model: Model
 
-    def attempt(self, mind: Mind, dialogue: Dialogue) -> Speech:  # noqa: ARG002
-        """What was made of each difficulty, and the model, in one turn."""
-        sheet = Sheet(mind)
+    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
+        """Return a step for each possible mistake, and the model, in one turn."""
+        solution = Solution(solver, load_world("powl").pitfalls)
         model = self.model
         for mistake in mistakes_of(self.model):
-            if not sheet.faces(mistake.pitfall):
+            if not solution.avoids(mistake.name):
                 model = mistake.made_in(model)
-            sheet.step(", ".join(mistake.occasions(self.model)))
-        return Speech(sheet.answered(to_text(model)))
+            solution.step(", ".join(mistake.occasions(self.model)))
+        return Turn(solution.answered(to_text(model)))
 
     def agrees(self, output: str) -> bool:
-        """Whether an output holds the right model, however it is written."""
+        """Whether an output contains the right model, in any notation."""
         try:
             return structural_key(model_in(output)) == structural_key(self.model)
         except PowlError:
             return False
 
 
-def _shipped() -> dict[str, ProcessDescription]:
-    paths = [shipped_dataset(NAME), shipped_held_out(NAME)]
+@cache
+def _shipped() -> Mapping[str, ProcessDescription]:
+    """Return the shipped descriptions by prompt."""
+    paths = [shipped_dataset("powl"), shipped_held_out("powl")]
     items = (item for path in paths if path is not None for item in load_dataset(path))
     return {item.prompt: ProcessDescription(parse_text(item.answer)) for item in items}
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
-    """Descriptions with one to three occasions for a mistake each."""
-
-    name: str = NAME
-    pitfalls: tuple[Pitfall, ...] = POWL_PITFALLS
-    lexicon: Lexicon = field(default_factory=lambda: Lexicon(POWL_PITFALLS), compare=False)
-    descriptions: dict[str, ProcessDescription] = field(default_factory=_shipped, compare=False, repr=False)
-    """By prompt."""
-
-    def recognise(self, text: str) -> ProcessDescription | None:
-        """The description in a prompt."""
-        known = self.descriptions.get(text)
-        if known is not None:
-            return known
-        return next((found for prompt, found in self.descriptions.items() if prompt in text), None)
+def recognise(text: str) -> ProcessDescription | None:
+    """Return the description in a prompt."""
+    known = _shipped().get(text)
+    return known or next((description for prompt, description in _shipped().items() if prompt in text), None)

@@ -1,62 +1,102 @@
-"""What is a world made of? The shapes that worlds, the actor role and the item generator share."""
+"""Shapes that the worlds share: a recognised item, the turns of an attempt at it, and its worked solution."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import chain, combinations
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon
-from tfgrpo.tasks.models.simulated.roles.success import Mind
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Pitfall
+from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
+
+T = TypeVar("T")
+_CENT = Decimal("0.01")
+_MIN_GAP = Decimal("0.05")
+_MIN_GAP_SHARE = Decimal("0.0002")
+"""Share of the right answer; together wider than any sensible tolerance of a grader."""
+
+
+class Solver(Protocol):
+    """What decides how an attempt goes."""
+
+    def avoids(self, pitfall: str) -> bool:
+        """Whether this attempt avoids the pitfall of that name."""
+        ...
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of several wordings."""
+        ...
+
+    def lucky(self, share: float) -> bool:
+        """True in this share of attempts, independent of the prompt."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """A tool call the actor wants made."""
+class ScriptedSolver:
+    """Makes exactly the named mistakes; items are generated and checked with it."""
+
+    hit: frozenset[str] = frozenset()
+    lucky_always: bool = True
+
+    def avoids(self, pitfall: str) -> bool:
+        """True unless the pitfall is one of those named."""
+        return pitfall not in self.hit
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return the first."""
+        return options[0]
+
+    def lucky(self, share: float) -> bool:  # noqa: ARG002
+        """Always, or never."""
+        return self.lucky_always
+
+
+class ToolCall(NamedTuple):
+    """A tool call that the actor asks for."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DoneCall:
-    """A tool call that was made, with the text that came back."""
+class ToolResult(NamedTuple):
+    """The text that a tool returned."""
 
     tool: str
-    arguments: Mapping[str, Any]
     result: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """What happened since the item was put: the steps said so far and the calls made."""
+    """What happened since the item was shown: the steps written and the tool results."""
 
     steps: tuple[str, ...] = ()
-    calls: tuple[DoneCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     tools: frozenset[str] = frozenset()
-    """Names of the tools on offer."""
+    """Names of the tools offered."""
+
+    def results_of(self, tool: str) -> list[str]:
+        """Return what one tool returned, in order."""
+        return [done.result for done in self.results if done.tool == tool]
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
+class Turn(NamedTuple):
     """One turn of the actor: text, and calls unless it is the last turn."""
 
     text: str
-    calls: tuple[PlannedCall, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
 
 class Puzzle(Protocol):
-    """One item, as recognised from the text of its prompt."""
+    """One item, recognised in the text of its prompt."""
 
-    def attempt(self, mind: Mind, dialogue: Dialogue) -> Speech:
-        """The next turn of an attempt."""
+    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:
+        """Return the next turn of an attempt."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A generated item before it has an id."""
 
     template: str
@@ -65,42 +105,66 @@ class Draft:
     pitfalls: tuple[str, ...]
 
 
-class World(Protocol):
-    """A closed family of items with their pitfalls."""
+class Solution:
+    """Numbered steps of a worked solution. A pitfall that was met shows in the next step."""
 
-    @property
-    def name(self) -> str:
-        """Name in the settings and of the data file."""
-        ...
+    def __init__(self, solver: Solver, pitfalls: Mapping[str, Pitfall], earlier: tuple[str, ...] = ()) -> None:
+        self._solver = solver
+        self._pitfalls = pitfalls
+        self._steps = list(earlier)
+        self._earlier = len(earlier)
+        self._shown: list[str] = []
 
-    @property
-    def pitfalls(self) -> tuple[Pitfall, ...]:
-        """Everything its items may hold, which is what its lessons can be about."""
-        ...
+    def avoids(self, name: str) -> bool:
+        """Whether the attempt avoids the pitfall."""
+        pitfall, avoided = self._pitfalls[name], self._solver.avoids(name)
+        self._shown.append(self._solver.pick(pitfall.shown_avoided if avoided else pitfall.shown_hit))
+        return avoided
 
-    @property
-    def lexicon(self) -> Lexicon:
-        """Recognises advice on them."""
-        ...
+    def step(self, working: str) -> None:
+        """Write one step, with the pitfalls met since the last one."""
+        shown = "; ".join(self._shown)
+        self._shown.clear()
+        self._steps.append(f"Step {len(self._steps) + 1}: {shown + ': ' if shown else ''}{working}")
 
-    def recognise(self, text: str) -> Puzzle | None:
-        """The item a prompt puts, or None when it is none of this world's."""
-        ...
+    def new_steps(self) -> str:
+        """Return the steps of this turn."""
+        return "\n".join(self._steps[self._earlier :])
+
+    def answered(self, answer: object) -> str:
+        """Return all steps and the answer."""
+        return "\n".join([*self._steps, f"Answer: {answer}"])
 
 
-class DrawnWorld(World, Protocol):
-    """A world whose items are generated."""
+def to_cents(value: Decimal) -> Decimal:
+    """Round to cents, halves away from zero."""
+    return value.quantize(_CENT, rounding=ROUND_HALF_UP)
 
-    @property
-    def domain(self) -> str:
-        """Domain of its items."""
-        ...
 
-    @property
-    def prefix(self) -> str:
-        """Beginning of its item ids."""
-        ...
+def decimal_text(value: Decimal) -> str:
+    """Return a number with at most six decimals, without exponent and trailing zeros."""
+    text = f"{value.quantize(Decimal('0.000001'), rounding=ROUND_HALF_UP):f}"
+    return text.rstrip("0").rstrip(".")
 
-    def draft(self, rng: random.Random) -> Draft | None:
-        """A random item, or None when the draw does not make a sound one."""
-        ...
+
+def answer_of(text: str) -> str:
+    """Return what a worked solution states after its last ``Answer:``."""
+    return text.rsplit("Answer:", 1)[-1].strip()
+
+
+def differ(right: str, wrong: str) -> bool:
+    """Whether two numbers differ by more than any sensible tolerance."""
+    good, bad = Decimal(right), Decimal(wrong)
+    return abs(good - bad) >= max(_MIN_GAP, _MIN_GAP_SHARE * abs(good))
+
+
+def hit_sets(pitfalls: Sequence[str]) -> list[frozenset[str]]:
+    """Return every combination of at least one of the pitfalls."""
+    sizes = range(1, len(pitfalls) + 1)
+    return [frozenset(hit) for hit in chain.from_iterable(combinations(pitfalls, size) for size in sizes)]
+
+
+def every_mistake_shows(pitfalls: Sequence[str], answer: Callable[[frozenset[str]], str]) -> bool:
+    """Whether each combination of pitfalls leads to an answer that differs from the right one."""
+    right = answer(frozenset())
+    return all(differ(right, answer(hit)) for hit in hit_sets(pitfalls))

@@ -1,39 +1,21 @@
-"""What is the ``unlearnable`` world? Sealed envelopes: success is luck, and no text changes it.
+"""The ``unlearnable`` world: sealed envelopes, where success is luck and no lesson changes it.
 
-Attempts show habits that look like causes, so that lessons get written, and the gate has something to refuse.
+Attempts show habits that look like causes, so that lessons get written, which the gate has to refuse.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfgrpo.stores.seeds import derive_seed, stream
-from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon
-from tfgrpo.tasks.models.simulated.roles.success import Mind
-from tfgrpo.tasks.models.simulated.worlds.draws import name, quantity
-from tfgrpo.tasks.models.simulated.worlds.habits import HABITS
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Pitfall
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Draft, Speech
-from tfgrpo.tasks.models.simulated.worlds.word_problems.template import Slots, Template
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, load_world, match_template
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Draft, Solver, Turn
 
 _CARDS = 3
 _LUCK = (0.25, 0.65)
 """The share of lucky attempts lies between these, item by item."""
 _HABITS_SHOWN = 2
-
-
-def _draw(rng: random.Random) -> Slots:
-    colour = rng.choice(("red", "blue", "green", "grey"))
-    return {"who": name(rng), "colour": colour, "label": quantity(rng, 1000, 9999)}
-
-
-ENVELOPE = Template(
-    "envelope",
-    "{who} has put a card with the number 1, 2 or 3 into the {colour} envelope with the label {label} and sealed it. "
-    "Some old and some new notes about it disagree. Which number is on the card?",
-    _draw,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +33,25 @@ class SealedEnvelope:
     def _identity(self) -> tuple[str, ...]:
         return self.slots["who"], self.slots["colour"], self.slots["label"]
 
-    def attempt(self, mind: Mind, dialogue: Dialogue) -> Speech:  # noqa: ARG002
-        """A guess with its story, in one turn. Habits and luck are drawn apart from each other and from the lessons."""
+    def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
+        """Return a guess in one turn. Habits and luck are drawn independently of each other and of the lessons."""
         rng = stream(0, "envelope", *self._identity)
         share = rng.uniform(*_LUCK)
-        habits = rng.sample(HABITS, _HABITS_SHOWN)
-        told = [mind.pick(habit.shown_avoided if mind.lucky(0.5) else habit.shown_hit) for habit in habits]
-        guess = self.card if mind.lucky(share) else 1 + self.card % _CARDS
-        steps = [f"Step {index}: {habit}: weighed the notes" for index, habit in enumerate(told, start=1)]
-        return Speech("\n".join([*steps, f"Answer: {guess}"]))
+        habits = rng.sample(tuple(load_world("unlearnable").pitfalls.values()), _HABITS_SHOWN)
+        shown = [solver.pick(habit.shown_avoided if solver.lucky(0.5) else habit.shown_hit) for habit in habits]
+        guess = self.card if solver.lucky(share) else 1 + self.card % _CARDS
+        steps = [f"Step {index}: {habit}: weighed the notes" for index, habit in enumerate(shown, start=1)]
+        return Turn("\n".join([*steps, f"Answer: {guess}"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Unlearnable:
-    """Envelopes. Its lexicon knows the habits, so that the learning roles behave as they do elsewhere."""
+def recognise(text: str) -> SealedEnvelope | None:
+    """Return the envelope in a prompt."""
+    match = match_template(load_world("unlearnable").templates, text)
+    return None if match is None else SealedEnvelope(match[1])
 
-    name: str = "unlearnable"
-    domain: str = "arithmetic"
-    prefix: str = "un"
-    pitfalls: tuple[Pitfall, ...] = HABITS
-    lexicon: Lexicon = field(default_factory=lambda: Lexicon(HABITS), compare=False)
 
-    def recognise(self, text: str) -> SealedEnvelope | None:
-        """The envelope in a prompt."""
-        slots = ENVELOPE.read(text)
-        return None if slots is None else SealedEnvelope(slots)
-
-    def draft(self, rng: random.Random) -> Draft | None:
-        """A random envelope."""
-        slots = _draw(rng)
-        return Draft(ENVELOPE.name, ENVELOPE.filled(slots), str(SealedEnvelope(slots).card), ())
+def draft(rng: random.Random) -> Draft:
+    """Return a random envelope."""
+    (template,) = load_world("unlearnable").templates
+    slots = template.draw(rng)
+    return Draft(template.name, template.fill(slots), str(SealedEnvelope(slots).card), ())

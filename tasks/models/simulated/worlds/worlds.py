@@ -1,62 +1,80 @@
-"""Which worlds are there, and which items do they consist of? Data files of drawn worlds are generated here, never edited."""
+"""The worlds by name, and the generator of their items. Data files of generated worlds are never edited by hand."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.stores.seeds import stream
-from tfgrpo.tasks.models.simulated.worlds.arithmetic import Arithmetic
-from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerTools
-from tfgrpo.tasks.models.simulated.worlds.powl import Processes
-from tfgrpo.tasks.models.simulated.worlds.puzzle import DrawnWorld, World
-from tfgrpo.tasks.models.simulated.worlds.unlearnable import Unlearnable
+from tfgrpo.tasks.models.simulated.worlds import arithmetic, ledger, powl, unlearnable
+from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, load_world
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Draft, Puzzle
 
-DrawnName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
-WorldName: TypeAlias = Literal[DrawnName, "powl"]
-SHIPPED: Final[Mapping[DrawnName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
+GeneratedName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
+WorldName: TypeAlias = Literal[GeneratedName, "powl"]
+SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
 """Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
+
+_RECOGNISE: Final[Mapping[WorldName, Callable[[str], Puzzle | None]]] = {
+    "arithmetic": arithmetic.recognise,
+    "ledger-tools": ledger.recognise,
+    "unlearnable": unlearnable.recognise,
+    "powl": powl.recognise,
+}
+_DRAFT: Final[Mapping[GeneratedName, Callable[[random.Random], Draft | None]]] = {
+    "arithmetic": arithmetic.draft,
+    "ledger-tools": ledger.draft,
+    "unlearnable": unlearnable.draft,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A closed family of items with their pitfalls."""
+
+    name: WorldName
+    domain: str
+    prefix: str
+    """Start of its item ids."""
+    pitfalls: tuple[Pitfall, ...]
+    """What its items test, and so what its lessons can be about."""
+    lexicon: Lexicon
+    """Recognises advice on the pitfalls."""
+    recognise: Callable[[str], Puzzle | None]
+    """Return the item in a prompt, or None when it is not of this world."""
 
 
 def open_world(name: WorldName) -> World:
-    """A world by its name."""
-    return Processes() if name == "powl" else _drawn(name)
+    """Return a world by its name."""
+    data = load_world(name)
+    pitfalls = tuple(data.pitfalls.values())
+    return World(name, data.domain, data.prefix, pitfalls, Lexicon(pitfalls), _RECOGNISE[name])
 
 
-def _drawn(name: DrawnName) -> DrawnWorld:
-    match name:
-        case "arithmetic":
-            return Arithmetic()
-        case "ledger-tools":
-            return LedgerTools()
-        case "unlearnable":
-            return Unlearnable()
-
-
-def generate_items(world: DrawnName, count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """``count`` items of a world as lines of a dataset, no two with the same prompt; a function of its arguments."""
-    opened = _drawn(world)
+def generate_items(world: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Return ``count`` items of a world as lines of a dataset, with distinct prompts; a function of its arguments."""
+    data = load_world(world)
     rng = stream(seed, "items", world)
-    items: list[dict[str, Any]] = []
-    seen: set[str] = set()
+    items: dict[str, dict[str, Any]] = {}
     while len(items) < count:
-        draft = opened.draft(rng)
-        if draft is None or draft.prompt in seen:
+        draft = _DRAFT[world](rng)
+        if draft is None or draft.prompt in items:
             continue
-        seen.add(draft.prompt)
-        metadata = {"world": world, "template": draft.template, "pitfalls": list(draft.pitfalls)}
-        items.append({
-            "id": f"{opened.prefix}-{len(items) + 1:04d}",
+        items[draft.prompt] = {
+            "id": f"{data.prefix}-{len(items) + 1:04d}",
             "prompt": draft.prompt,
             "answer": draft.answer,
             "system_prompt": "",
-            "metadata": metadata,
-            "domain": opened.domain,
-        })  # fmt: skip
-    return items
+            "metadata": {"world": world, "template": draft.template, "pitfalls": list(draft.pitfalls)},
+            "domain": data.domain,
+        }
+    return list(items.values())
 
 
-def data_file(world: DrawnName) -> str:
-    """The text of ``pipelines/data/<world>.jsonl``."""
+def data_file(world: GeneratedName) -> str:
+    """Return the text of ``pipelines/data/<world>.jsonl``."""
     return "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in generate_items(world, SHIPPED[world]))

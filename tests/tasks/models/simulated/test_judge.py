@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.models.simulated_calls import ask, in_process, request, said, schema
 from tfgrpo.rewarders.judge.prompt import messages, pair_instructions, pair_schema, score_instructions, score_schema
-from tfgrpo.tasks.models.simulated.roles.judge import ComparisonAsk, JudgementAsk, compare, judge
-from tfgrpo.tasks.models.simulated.worlds.worlds import generate_items, open_world
+from tfgrpo.tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
+from tfgrpo.tasks.models.simulated.worlds import generate_items, open_world
 
 WORLDS = ("arithmetic", "ledger-tools", "unlearnable")
 ITEM = generate_items("arithmetic", 1)[0]

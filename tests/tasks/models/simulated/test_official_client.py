@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.models.simulated_calls import in_process, request
 from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
-from tfgrpo.tasks.models.simulated.service.strictness import strict_fault
+from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 CLOSED: dict[str, Any] = {
     "type": "object",

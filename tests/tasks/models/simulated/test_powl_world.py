@@ -11,17 +11,16 @@ import pytest
 from tests.support.models.players import success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
-from tfgrpo.tasks.models.simulated.roles.judge import JudgementAsk, judge
-from tfgrpo.tasks.models.simulated.roles.reflector import ReflectionAsk, reflect
-from tfgrpo.tasks.models.simulated.roles.success import ScriptedMind
-from tfgrpo.tasks.models.simulated.worlds.answers import answer_of, hit_sets
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice
-from tfgrpo.tasks.models.simulated.worlds.powl_mistakes import MISTAKES, mistakes_of
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue
-from tfgrpo.tasks.models.simulated.worlds.worlds import open_world
+from tfgrpo.tasks.models.simulated.judge import JudgementAsk, judge
+from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
+from tfgrpo.tasks.models.simulated.worlds import open_world
+from tfgrpo.tasks.models.simulated.worlds.data import Advice
+from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES, mistakes_of
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, hit_sets
 
 WORLD = open_world("powl")
-BY_NAME = {mistake.pitfall.name: mistake for mistake in MISTAKES}
+BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
+PITFALLS = {pitfall.name: pitfall for pitfall in WORLD.pitfalls}
 
 
 def read(path):
@@ -34,7 +33,7 @@ ITEMS = LEARN + HELD_OUT
 
 
 def scripted(prompt, hit=frozenset()):
-    return WORLD.recognise(prompt).attempt(ScriptedMind(hit), Dialogue()).text
+    return WORLD.recognise(prompt).attempt(ScriptedSolver(hit), Dialogue()).text
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_every_item_is_recognised_within_any_text_and_modelled_rightly():
 def test_every_way_to_go_wrong_shows_in_the_score_and_in_the_steps():
     for item in ITEMS:
         right = parse_text(item["answer"])
-        names = [mistake.pitfall.name for mistake in mistakes_of(right)]
+        names = [mistake.name for mistake in mistakes_of(right)]
         assert names == item["metadata"]["pitfalls"]
         assert 1 <= len(names) <= 2
         for hit in hit_sets(names):
@@ -90,7 +89,7 @@ def test_every_way_to_go_wrong_shows_in_the_score_and_in_the_steps():
             model = parse_text(text)
             assert sorted(labels_of(model)) == item["metadata"]["labels"]
             assert footprint_similarity(model, right, mode="direct") < 0.95
-            assert all(BY_NAME[name].pitfall.shown_hit[0] in text for name in hit)
+            assert all(PITFALLS[name].shown_hit[0] in text for name in hit)
 
 
 @pytest.mark.parametrize("items", [LEARN, HELD_OUT], ids=["learn", "held-out"])

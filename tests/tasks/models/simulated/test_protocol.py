@@ -11,11 +11,11 @@ import pytest
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, in_process, request, said, schema
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.service.engine import _REMEMBERED, Engine
-from tfgrpo.tasks.models.simulated.service.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.ledger_data import run
-from tfgrpo.tasks.models.simulated.worlds.puzzle import PlannedCall
-from tfgrpo.tasks.models.simulated.worlds.worlds import generate_items
+from tfgrpo.tasks.models.simulated.engine import _REMEMBERED, Engine
+from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.worlds import generate_items
+from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
+from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall
 
 
 async def test_every_answer_says_simulated():
@@ -204,7 +204,7 @@ async def test_spacing_and_order_of_the_json_do_not_matter():
 
 
 async def test_only_what_matters_is_remembered_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr("tfgrpo.tasks.models.simulated.service.engine._REMEMBERED", 3)
+    monkeypatch.setattr("tfgrpo.tasks.models.simulated.engine._REMEMBERED", 3)
     engine = Engine(SimulatedOptions())
     seeded = ChatBody.model_validate(request())
     assert [engine.arrive(seeded, "a") for _ in range(3)] == [0, 0, 0]
@@ -255,8 +255,8 @@ async def test_a_ledger_question_is_worked_through_the_tool_protocol():
                     break
                 messages.append(message)
                 for call in message["tool_calls"]:
-                    planned = PlannedCall(call["function"]["name"], json.loads(call["function"]["arguments"]))
-                    messages.append({"role": "tool", "tool_call_id": call["id"], "content": run(planned).result})
+                    planned = ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                    messages.append({"role": "tool", "tool_call_id": call["id"], "content": run_call(planned).result})
             turns.add(turn)
             right += message["content"].rsplit("Answer: ", 1)[1] == item["answer"]
             ids = [call["id"] for m in messages for call in m.get("tool_calls", ())]

@@ -12,12 +12,10 @@ import pytest
 from tests.support.models.simulated_calls import ask, in_process, request, said, schema
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
-from tfgrpo.tasks.models.simulated.roles.curator import CurationAsk, curate
-from tfgrpo.tasks.models.simulated.roles.reflector import ReflectionAsk, contrasts, reflect
-from tfgrpo.tasks.models.simulated.roles.shortener import ShortenAsk, shorten
-from tfgrpo.tasks.models.simulated.roles.useless import RAMBLING, USELESS
-from tfgrpo.tasks.models.simulated.service.instance import minimal_instance
-from tfgrpo.tasks.models.simulated.worlds.worlds import open_world
+from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
+from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS, ReflectionAsk, contrasts, reflect
+from tfgrpo.tasks.models.simulated.roles import ShortenAsk, minimal_instance, shorten
+from tfgrpo.tasks.models.simulated.worlds import open_world
 
 WORLD = open_world("arithmetic")
 PITFALLS = {pitfall.name: pitfall for pitfall in WORLD.pitfalls}

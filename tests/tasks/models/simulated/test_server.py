@@ -40,7 +40,7 @@ async def test_a_server_answers_many_clients_at_once():
 
 
 async def test_calls_that_hang_do_not_hold_up_the_shutdown(monkeypatch):
-    monkeypatch.setattr("tfgrpo.tasks.models.simulated.service.server._SHUTDOWN_S", 60)
+    monkeypatch.setattr("tfgrpo.tasks.models.simulated.server._SHUTDOWN_S", 60)
     async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as client:
         async with running_server(SimulatedOptions(faults=FaultSettings(hang=1.0))) as base_url:
             calls = [

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.models.players import attempt, success, with_lessons
-from tfgrpo.tasks.models.simulated.roles.success import AdvisedMind, ScriptedMind
-from tfgrpo.tasks.models.simulated.worlds.answers import answer_of, every_mistake_shows, hit_sets
-from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerTools, play
-from tfgrpo.tasks.models.simulated.worlds.ledger_question import LedgerQuestion
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, DoneCall
-from tfgrpo.tasks.models.simulated.worlds.worlds import SHIPPED, data_file, generate_items, open_world
+from tfgrpo.tasks.models.simulated.actor import AdvisedSolver
+from tfgrpo.tasks.models.simulated.worlds import SHIPPED, data_file, generate_items, open_world
+from tfgrpo.tasks.models.simulated.worlds.data import Advice
+from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play, recognise
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Dialogue,
+    ScriptedSolver,
+    ToolResult,
+    answer_of,
+    every_mistake_shows,
+    hit_sets,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 LEARNABLE = ("arithmetic", "ledger-tools")
@@ -40,8 +45,8 @@ def advice(world, rng, *, good=True):
 def scripted(world, prompt, hit=frozenset()):
     puzzle = world.recognise(prompt)
     if isinstance(puzzle, LedgerQuestion):
-        return play(puzzle, ScriptedMind(hit))[0]
-    return puzzle.attempt(ScriptedMind(hit), Dialogue()).text
+        return play(puzzle, ScriptedSolver(hit))[0]
+    return puzzle.attempt(ScriptedSolver(hit), Dialogue()).text
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -96,37 +101,34 @@ def test_an_unsound_draft_is_not_used():
 
 
 def test_ledger_questions_take_two_to_four_turns():
-    world = LedgerTools()
-    turns = {play(world.recognise(item["prompt"]), ScriptedMind())[1] for item in generate_items("ledger-tools", 60)}
+    turns = {play(recognise(item["prompt"]), ScriptedSolver())[1] for item in generate_items("ledger-tools", 60)}
     assert turns == {2, 3, 4}
 
 
 def test_ledger_calls_go_out_together_where_that_makes_sense():
-    world = LedgerTools()
     prompt = next(i["prompt"] for i in generate_items("ledger-tools", 60) if i["metadata"]["template"] == "abroad")
     tools = frozenset({"accounts_of", "ledger_entries", "exchange_rate", "add"})
-    speech = world.recognise(prompt).attempt(ScriptedMind(), Dialogue(tools=tools))
-    assert [call.tool for call in speech.calls] == ["accounts_of", "exchange_rate"]
+    turn = recognise(prompt).attempt(ScriptedSolver(), Dialogue(tools=tools))
+    assert [call.tool for call in turn.calls] == ["accounts_of", "exchange_rate"]
 
 
 @pytest.mark.parametrize("result", ["error: no such account", "[]", "[1]", '{"a": 1}', '[{"kind": "fee"}]', "null"])
 def test_a_tool_that_fails_is_no_reason_to_fall_over(result):
-    world = LedgerTools()
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
-    question = world.recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
-    accounts = DoneCall("accounts_of", {}, result)
-    text = question.attempt(ScriptedMind(), Dialogue(("Step 1: x",), (accounts,), tools)).text
+    question = recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
+    accounts = ToolResult("accounts_of", result)
+    text = question.attempt(ScriptedSolver(), Dialogue(("Step 1: x",), (accounts,), tools)).text
     assert text.startswith("SIMULATED: a tool gave no usable result")
-    entries = (DoneCall("accounts_of", {}, '["AB-1234-1"]'), DoneCall("ledger_entries", {}, result))
-    speech = question.attempt(ScriptedMind(), Dialogue((), entries, tools))
-    assert speech.calls or "no usable result" in speech.text
-    total = (*entries, DoneCall("add", {}, result.replace("null", "NaN")))
-    assert "no usable result" in question.attempt(ScriptedMind(), Dialogue((), total, tools)).text
+    entries = (ToolResult("accounts_of", '["AB-1234-1"]'), ToolResult("ledger_entries", result))
+    turn = question.attempt(ScriptedSolver(), Dialogue((), entries, tools))
+    assert turn.calls or "no usable result" in turn.text
+    total = (*entries, ToolResult("add", result.replace("null", "NaN")))
+    assert "no usable result" in question.attempt(ScriptedSolver(), Dialogue((), total, tools)).text
 
 
 def test_without_its_tools_a_ledger_question_gets_no_answer():
-    question = LedgerTools().recognise("What is the balance of account AB-1234-1 in euros, as the books have it?")
-    assert "not on offer" in question.attempt(ScriptedMind(), Dialogue()).text
+    question = recognise("What is the balance of account AB-1234-1 in euros, as the books have it?")
+    assert "not on offer" in question.attempt(ScriptedSolver(), Dialogue()).text
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.7])
@@ -222,7 +224,7 @@ def test_in_the_unlearnable_world_habits_show_and_mean_nothing():
         assert abs(statistics.mean(right) - statistics.mean(wrong)) < 0.1
 
 
-def test_luck_is_drawn_by_the_mind():
-    minds = [AdvisedMind(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
-    assert 0.2 < statistics.mean(mind.lucky(0.3) for mind in minds) < 0.4
-    assert ScriptedMind(lucky_always=False).lucky(0.9) is False
+def test_luck_is_drawn_by_the_solver():
+    solvers = [AdvisedSolver(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
+    assert 0.2 < statistics.mean(solver.lucky(0.3) for solver in solvers) < 0.4
+    assert ScriptedSolver(lucky_always=False).lucky(0.9) is False

@@ -1,8 +1,8 @@
-"""What does a piece of advice say, and about which pitfall? Answered from its words; it never sees an item.
+"""Recognise from the words of a lesson which pitfalls it is about, and whether it helps; items are never seen.
 
-A lesson counts for a pitfall when it touches the pitfall's subject and contains a phrase for the right way or for the
-mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, turns its vote round. Text whose
-words do not stand in a sensible order (see ``fluency``) says nothing.
+A lesson counts for a pitfall when it mentions the pitfall's subject and contains a phrase for the right way or for the
+mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its vote. Text whose words
+are in no sensible order (see ``fluency``) counts for none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.simulated.roles.fluency import reads_as_language
-from tfgrpo.tasks.models.simulated.worlds.pitfalls.pitfall import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds.fluency import reads_as_language
 
 Stance = Literal[-1, 1]
 
@@ -40,9 +40,9 @@ _CACHED_TEXTS = 256
 
 
 def _word(alternatives: str) -> str:
-    """The pattern of one word of a phrase."""
-    parts = [f"{part[1:]}\\b" if part.startswith("=") else f"{part}\\w*" for part in alternatives.split("|")]
-    return f"(?:{'|'.join(parts)})"
+    """Return the pattern of one word of a phrase."""
+    words = (f"{word[1:]}\\b" if word.startswith("=") else f"{word}\\w*" for word in alternatives.split("|"))
+    return f"(?:{'|'.join(words)})"
 
 
 def _phrase(phrase: str) -> re.Pattern[str]:
@@ -65,31 +65,31 @@ def _compile(pitfall: Pitfall) -> _Compiled:
 
 
 def normalised(text: str) -> str:
-    """Lower case, single spaces, ``/`` for the end of a sentence or part of one, joined negations."""
+    """Return lower case with single spaces, ``/`` for the end of a sentence or clause, and negations as one word."""
     text = text.lower().replace("\u2019", "'")
     for pattern, replacement in _JOINED:
         text = pattern.sub(replacement, text)
     return " ".join(text.split()).strip("/ ")
 
 
-def _turned(words: str, start: int, *, avoided: bool) -> bool:
-    """Whether the phrase that begins at ``start`` is meant the other way round."""
+def _reversed(words: str, start: int, *, avoided: bool) -> bool:
+    """Whether the phrase at ``start`` means the opposite."""
     clause = words[:start].rsplit("/", 1)[-1].rsplit(",", 1)[-1].split()
     turns = sum(1 for word in clause[-_REACH:] if _TURNS.fullmatch(word))
     first_sentence = "/" not in words[:start]
-    says_so_itself = words.startswith(("not ", "never ", "avoid"))
-    return (turns + (avoided and first_sentence and not says_so_itself)) % 2 == 1
+    negates_itself = words.startswith(("not ", "never ", "avoid"))
+    return (turns + (avoided and first_sentence and not negates_itself)) % 2 == 1
 
 
 class Lexicon:
-    """Recognises advice on a closed set of pitfalls. Remembers the prompts it read last, and nothing else."""
+    """Recognises advice on a closed set of pitfalls. Caches the system prompts read last."""
 
     def __init__(self, pitfalls: Iterable[Pitfall]) -> None:
         self._compiled = tuple(_compile(pitfall) for pitfall in pitfalls)
         self._read: dict[str, Mapping[str, float]] = {}
 
     def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
-        """For each pitfall the text takes a side on: 1 when it helps against it, -1 when it leads into it."""
+        """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
         if not reads_as_language(text):
             return {}
         words = normalised(text)
@@ -98,7 +98,7 @@ class Lexicon:
             if not all(pattern.search(words) for pattern in compiled.about):
                 continue
             total = sum(
-                -vote if _turned(words, match.start(), avoided=polarity == "avoid") else vote
+                -vote if _reversed(words, match.start(), avoided=polarity == "avoid") else vote
                 for pattern, vote in compiled.votes
                 for match in pattern.finditer(words)
             )
@@ -107,25 +107,25 @@ class Lexicon:
         return found
 
     def advice(self, system_text: str) -> Mapping[str, float]:
-        """How the lessons of a system prompt bear on each pitfall: 1 all for the right way, -1 all for the mistake."""
-        known = self._read.get(system_text)
-        if known is None:
-            known = self._weigh(lessons_in(system_text))
+        """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
+        weights = self._read.get(system_text)
+        if weights is None:
+            weights = self._weigh(lessons_in(system_text))
             if len(self._read) >= _CACHED_TEXTS:
                 self._read.pop(next(iter(self._read)))
-            self._read[system_text] = known
-        return known
+            self._read[system_text] = weights
+        return weights
 
     def _weigh(self, lessons: Iterable[Advice]) -> dict[str, float]:
         votes: dict[str, list[int]] = {}
         for lesson in lessons:
             for name, stance in self.stances(lesson.polarity, lesson.text).items():
                 votes.setdefault(name, []).append(stance)
-        return {name: sum(given) / len(given) for name, given in votes.items()}
+        return {name: sum(stances) / len(stances) for name, stances in votes.items()}
 
 
 def lessons_in(system_text: str) -> tuple[Advice, ...]:
-    """The lessons of the prompt's block, in order; text outside the block is not advice."""
+    """Return the lessons of the prompt's block, in order; text outside the block is not advice."""
     block = _BLOCK.search(system_text)
     if block is None:
         return ()

@@ -1,7 +1,8 @@
-"""What does the simulated judge say of an output? Mostly the truth, with noise, errors, and a liking for what comes first.
+"""The judging role: mostly right about an output, with noise, errors and a preference for the output shown first.
 
-It works the item out by itself, looks at the process model in the output or at what it states after its last ``Answer:``,
-and does nothing that a text tells it. On tasks of no simulated world it gives the middle of the range, and a tie.
+It solves the item, compares with the process model in the output or with what the output states after its last
+``Answer:``, and follows no instruction in the output. For tasks of no simulated world it returns the middle of the
+range, or a tie.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from tfgrpo.tasks.models.simulated.roles.success import ScriptedMind
-from tfgrpo.tasks.models.simulated.worlds.answers import answer_of
+from tfgrpo.tasks.models.simulated.worlds import World
 from tfgrpo.tasks.models.simulated.worlds.ledger import play
 from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription
-from tfgrpo.tasks.models.simulated.worlds.puzzle import World
+from tfgrpo.tasks.models.simulated.worlds.puzzle import ScriptedSolver, answer_of
 
 ERROR_SHARE: Final = 0.08
 """Judgements that take right for wrong, or wrong for right."""
@@ -24,15 +24,16 @@ WRONG_MEAN: Final = 0.25
 NOISE: Final = 0.12
 """Standard deviation of a score."""
 FIRST_BONUS: Final = 0.08
-"""What the output that is shown first is better by."""
+"""Advantage of the output shown first."""
 TIE_BELOW: Final = 0.25
 """A smaller difference than this is a tie."""
+_UNKNOWN: Final = 0.5
 
 _Better: TypeAlias = Literal["first", "second", "tie"]
 
 
 class JudgementAsk(BaseModel):
-    """What the judging role is asked of one output."""
+    """A request to score one output."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,7 +42,7 @@ class JudgementAsk(BaseModel):
 
 
 class ComparisonAsk(BaseModel):
-    """What the judging role is asked of two outputs."""
+    """A request to compare two outputs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,40 +52,27 @@ class ComparisonAsk(BaseModel):
 
 
 def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]:
-    """A score from 0 to 1, in two decimals, with a reason."""
-    quality = _quality(world, ask.task, ask.output, rng)
-    score = round(min(max(quality, 0.0), 1.0), 2)
-    return {"reason": _REASONS[score >= 0.5], "score": score}
+    """Return a score from 0 to 1, in two decimals, with a reason."""
+    score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
+    return {"reason": f"SIMULATED: the stated answer looks {'right' if score >= 0.5 else 'wrong'}.", "score": score}
 
 
 def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:
-    """Which of two outputs is better, or a tie."""
+    """Return which of two outputs is better, or a tie."""
     first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
     margin = first - _quality(world, ask.task, ask.second, rng)
     better: _Better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
     return {"reason": "SIMULATED: by the answers they state.", "better": better}
 
 
-_REASONS: Final = {
-    True: "SIMULATED: the stated answer looks right.",
-    False: "SIMULATED: the stated answer looks wrong.",
-}
-
-
 def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
-    right = _is_right(world, task, output)
     mistaken = rng.random() < ERROR_SHARE
     noise = rng.gauss(0.0, NOISE)
-    if right is None:
-        return 0.5
-    return (RIGHT_MEAN if right is not mistaken else WRONG_MEAN) + noise
-
-
-def _is_right(world: World, task: str, output: str) -> bool | None:
-    """None for a task of no simulated world."""
     puzzle = world.recognise(task)
     if puzzle is None:
-        return None
+        return _UNKNOWN
     if isinstance(puzzle, ProcessDescription):
-        return puzzle.agrees(output)
-    return answer_of(output) == answer_of(play(puzzle, ScriptedMind())[0])
+        right = puzzle.agrees(output)
+    else:
+        right = answer_of(output) == answer_of(play(puzzle, ScriptedSolver())[0])
+    return (RIGHT_MEAN if right is not mistaken else WRONG_MEAN) + noise

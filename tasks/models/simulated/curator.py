@@ -1,6 +1,6 @@
-"""What becomes of the library? The curating role merges what says the same, refuses what helps nobody, errs at times.
+"""The curating role: merge lessons with the same advice, refuse useless ones, and sometimes make a mistake.
 
-It judges by what texts say and how many groups said it; it knows no more about the truth than that.
+It decides by the texts and by how many groups support them; it does not know which advice is right.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.roles.lexicon import Lexicon, Stance
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
 
 USELESS_ACCEPTED = 0.15
-"""Proposals that help nobody and get in all the same."""
-SIDES_WITH_THE_FEW = 0.03
-"""Subjects on which the side with less support is believed."""
+"""Useless proposals that are added."""
+MINORITY_WINS = 0.03
+"""Subjects on which the side with less support wins."""
 INVALID = 0.03
-"""Replies with an operation that cannot be carried out."""
+"""Replies with an operation that cannot be applied."""
 
 Op = Literal["add", "modify", "merge", "delete", "keep"]
 
 
 class Entry(BaseModel):
-    """A lesson in the library, or one proposed."""
+    """A lesson of the library or a proposal."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +38,7 @@ class Entry(BaseModel):
 
 
 class CurationAsk(BaseModel):
-    """What the curating role is asked."""
+    """A curation request."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +52,7 @@ class CurationAsk(BaseModel):
 
 @dataclass(slots=True)
 class _Side:
-    """Those who say the same about one subject."""
+    """The entries with the same advice on one subject."""
 
     library: list[Entry] = field(default_factory=list)
     proposals: list[Entry] = field(default_factory=list)
@@ -62,7 +62,7 @@ class _Side:
         return sum(entry.support for entry in (*self.library, *self.proposals))
 
     def best(self) -> Entry:
-        """The proposal most groups stand behind."""
+        """Return the proposal with most support."""
         return max(self.proposals, key=lambda entry: (entry.support, -len(entry.text), entry.id))
 
 
@@ -72,7 +72,7 @@ _Subject = dict[Stance, _Side]
 def operation(
     op: Op, entry: Entry | None = None, *, targets: Sequence[str] = (), sources: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """One operation with all its keys."""
+    """Return one operation with all its keys."""
     return {
         "op": op,
         "targets": list(targets),
@@ -86,92 +86,86 @@ def _ids(entries: Iterable[Entry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
-class _Desk:
-    """The operations written so far, within what capacity and edit budget leave."""
+class _Operations:
+    """The operations so far, within the capacity and the edit budget."""
 
     def __init__(self, ask: CurationAsk) -> None:
-        self.operations: list[dict[str, Any]] = []
+        self.done: list[dict[str, Any]] = []
         self._budget = ask.edit_budget
         self._room = ask.capacity - len(ask.library)
 
-    def edit(self, operation: dict[str, Any], *, grows: int) -> bool:
-        """Write an operation if it fits, and say whether it did."""
-        if self._budget < 1 or grows > max(self._room, 0):
-            return False
-        self._budget -= 1
-        self._room -= grows
-        self.operations.append(operation)
-        return True
+    def edit(self, operation: dict[str, Any], *, grows: int) -> None:
+        """Add an operation that changes the library, if budget and capacity allow it."""
+        if self._budget >= 1 and grows <= max(self._room, 0):
+            self._budget -= 1
+            self._room -= grows
+            self.done.append(operation)
 
     @property
     def full(self) -> bool:
-        """Whether the library takes no more lessons."""
+        """Whether the library has reached its capacity."""
         return self._room < 1
 
-    def note(self, operation: dict[str, Any]) -> None:
-        """Write an operation that edits nothing."""
-        self.operations.append(operation)
 
-
-def _sorted_out(lexicon: Lexicon, ask: CurationAsk) -> tuple[dict[str, _Subject], list[Entry], list[Entry]]:
-    """Entries by subject and side; then the library entries and the proposals that are about nothing."""
+def _by_subject(lexicon: Lexicon, ask: CurationAsk) -> tuple[dict[str, _Subject], list[Entry], list[Entry]]:
+    """Return the entries by subject and side, then the library entries and the proposals without a subject."""
     refused = {text.casefold() for text in ask.rejected_before}
     proposals = [p for p in ask.proposals if p.text.casefold() not in refused and count_words(p.text) <= ask.max_words]
     subjects: dict[str, _Subject] = {}
     idle: tuple[list[Entry], list[Entry]] = ([], [])
-    for place, entries in enumerate((ask.library, proposals)):
+    for proposed, entries in enumerate((ask.library, proposals)):
         for entry in entries:
             stances = lexicon.stances(entry.polarity, entry.text)
             if not stances:
-                idle[place].append(entry)
+                idle[proposed].append(entry)
                 continue
             name, stance = next(iter(stances.items()))
             side = subjects.setdefault(name, {}).setdefault(stance, _Side())
-            (side.proposals if place else side.library).append(entry)
+            (side.proposals if proposed else side.library).append(entry)
     return subjects, *idle
 
 
-def _believed(subject: _Subject, rng: random.Random) -> _Side | None:
-    """The side with more support; None when both have the same."""
+def _winner(subject: _Subject, rng: random.Random) -> _Side | None:
+    """Return the side with more support; None when both have the same."""
     sides = sorted(subject.values(), key=lambda side: side.support, reverse=True)
     if len(sides) == 1:
         return sides[0]
-    if rng.random() < SIDES_WITH_THE_FEW:
+    if rng.random() < MINORITY_WINS:
         return sides[1]
     return None if sides[0].support == sides[1].support else sides[0]
 
 
-def _settle(desk: _Desk, subject: _Subject, idle: list[Entry], rng: random.Random) -> None:
-    """Decide about one subject."""
-    side = _believed(subject, rng)
+def _settle(operations: _Operations, subject: _Subject, idle: list[Entry], rng: random.Random) -> None:
+    """Decide on one subject."""
+    side = _winner(subject, rng)
     if side is None or not side.proposals:
         return
     best, sources = side.best(), _ids(side.proposals)
     others = [entry for other in subject.values() if other is not side for entry in other.library]
     if side.library:
-        desk.note(operation("keep", targets=_ids(side.library[:1]), sources=sources))
+        operations.done.append(operation("keep", targets=_ids(side.library[:1]), sources=sources))
     elif others:
-        desk.edit(operation("modify", best, targets=_ids(others[:1]), sources=sources), grows=0)
+        operations.edit(operation("modify", best, targets=_ids(others[:1]), sources=sources), grows=0)
     else:
         added = operation("add", best, sources=sources)
-        if desk.full and idle:
-            desk.edit(operation("delete", targets=[idle.pop().id]), grows=-1)
-        desk.edit(added, grows=1)
+        if operations.full and idle:
+            operations.edit(operation("delete", targets=[idle.pop().id]), grows=-1)
+        operations.edit(added, grows=1)
 
 
 def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
-    """Operations on the library, most supported subjects first."""
-    subjects, idle, useless = _sorted_out(lexicon, ask)
-    desk = _Desk(ask)
+    """Return operations on the library, most supported subjects first."""
+    subjects, idle, useless = _by_subject(lexicon, ask)
+    operations = _Operations(ask)
     for side in (side for subject in subjects.values() for side in subject.values() if len(side.library) > 1):
         kept = max(side.library, key=lambda entry: (entry.support, entry.id))
-        desk.edit(operation("merge", kept, targets=_ids(side.library)), grows=1 - len(side.library))
+        operations.edit(operation("merge", kept, targets=_ids(side.library)), grows=1 - len(side.library))
         side.library = [kept]
     for subject in sorted(subjects.values(), key=lambda subject: -max(side.support for side in subject.values())):
-        _settle(desk, subject, idle, rng)
+        _settle(operations, subject, idle, rng)
     for entry in useless:
         if rng.random() < USELESS_ACCEPTED:
-            desk.edit(operation("add", entry, sources=[entry.id]), grows=1)
+            operations.edit(operation("add", entry, sources=[entry.id]), grows=1)
     if rng.random() < INVALID:
-        desk.note(operation("delete", targets=["L0-that-nobody-has"]))
-    return {"operations": desk.operations}
+        operations.done.append(operation("delete", targets=["L0-that-nobody-has"]))
+    return {"operations": operations.done}

@@ -1,6 +1,6 @@
-"""Do these words stand in an order that somebody could have meant? So that shuffled words are a placebo.
+"""Rough test whether words are in a meaningful order, so that shuffled lessons act as a placebo.
 
-Rough on purpose: it looks at small words and at punctuation only, and it never judges what is said.
+It looks at function words and punctuation only, never at the content.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _SOUNDS_LIKE_CONSONANT = re.compile(r"(?:one|once|eu|u[bfgknrst][aeiou])[\w-]*")
 
 
 def _sentences(text: str) -> list[list[str]]:
-    parts = re.split(r"[.;:!?]+(?:\s|$)", text)
-    return [words for words in (_WORD.findall(part.lower()) for part in parts) if words]
+    sentences = re.split(r"[.;:!?]+(?:\s|$)", text)
+    return [words for words in (_WORD.findall(sentence.lower()) for sentence in sentences) if words]
 
 
 def _article_fits(article: str, word: str) -> bool:
@@ -69,7 +69,7 @@ def _ordered(words: list[str]) -> bool:
 
 
 def _cased(text: str) -> bool:
-    """False when the capital or the full stop of a sentence turns up in its middle."""
+    """False when the capital or the full stop of a sentence occurs in its middle."""
     words = text.split()
     if words[-1].endswith(","):
         return False
@@ -79,6 +79,6 @@ def _cased(text: str) -> bool:
 
 
 def reads_as_language(text: str) -> bool:
-    """True unless the order of the words rules it out; an empty text says nothing."""
+    """True unless the order of the words rules it out; False for a text without words."""
     sentences = _sentences(text)
     return bool(sentences) and _cased(text) and all(_ordered(words) for words in sentences)

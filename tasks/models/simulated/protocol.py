@@ -1,17 +1,50 @@
-"""What does the simulated service accept? Chat completion requests, strictly: what it would not honour, it refuses."""
+"""Schema of the chat completion requests that the service accepts; what it would not honour, it refuses.
+
+A fake that accepts more than the original hides faults of its clients. Names of functions and schemas, and schemas that
+are to be followed strictly, keep OpenAI's rules here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tfgrpo.tasks.models.simulated.service.strictness import NAME, strict_fault
-
 MODEL_NAME = "simulated"
+_NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
 _ONE = Annotated[float, Field(ge=1.0, le=1.0)]
 _ZERO = Annotated[float, Field(ge=0.0, le=0.0)]
-_NOTHING = Annotated[list[str], Field(max_length=0)]
+_EMPTY = Annotated[list[str], Field(max_length=0)]
+
+
+def strict_fault(schema: Mapping[str, Any]) -> str | None:
+    """Return why a schema cannot be followed strictly: every object is closed, and all of its properties are required."""
+    if schema.get("type") != "object":
+        return "a strict schema is an object at its root"
+    for path, node in _objects(schema, "schema"):
+        if node.get("additionalProperties") is not False:
+            return f"{path}: 'additionalProperties' is required to be supplied and to be false"
+        missing = node.get("properties", {}).keys() - set(node.get("required", ()))
+        if missing:
+            return f"{path}: 'required' is required to include every key in properties; missing {min(missing)!r}"
+    return None
+
+
+def _objects(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, dict):
+        if value.get("type") == "object":
+            yield path, value
+        for key, inner in value.items():
+            yield from _objects(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _objects(inner, f"{path}.{index}")
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise ValueError(fault)
 
 
 class _Wire(BaseModel):
@@ -19,7 +52,7 @@ class _Wire(BaseModel):
 
 
 class TextPart(_Wire):
-    """A piece of a message."""
+    """One text of a message."""
 
     type: Literal["text"]
     text: str
@@ -28,7 +61,7 @@ class TextPart(_Wire):
 class CalledFunction(_Wire):
     """Name and raw arguments of a call."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=_NAME)
     arguments: str
 
 
@@ -52,7 +85,7 @@ class WireMessage(_Wire):
 
     @property
     def text(self) -> str:
-        """The content as one text."""
+        """Return the content as one text."""
         if isinstance(self.content, list):
             return "".join(part.text for part in self.content)
         return self.content or ""
@@ -69,48 +102,44 @@ class WireMessage(_Wire):
 
 
 class OfferedFunction(_Wire):
-    """A function on offer."""
+    """A function that may be called."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=_NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
 
     @model_validator(mode="after")
     def _can_be_followed(self) -> Self:
-        fault = strict_fault(self.parameters) if self.strict else None
-        if fault is not None:
-            raise ValueError(fault)
+        _refuse(strict_fault(self.parameters) if self.strict else None)
         return self
 
 
 class OfferedTool(_Wire):
-    """A tool on offer."""
+    """A tool that may be called."""
 
     type: Literal["function"]
     function: OfferedFunction
 
 
 class NamedSchema(_Wire):
-    """The schema an answer has to follow."""
+    """The schema that an answer has to follow."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=_NAME)
     body: dict[str, Any] = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
     description: str | None = None
 
     @model_validator(mode="after")
     def _can_be_followed(self) -> Self:
-        fault = strict_fault(self.body) if self.strict else None
-        if fault is not None:
-            raise ValueError(fault)
+        _refuse(strict_fault(self.body) if self.strict else None)
         return self
 
 
 class ResponseFormat(_Wire):
-    """The form an answer has to have."""
+    """The form that an answer has to have."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
@@ -123,7 +152,7 @@ class ResponseFormat(_Wire):
 
 
 class ChatBody(_Wire):
-    """The body of ``POST /v1/chat/completions``. What is not honoured may be given with the value that asks for nothing."""
+    """The body of ``POST /v1/chat/completions``. Options without effect here are accepted with their neutral value only."""
 
     model: str
     messages: list[WireMessage] = Field(min_length=1)
@@ -141,7 +170,7 @@ class ChatBody(_Wire):
     presence_penalty: _ZERO | None = None
     frequency_penalty: _ZERO | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
-    stop: _NOTHING | None = None
+    stop: _EMPTY | None = None
     modalities: list[Literal["text"]] | None = None
     service_tier: Literal["auto", "default"] | None = None
     prompt_cache_key: str | None = None
@@ -154,12 +183,12 @@ class ChatBody(_Wire):
 
     @property
     def limit(self) -> int | None:
-        """Most completion tokens."""
+        """Return the largest number of completion tokens."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
     def offered(self) -> frozenset[str]:
-        """Names of the tools that may be called."""
+        """Return the names of the tools that may be called."""
         if self.tool_choice == "none":
             return frozenset()
         return frozenset(tool.function.name for tool in self.tools or ())
@@ -189,12 +218,12 @@ class ChatBody(_Wire):
 def error_body(
     message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """The body of every answer that is not 200."""
+    """Return the body of an answer whose status is not 200."""
     return {"error": {"message": f"SIMULATED: {message}", "type": kind, "param": param, "code": code}}
 
 
 def refusal(error: ValidationError) -> dict[str, Any]:
-    """The error body for a request that does not validate; it names the first field at fault."""
+    """Return the error body for an invalid request; it names the first field at fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

@@ -1,0 +1,124 @@
+"""Recognise the role that a request addresses by the keys of its JSON question, and answer in the form it asks for.
+
+A repair is recognised by the dialogue: the first message with such a question is answered again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tfgrpo.stores.text import count_words
+from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
+from tfgrpo.tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
+from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
+from tfgrpo.tasks.models.simulated.worlds import World
+
+
+class ShortenAsk(BaseModel):
+    """A request to shorten a text."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    max_words: int = Field(default=32, ge=1)
+    max_chars: int = Field(default=280, ge=1)
+
+
+def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
+    """Return the answer of a learning or judging role, or None when the request addresses none."""
+    for value in _objects(body):
+        try:
+            answer = _answer(world, value, rng)
+        except ValidationError:
+            return None
+        if answer is not None:
+            return answer
+    return None
+
+
+def _objects(body: ChatBody) -> Iterator[Mapping[str, Any]]:
+    """Yield the user messages that are JSON objects, in order."""
+    for message in body.messages:
+        text = message.text.lstrip()
+        if message.role != "user" or not text.startswith("{"):
+            continue
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _answer(world: World, value: Mapping[str, Any], rng: random.Random) -> dict[str, Any] | None:
+    match value:
+        case {"attempts": _, "max_lessons": _}:
+            return reflect(world.pitfalls, ReflectionAsk.model_validate(value), rng)
+        case {"library": _, "proposals": _}:
+            return curate(world.lexicon, CurationAsk.model_validate(value), rng)
+        case {"text": _, "max_words": _}:
+            return shorten(ShortenAsk.model_validate(value))
+        case {"task": _, "output": _}:
+            return judge(world, JudgementAsk.model_validate(value), rng)
+        case {"task": _, "first": _, "second": _}:
+            return compare(world, ComparisonAsk.model_validate(value), rng)
+    return None
+
+
+def shorten(ask: ShortenAsk) -> dict[str, Any]:
+    """Cut a text to both limits: whole sentences if possible, else words, else characters."""
+    sentences = re.split(r"(?<=[.;!?])\s+", ask.text.strip())
+    words = ask.text.split()
+    candidates = [" ".join(sentences[:count]) for count in range(len(sentences), 0, -1)]
+    candidates += [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+    for text in candidates:
+        if count_words(text) <= ask.max_words and len(text) <= ask.max_chars:
+            return {"text": text.rstrip(" ,;")}
+    return {"text": ask.text.strip()[: ask.max_chars]}
+
+
+def structured_answer(body: ChatBody, text: str) -> str:
+    """Return the actor's text in the form that the request asks for: as it is, a JSON object, or a schema's instance."""
+    wanted = body.response_format
+    if wanted is None or wanted.type == "text":
+        return text
+    if wanted.json_schema is None:
+        return json.dumps({"answer": text}, ensure_ascii=False)
+    return json.dumps(minimal_instance(wanted.json_schema.body, text), ensure_ascii=False)
+
+
+def minimal_instance(schema: Mapping[str, Any], text: str) -> Any:
+    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first."""
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            return minimal_instance(schema[key][0], text)
+    kind = schema.get("type", "object")
+    return _of_type(kind[0] if isinstance(kind, list) else kind, schema, text)
+
+
+def _of_type(kind: str, schema: Mapping[str, Any], text: str) -> Any:
+    match kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: minimal_instance(properties.get(name, {}), text) for name in schema.get("required", ())}
+        case "array":
+            return [minimal_instance(schema.get("items", {}), text)] * schema.get("minItems", 0)
+        case "number" | "integer":
+            return schema.get("minimum", 0)
+        case "string":
+            return text[: schema.get("maxLength", len(text))]
+        case "boolean":
+            return False
+    return None

@@ -1,3 +1,0 @@
-"""The replies of the simulated model, one module for each role."""
-
-__all__ = ["actor", "lexicon", "roles", "success"]

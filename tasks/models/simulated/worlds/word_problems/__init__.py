@@ -1,3 +1,0 @@
-"""Templates of word problems."""
-
-__all__ = ["double", "problem", "single", "solution", "template"]
