@@ -17,8 +17,7 @@ from typing import TypeVar
 
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.models.simulated.protocol import ChatBody, WireMessage
-from tfgrpo.tasks.models.simulated.worlds import World
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ToolResult, Turn
+from tfgrpo.tasks.models.simulated.worlds import Dialogue, ToolResult, Turn, World
 
 SKILL = 0.2
 """Margin without lessons at temperature 0, in units of the normal draws."""
@@ -30,7 +29,6 @@ HEAT_COST = 0.3
 HEAT = 1.4
 
 UNKNOWN = "SIMULATED reply: this is no item of a simulated world, so there is nothing to work out.\nAnswer: 0"
-_DEFAULT_TEMPERATURE = 1.0
 _NORMAL = NormalDist()
 T = TypeVar("T")
 
@@ -70,7 +68,7 @@ def act(world: World, body: ChatBody, seed: int, rng: random.Random) -> Turn:
     puzzle = world.recognise(prompt)
     if user is None or puzzle is None:
         return Turn(UNKNOWN)
-    temperature = _DEFAULT_TEMPERATURE if body.temperature is None else body.temperature
+    temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API
     solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
     return puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
 

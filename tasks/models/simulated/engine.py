@@ -16,8 +16,7 @@ from tfgrpo.tasks.models.simulated.actor import act
 from tfgrpo.tasks.models.simulated.options import FaultKind, SimulatedOptions, any_faults, choose_fault
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
 from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
-from tfgrpo.tasks.models.simulated.worlds import open_world
-from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall, Turn
+from tfgrpo.tasks.models.simulated.worlds import ToolCall, Turn, open_world
 
 LABEL = "SIMULATED"
 _REMEMBERED = 100_000

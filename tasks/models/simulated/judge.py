@@ -12,10 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from tfgrpo.tasks.models.simulated.worlds import World
-from tfgrpo.tasks.models.simulated.worlds.ledger import play
-from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription
-from tfgrpo.tasks.models.simulated.worlds.puzzle import ScriptedSolver, answer_of
+from tfgrpo.tasks.models.simulated.worlds import ProcessDescription, ScriptedSolver, World, answer_of, play
 
 ERROR_SHARE: Final = 0.08
 """Judgements that take right for wrong, or wrong for right."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds import Advice, Pitfall
 
 RIGHT_SHARE = 0.85
 """Lessons that draw the conclusion that the transcripts suggest."""

@@ -10,7 +10,8 @@ from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.models.simulated.actor import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, World, answer_of
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, answer_of
+from tfgrpo.tasks.models.simulated.worlds.worlds import World
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:
