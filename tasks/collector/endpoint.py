@@ -36,8 +36,8 @@ from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.limiter import AdaptiveLimiter
-from tfgrpo.tasks.models.replies import Answer, decode_answer
-from tfgrpo.tasks.models.retry import Fault, RetryPolicy
+from tfgrpo.tasks.models.replies import DecodedReply, decode_reply
+from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
 
 _KEY: Final = CallKey(1, "train", 0, "collect", 0, 0, "rollout")
@@ -73,7 +73,7 @@ class _ManyRequest(ChatRequest):
 
 @dataclass(frozen=True, slots=True)
 class _ManyReply(ChatReply):
-    choices: tuple[Answer | ModelReplyMalformed, ...] = ()
+    choices: tuple[DecodedReply | ModelReplyMalformed, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,21 +91,21 @@ class _ManyClient(ChatClient):
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: Usage | None, latency_s: float, nano_usd: int | None
-    ) -> ChatReply | Fault:
+    ) -> ChatReply | FailedAttempt:
         given = body.get("choices")
         raw = given if isinstance(given, list) else []
         choices = tuple(self._choice(body, choice) for choice in raw)
-        good = next((place for place, choice in enumerate(choices) if isinstance(choice, Answer)), None)
+        good = next((place for place, choice in enumerate(choices) if isinstance(choice, DecodedReply)), None)
         read = body if good is None else {**body, "choices": [raw[good]]}
         first = super()._read(read, model, usage, latency_s, nano_usd)
-        if isinstance(first, Fault):
+        if isinstance(first, FailedAttempt):
             return first
         known = {name: getattr(first, name) for name in ChatReply.__dataclass_fields__}
         return _ManyReply(**known, choices=choices, body=body)
 
-    def _choice(self, body: Mapping[str, Any], choice: object) -> Answer | ModelReplyMalformed:
+    def _choice(self, body: Mapping[str, Any], choice: object) -> DecodedReply | ModelReplyMalformed:
         try:
-            return self._endpoint.without_key(decode_answer({**body, "choices": [choice]}))
+            return self._endpoint.without_key(decode_reply({**body, "choices": [choice]}))
         except ModelReplyMalformed as error:
             return ModelReplyMalformed(self._endpoint.excerpt(str(error)))
 
@@ -254,7 +254,7 @@ def _generation(
         top_p=options.top_p,
         seed=seed,
         max_tokens=options.max_tokens,
-        finish_reason=answer.finish_reason if isinstance(answer, Answer) else None,
+        finish_reason=answer.finish_reason if isinstance(answer, DecodedReply) else None,
     )
     shared = FrozenDict({} if alone else {"choices_in_request": len(reply.choices)})
     if isinstance(answer, ModelReplyMalformed):
@@ -272,7 +272,7 @@ def _generation(
     )
 
 
-def _status(answer: Answer) -> RolloutStatus:
+def _status(answer: DecodedReply) -> RolloutStatus:
     if answer.finish_reason == "content_filter":
         return "filtered"
     return "parse_error" if answer.message.content is None else "ok"

@@ -1,4 +1,4 @@
-"""What is the seam to language models? One request, one reply, one protocol; everything else implements it.
+"""Interface to language models: one request, one reply, one protocol.
 
 Implementations: ``tfgrpo.tasks.models.chat`` (OpenAI-compatible HTTP), ``journaled`` (journal in front of any other).
 """
@@ -15,18 +15,18 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]
 
 CUT_OFF: Final[tuple[FinishReason, ...]] = ("length", "content_filter")
-"""Ends of a reply that is not whole."""
+"""Reasons of an incomplete reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model wants made. ``arguments`` is the raw JSON text, unparsed: models get it wrong."""
+    """A tool call of the model. ``arguments`` is the raw JSON text, unparsed: models get it wrong."""
 
     id: str
     name: str
     arguments: str
     extra: str = ""
-    """As ``Message.extra``; of one call (Gemini's thought signatures)."""
+    """As ``Message.extra``, for one call (Gemini's thought signatures)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     extra: str = ""
-    """JSON object of fields beyond the protocol that the endpoint sent and wants to see again, when the tools have
-    answered: what the model thought. Opaque; empty without any."""
+    """JSON object of further fields, such as the model's reasoning, that the endpoint wants back with the tools' results.
+    Opaque; empty without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it: name, description, JSON schema of the arguments."""
+    """A tool as the model sees it: name, description, JSON schema of the arguments."""
 
     name: str
     description: str
@@ -76,7 +76,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One chat completion to be asked for. No ``n``: every rollout is a call of its own."""
+    """One chat completion. There is no ``n``: every rollout is a separate call."""
 
     model: str
     messages: tuple[Message, ...]
@@ -97,7 +97,7 @@ class ChatReply:
     usage: Usage | None
     """None when the endpoint sent none: unknown, not zero."""
     latency_s: float
-    """Of the successful attempt; waiting for a slot and for retries not included."""
+    """Of the successful attempt, without waits for a slot or for retries."""
     cost_usd: float | None
     """None when the price or the usage is unknown."""
     model: str
@@ -105,15 +105,15 @@ class ChatReply:
     attempts: int = 1
     token_logprobs: tuple[float, ...] | None = None
     replayed: bool = False
-    """True when it came from the journal and nothing was sent."""
+    """True when it came from the journal, without a request."""
 
 
 class ChatModel(Protocol):
-    """Anything that answers chat requests."""
+    """Interface of everything that answers chat requests."""
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
-        """Answer, or raise ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss``.
+        """Answer one request. Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss``.
 
-        ``key`` says which call of the run this is; a call with the same key and the same request is never paid for twice.
+        ``key`` names the call within the run: the same request under the same key is never paid for twice.
         """
         ...

@@ -1,7 +1,4 @@
-"""Which endpoint is asked, and how does it want to be asked? Address, key and wire options.
-
-The key is in here and comes out through ``ApiKey.reveal`` alone; nothing here opens a connection.
-"""
+"""Describe one endpoint: address, key and wire options. The key is only readable through ``ApiKey.reveal``."""
 
 from __future__ import annotations
 
@@ -15,21 +12,20 @@ import httpx
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.tasks.models.base import ToolCall
-from tfgrpo.tasks.models.replies import Answer
+from tfgrpo.tasks.models.replies import DecodedReply
 from tfgrpo.tasks.models.wire import WireOptions
 
 _MASK = "***"
-_SHORTEST_SECRET = 6
-_SURELY_SECRET = 16
+_MIN_MIXED_SECRET = 6
+_MIN_SECRET = 16
 _MAX_ERROR_TEXT = 300
 _METHODS = ("/completions", "/responses", "/embeddings")
 
 
 class ApiKey:
-    """A credential that no text, comparison or pickle of it gives away.
+    """A credential that is masked in text and cannot be pickled: another process resolves it again for itself.
 
-    White space around it is dropped. Pickling is refused: another process resolves the key from its own environment or
-    Secret block. Raises ``EndpointError`` for a key that no HTTP header can carry.
+    White space around it is dropped. Raises ``EndpointError`` for a key that cannot be in an HTTP header.
     """
 
     __slots__ = ("_text",)
@@ -44,20 +40,15 @@ class ApiKey:
             raise EndpointError.one("API key", given, "the key alone, as the vendor shows it")
 
     def reveal(self) -> str:
-        """The credential itself, for the one header it goes into."""
+        """Return the credential itself, for the header of a request."""
         return self._text
 
     def scrub(self, text: str) -> str:
-        """``text`` without the key.
-
-        Placeholders that local servers are given (``EMPTY``, ``ollama``, ``1234``) are no secrets: to take such a word
-        out of answers would falsify them. A key counts from 6 characters with letters and digits, or 16 of any kind.
-        """
-        return text.replace(self._text, _MASK) if self._text in text and self._is_secret() else text
-
-    def _is_secret(self) -> bool:
+        """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind."""
+        # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
         mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
-        return len(self._text) >= (_SHORTEST_SECRET if mixed else _SURELY_SECRET)
+        secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
+        return text.replace(self._text, _MASK) if secret else text
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
@@ -83,10 +74,10 @@ class Endpoint:
     """
 
     base_url: str
-    """Root that ``/chat/completions`` is put behind; usually ends in ``/v1``. A query string is kept."""
+    """Root of the methods, usually ending in ``/v1``. A query string is kept."""
     api_key: ApiKey | None = None
     models: tuple[str, ...] = ()
-    """Models the run will ask for; the preflight looks them up."""
+    """Models of the run, which the preflight looks up."""
     wire: WireOptions = field(default_factory=WireOptions)
     timeout_s: float = 120.0
     """Seconds one attempt may take in total."""
@@ -98,75 +89,77 @@ class Endpoint:
         accepted = "an address like https://host/v1, without user name or password in it"
         if not _is_address(self.base_url.strip()):
             raise EndpointError.one("base URL", "text that is no http(s) address", accepted)
-        if httpx.URL(self.base_url.strip()).userinfo:
-            raise EndpointError.one("base URL", f"{self.shown} with credentials before the host", accepted)
-        if httpx.URL(self.base_url.strip()).path.rstrip("/").endswith(_METHODS):
-            raise EndpointError.one(
-                "base URL", f"{self.shown}, the address of one method", f"{accepted}, only its root"
-            )
+        if self._root.userinfo:
+            raise EndpointError.one("base URL", f"{self.display_url} with credentials before the host", accepted)
+        if self._root.path.rstrip("/").endswith(_METHODS):
+            given = f"{self.display_url}, the address of one method"
+            raise EndpointError.one("base URL", given, f"{accepted}, only its root")
 
     @property
-    def shown(self) -> str:
-        """The address for people: without user name, password and query, where secrets may hide."""
-        return shown(httpx.URL(self.base_url.strip()))
+    def _root(self) -> httpx.URL:
+        return httpx.URL(self.base_url.strip())
+
+    @property
+    def display_url(self) -> str:
+        """The address without user name, password and query."""
+        return display_url(self._root)
 
     def url(self, path: str) -> httpx.URL:
-        """Address of one method of the protocol, for example ``/models``."""
-        base = httpx.URL(self.base_url.strip())
-        return base.copy_with(path=base.path.rstrip("/") + path)
+        """Return the address of one method of the protocol, for example ``/models``."""
+        return self._root.copy_with(path=self._root.path.rstrip("/") + path)
 
     def headers(self) -> dict[str, str]:
-        """Headers of a request, with the key. Not to be logged, kept in a record or put in a message."""
+        """Return the headers of a request, with the key: never to be logged, recorded or shown."""
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self.api_key is not None:
-            # Azure's addresses with a deployment in them take a key only so; its /openai/v1 takes it as everybody does.
-            if "/openai/deployments/" in httpx.URL(self.base_url.strip()).path:
+            # Azure's addresses with a deployment in them take the key only in api-key; its /openai/v1 takes a bearer.
+            if "/openai/deployments/" in self._root.path:
                 headers["api-key"] = self.api_key.reveal()
             else:
                 headers["authorization"] = f"Bearer {self.api_key.reveal()}"
         return headers
 
-    def without_key(self, answer: Answer) -> Answer:
-        """An answer that does not repeat the key, should the endpoint have echoed it."""
+    def without_key(self, reply: DecodedReply) -> DecodedReply:
+        """Return a reply with the key masked, in case the endpoint echoed it."""
         if self.api_key is None:
-            return answer
-        scrub, message = self.api_key.scrub, answer.message
+            return reply
+        scrub, message = self.api_key.scrub, reply.message
         calls = tuple(
             ToolCall(scrub(it.id), scrub(it.name), scrub(it.arguments), scrub(it.extra)) for it in message.tool_calls
         )
         content = None if message.content is None else scrub(message.content)
         return replace(
-            answer,
+            reply,
             message=replace(message, content=content, tool_calls=calls, extra=scrub(message.extra)),
-            model=None if answer.model is None else scrub(answer.model),
-            response_id=None if answer.response_id is None else scrub(answer.response_id),
+            model=None if reply.model is None else scrub(reply.model),
+            response_id=None if reply.response_id is None else scrub(reply.response_id),
         )
 
     def excerpt(self, text: str) -> str:
-        """Foreign text fit for a message: key taken out, white space folded, at most 300 characters."""
-        # The key goes first: cutting could leave most of it standing.
+        """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""
+        # Masked before it is cut: a cut key would not be recognised.
         scrubbed = self.api_key.scrub(text) if self.api_key is not None else text
-        query = httpx.URL(self.base_url.strip()).query.decode()
+        query = self._root.query.decode()
         if query:  # errors of the HTTP library show the whole address
             scrubbed = scrubbed.replace(f"?{query}", "")
         folded = " ".join(scrubbed.split())
         return folded if len(folded) <= _MAX_ERROR_TEXT else folded[: _MAX_ERROR_TEXT - 1] + "…"
 
 
-def shown(url: httpx.URL) -> str:
-    """An address for people: without user name, password and query, where secrets may hide."""
+def display_url(url: httpx.URL) -> str:
+    """Return an address for people: without user name, password and query, which may be secret."""
     port = f":{url.port}" if url.port is not None else ""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
 
 
 def _kind(value: object) -> str:
-    """What a value is, without any of it: it may be a key."""
+    """Describe a value without showing it: it may be a key."""
     return "a plain text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 def _is_address(text: str) -> bool:
-    """Whether both parsers that will see the address take it; httpx alone passes ports and brackets that are none."""
+    """Whether both parsers accept the address; httpx alone accepts bad ports and brackets."""
     try:
         split, url = urlsplit(text), httpx.URL(text)
         return split.scheme in {"http", "https"} and bool(url.host) and split.port != 0
@@ -175,9 +168,9 @@ def _is_address(text: str) -> bool:
 
 
 def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, *, judges: Sequence[str] = ()) -> Endpoint:
-    """The endpoint that the settings describe. ``api_key`` is already resolved; None or blank means no key is sent.
+    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent.
 
-    ``judges`` are models that the settings of rewarders name beside those of ``settings``.
+    ``judges``: further models, named in the settings of rewarders.
     """
     names = (settings.name, settings.reflection_name, *judges)
     return Endpoint(

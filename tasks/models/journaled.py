@@ -1,7 +1,7 @@
-"""Was this call answered before? The journal in front of any other model: look up, or ask, append and then hand out.
+"""Journal in front of any model: look a call up, or ask, append the reply and then return it.
 
-With no model behind it, it replays: what the journal does not hold is a ``ReplayMiss``. Failures are raised with the
-key of their call and are not journalled here: the flow decides whether a failure is final. A refused budget never is.
+Without a model behind it, it replays: a call that is not in the journal is a ``ReplayMiss``. Failures are raised with the
+key of their call and not journalled here, because the flow decides whether they are final. A refused budget never is.
 """
 
 from __future__ import annotations
@@ -9,26 +9,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
+from tfgrpo.stores.telemetry.spans import OpenSpan
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
-from tfgrpo.tasks.models.replies import believable, usage_of
+from tfgrpo.tasks.models.replies import is_plausible, usage_of
 from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
-
-if TYPE_CHECKING:
-    from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 
 _KEY_ATTRIBUTE = "_tfgrpo_call_key"
 
 
 def call_key_of(error: BaseException) -> str | None:
-    """Key text of the call that raised the error, as it stands in the journal; None when no call is known."""
+    """Return the journal key of the call that raised the error; None when no call is known."""
     key_text = error.__dict__.get(_KEY_ATTRIBUTE)
     return key_text if isinstance(key_text, str) else None
 
@@ -39,11 +37,11 @@ def _mark(error: TfgrpoError, key_text: str) -> None:
 
 
 class JournaledModel:
-    """``ChatModel`` that answers from the journal where it can.
+    """``ChatModel`` that answers from the journal where it can. For one event loop.
 
-    ``inner`` None: nothing is ever sent. ``journal`` None: nothing is kept, for what is never resumed. Calls with one key
-    that run at the same time are made once; the others get the same reply, marked as replayed. Every call is a span;
-    only calls that were made count in the metrics. For one event loop.
+    ``inner`` None: replay only. ``journal`` None: replies are not kept, for what is never resumed. Concurrent calls with
+    one key are made once; the others get the same reply, marked as replayed. Every call is a span; only calls that were
+    made count in the metrics.
     """
 
     def __init__(
@@ -57,13 +55,13 @@ class JournaledModel:
         send_seed: bool = True,
         provider: str = "openai",
     ) -> None:
-        """``send_temperature`` and ``send_seed`` say whether the endpoint is told of them, and so whether a span is.
+        """``send_temperature`` and ``send_seed``: whether requests, and therefore spans, have them.
 
-        ``provider`` is what spans and metrics call the endpoint: the protocol's, or ``simulated``.
+        ``provider``: name of the endpoint on spans and metrics, the protocol or ``simulated``.
         """
         self._inner = inner
         self._journal = journal
-        self._telemetry = telemetry
+        self._telemetry = telemetry or Telemetry(TelemetryOptions())
         self._timer = timer
         self._send_temperature = send_temperature
         self._send_seed = send_seed
@@ -74,26 +72,24 @@ class JournaledModel:
         """Answer from the journal or the model. A journalled failure is raised again as what it was."""
         key_text = key.text(request_digest(request))
         while (running := self._running.get(key_text)) is not None:
-            # Not awaited itself: its owner's cancellation is not ours.
+            # Waited for without awaiting it: its owner's cancellation must not become ours.
             await asyncio.wait([running])
             if not running.cancelled():
                 return _shared(running.result())
-        found = self._found(key_text, request)
-        if found is not None:
+        known = None
+        if self._journal is not None:
+            known = self._journal.answer(key_text, partial(_replay, request), final=self._inner is None)
+        if known is not None:
             with self._span(request, key) as span:
-                self._asked(span, request)
-                if isinstance(found, TfgrpoError):
-                    _mark(found, key_text)
-                    raise found
-                return _told(span, found)
+                self._add_input(span, request)
+                if isinstance(known, TfgrpoError):
+                    _mark(known, key_text)
+                    raise known
+                _add_reply(span, known)
+                return known
         if self._inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         return await self._ask(self._inner, request, key, key_text)
-
-    def _found(self, key_text: str, request: ChatRequest) -> ChatReply | TfgrpoError | None:
-        if self._journal is None:
-            return None
-        return self._journal.answer(key_text, partial(_replay, request), final=self._inner is None)
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
         running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
@@ -109,32 +105,37 @@ class JournaledModel:
             raise
         finally:
             del self._running[key_text]
-            running.cancel()  # no effect when there is a result; otherwise the next in line asks for itself
+            running.cancel()  # no effect on one with a result; otherwise the next caller in line asks for itself
         return reply
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
+        count = partial(
+            self._telemetry.record_llm_call,
+            epoch=key.epoch,
+            phase="train" if key.arm == "train" else "eval",
+            role=key.role,
+            model=request.model,
+            provider=self._provider,
+        )
         with self._span(request, key) as span:
-            self._asked(span, request)
+            self._add_input(span, request)
             started = self._timer()
             try:
                 reply = await inner.complete(request, key)
             except ModelCallError as error:
-                self._count(request, key, self._timer() - started, error_type=type(error).__name__)
+                count(duration_s=self._timer() - started, error_type=type(error).__name__)
                 raise
             usage = reply.usage
-            self._count(
-                request,
-                key,
-                reply.latency_s,
+            count(
+                duration_s=reply.latency_s,
                 input_tokens=usage.prompt if usage else None,
                 output_tokens=usage.completion if usage else None,
                 cost_usd=reply.cost_usd,
             )
-            return _told(span, reply)
+            _add_reply(span, reply)
+            return reply
 
-    def _span(self, request: ChatRequest, key: CallKey) -> AbstractContextManager[SpanHandle | None]:
-        if self._telemetry is None:
-            return nullcontext()
+    def _span(self, request: ChatRequest, key: CallKey) -> OpenSpan:
         return self._telemetry.chat_span(
             model=request.model,
             role=key.role,
@@ -144,53 +145,25 @@ class JournaledModel:
             seed=request.seed if self._send_seed else None,
         )
 
-    def _asked(self, span: SpanHandle | None, request: ChatRequest) -> None:
-        if span is not None and self._telemetry is not None and self._telemetry.options.content:
+    def _add_input(self, span: SpanHandle, request: ChatRequest) -> None:
+        if self._telemetry.options.content:
             span.content("input", messages_text(request))
 
-    def _count(
-        self,
-        request: ChatRequest,
-        key: CallKey,
-        duration_s: float,
-        *,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cost_usd: float | None = None,
-        error_type: str | None = None,
-    ) -> None:
-        if self._telemetry is not None:
-            self._telemetry.record_llm_call(
-                epoch=key.epoch,
-                phase="train" if key.arm == "train" else "eval",
-                role=key.role,
-                model=request.model,
-                duration_s=duration_s,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cost_usd=cost_usd,
-                error_type=error_type,
-                provider=self._provider,
-            )
 
-
-def _told(span: SpanHandle | None, reply: ChatReply) -> ChatReply:
-    """The reply, after the span has been told of it."""
-    if span is not None:
-        usage = reply.usage
-        span.reply(
-            model=reply.model,
-            response_id=reply.response_id,
-            finish_reason=reply.finish_reason,
-            input_tokens=usage.prompt if usage else None,
-            output_tokens=usage.completion if usage else None,
-            cached_tokens=usage.cached if usage else None,
-            reasoning_tokens=usage.reasoning if usage else None,
-            cost_usd=reply.cost_usd,
-            replayed=reply.replayed or None,
-        )
-        span.content("output", reply.message.content or "")
-    return reply
+def _add_reply(span: SpanHandle, reply: ChatReply) -> None:
+    usage = reply.usage
+    span.reply(
+        model=reply.model,
+        response_id=reply.response_id,
+        finish_reason=reply.finish_reason,
+        input_tokens=usage.prompt if usage else None,
+        output_tokens=usage.completion if usage else None,
+        cached_tokens=usage.cached if usage else None,
+        reasoning_tokens=usage.reasoning if usage else None,
+        cost_usd=reply.cost_usd,
+        replayed=reply.replayed or None,
+    )
+    span.content("output", reply.message.content or "")
 
 
 def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
@@ -200,16 +173,17 @@ def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
 
 
 def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:
-    """The reply to ``request``; usage far above what that could use is unknown."""
+    """The reply to ``request``; implausible usage becomes unknown."""
     reply = reply_of_json(payload)
-    if reply.usage is None or believable(reply.usage, 0):
+    # Most usage is plausible whatever the request is: only the rest pays for encoding it again.
+    if reply.usage is None or is_plausible(reply.usage, 0):
         return reply
     bound = len(encode_request(request, WireOptions())) + request.max_tokens
-    return reply if believable(reply.usage, bound) else replace(reply, usage=None, cost_usd=None)
+    return reply if is_plausible(reply.usage, bound) else replace(reply, usage=None, cost_usd=None)
 
 
 def reply_to_json(reply: ChatReply) -> dict[str, Any]:
-    """A reply as the journal keeps it. What is absent or ordinary is left out."""
+    """Return a reply in the form of the journal, without fields that are empty."""
     message, usage = reply.message, reply.usage
     payload: dict[str, Any] = {
         "content": message.content,
@@ -233,16 +207,16 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
 
 
 def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:
-    """The reply that ``reply_to_json`` wrote, marked as replayed."""
+    """Return the reply that ``reply_to_json`` wrote, marked as replayed."""
     usage, logprobs, cost = usage_of(payload["usage"]), payload.get("token_logprobs"), payload["cost_usd"]
-    nonsense = payload["usage"] is not None and usage is None
+    invalid = payload["usage"] is not None and usage is None
     calls = tuple(ToolCall(*call) for call in payload.get("tool_calls", ()))
     return ChatReply(
         message=Message("assistant", payload["content"], tool_calls=calls, extra=payload.get("extra", "")),
         finish_reason=payload["finish_reason"],
         usage=usage,
         latency_s=payload["latency_s"],
-        cost_usd=None if nonsense or not is_cost(cost) else cost,
+        cost_usd=None if invalid or not is_cost(cost) else cost,
         model=payload["model"],
         response_id=payload["response_id"],
         attempts=payload["attempts"],

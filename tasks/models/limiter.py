@@ -1,12 +1,11 @@
-"""How many calls may be in flight right now? An adaptive limit, first come first served.
+"""Adaptive limit on the calls in flight, first come first served.
 
-The model is additive increase, multiplicative decrease, as congestion control has it (Chiu and Jain 1989). The limit
-starts at the cap. A call that is told to slow down (429, 503) halves it, but only if that call *started* after the
-last halving: calls already in flight then were part of the same congestion, so one round trip halves at most once.
-Each call that is served adds ``1 / limit``: about one more call in flight per round trip, up to the cap. The limit
-never falls below one.
+Additive increase, multiplicative decrease, as in congestion control (Chiu and Jain 1989). The limit starts at the cap. A
+call that is told to slow down (429, 503) halves it, but only if that call *started* after the last halving: calls that
+were in flight then belong to the same congestion. Each served call adds ``1 / limit``: about one more call in flight per
+round trip, up to the cap. The limit never falls below one.
 
-It belongs to one event loop and needs no lock. It does not wait on behalf of ``Retry-After`` and counts no money.
+For one event loop, so without a lock. Does not wait on behalf of ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _DECREASE = 0.5
 
 
 class Slot:
-    """Permission for one call; held with ``async with``. Say how the call was received before leaving."""
+    """Permission for one call, for ``async with``; report how the call was received before leaving."""
 
     __slots__ = ("_limiter", "_round")
 
@@ -38,11 +37,11 @@ class Slot:
         self._limiter._leave()  # noqa: SLF001
 
     def served(self) -> None:
-        """The endpoint took the call."""
+        """Report that the endpoint accepted the call."""
         self._limiter._grow()  # noqa: SLF001
 
     def pushed_back(self) -> None:
-        """The endpoint asked for fewer calls."""
+        """Report that the endpoint asked for fewer calls."""
         self._limiter._shrink(self._round)  # noqa: SLF001
 
 
@@ -65,11 +64,11 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """Calls that are."""
+        """Calls in flight now."""
         return self._in_flight
 
     def slot(self) -> Slot:
-        """A place in the queue, to be entered with ``async with``."""
+        """Return a slot, to be waited for with ``async with``."""
         return Slot(self)
 
     async def _enter(self) -> int:
@@ -79,7 +78,7 @@ class AdaptiveLimiter:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # the turn had come; pass it on
+                if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
                     self._leave()
                 raise
         else:
@@ -102,6 +101,6 @@ class AdaptiveLimiter:
     def _admit(self) -> None:
         while self._waiting and (self._waiting[0].done() or self._in_flight < self.limit):
             turn = self._waiting.popleft()
-            if not turn.done():  # a cancelled waiter left its place
+            if not turn.done():  # cancelled waiters stay in the queue until here
                 self._in_flight += 1
                 turn.set_result(None)

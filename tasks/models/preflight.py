@@ -1,6 +1,6 @@
-"""Is the endpoint there, does it take the key, does it know the model? Asked once, before anything is spent.
+"""Check an endpoint before a run: one free ``GET /models`` tells whether it answers, takes the key and lists the models.
 
-One free request, ``GET /models``. It never asks for a completion, and an endpoint without a list is no error.
+An endpoint without a model list is no error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ import httpx
 
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.models.endpoint import Endpoint, shown
+from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.refusals import read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, open_transport, refuse_socks, untrusted
+from tfgrpo.tasks.models.transport import (
+    TRANSPORT_ERRORS,
+    Received,
+    exchange,
+    is_certificate_error,
+    open_transport,
+    refuse_socks,
+)
 
 PREFLIGHT_S = 15.0
 
@@ -23,7 +30,7 @@ PREFLIGHT_S = 15.0
 async def check_endpoint(
     endpoint: Endpoint, client: httpx.AsyncClient | None = None, *, timeout_s: float = PREFLIGHT_S
 ) -> tuple[str, ...]:
-    """Warnings about the endpoint, none if all is well. ``EndpointError`` when no call could succeed.
+    """Return warnings about the endpoint, none if all is well. Raises ``EndpointError`` when no call could succeed.
 
     ``client`` None: one is opened for this request and closed again.
     """
@@ -32,37 +39,32 @@ async def check_endpoint(
             return await check_endpoint(endpoint, own, timeout_s=timeout_s)
     refuse_socks(endpoint.url("/models"))
     received = await _get_models(endpoint, client, timeout_s)
-    status = received.status
+    status, url = received.status, endpoint.display_url
     if status in {401, 403}:
         refusal = read_refusal(status, received.content)
-        said = endpoint.excerpt(refusal.message)
+        reason = endpoint.excerpt(refusal.message)
         if refusal.out_of_scope:
-            return (f"{endpoint.shown} lets this key list no models ({said}); the model name was not checked",)
+            return (f"{url} lets this key list no models ({reason}); the model name was not checked",)
         key = "the API key was refused" if endpoint.api_key is not None else "no API key was sent and one is needed"
         raise EndpointError.one(
-            f"endpoint {endpoint.shown}",
-            f"{status} from GET /models: {key}" + (f" ({said})" if said else ""),
+            f"endpoint {url}",
+            f"{status} from GET /models: {key}" + (f" ({reason})" if reason else ""),
             "an API key this endpoint takes, in OPENAI_API_KEY or the variable or Secret block that the pipeline names",
         )
-    moved = received.moved_to
-    if moved is not None:
-        raise EndpointError.one(
-            f"endpoint {endpoint.shown}",
-            f"{status}: it moved to {shown(moved)}",
-            "the new address as base URL, without /models",
-        )
+    if received.moved_to is not None:
+        given = f"{status}: it moved to {display_url(received.moved_to)}"
+        raise EndpointError.one(f"endpoint {url}", given, "the new address as base URL, without /models")
     if not received.ok:
-        doubt = _doubt(endpoint) if status == 404 else ""
-        return (f"{endpoint.shown} answered {status} to GET /models; the model name was not checked{doubt}",)
+        advice = _base_url_advice(endpoint) if status == 404 else ""
+        return (f"{url} answered {status} to GET /models; the model name was not checked{advice}",)
     listed = _listed(received.content)
     if listed is None:
         kind = "a page of HTML" if received.content.lstrip()[:1] == b"<" else "no model list that can be read"
-        return (f"{endpoint.shown} sent {kind} to GET /models{_doubt(endpoint)}",)
-    return tuple(_unknown(name, listed) for name in endpoint.models if not _knows(listed, name))
+        return (f"{url} sent {kind} to GET /models{_base_url_advice(endpoint)}",)
+    return tuple(_unlisted(name, listed) for name in endpoint.models if not _is_listed(name, listed))
 
 
 async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
-    source = f"endpoint {endpoint.shown}"
     accepted = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
     try:
         async with asyncio.timeout(timeout_s):
@@ -72,18 +74,18 @@ async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: 
         given = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:
         given = f"no connection: {endpoint.excerpt(str(error)) or type(error).__name__}"
-        if untrusted(error):
+        if is_certificate_error(error):
             accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
     except ModelReplyMalformed as error:
         given = str(error)
-    raise EndpointError.one(source, given, accepted)
+    # Outside the handlers: the HTTP library's exceptions hold the request with its key.
+    raise EndpointError.one(f"endpoint {endpoint.display_url}", given, accepted)
 
 
-def _doubt(endpoint: Endpoint) -> str:
-    """What may be wrong with the base URL."""
-    if httpx.URL(endpoint.base_url.strip()).path.strip("/"):
+def _base_url_advice(endpoint: Endpoint) -> str:
+    if endpoint.url("").path.strip("/"):
         return "; is the base URL right (…/v1)?"
-    return f"; the base URL has no path: probably {endpoint.shown}/v1 is meant"
+    return f"; the base URL has no path: probably {endpoint.display_url}/v1 is meant"
 
 
 def _listed(raw: bytes) -> frozenset[str] | None:
@@ -99,14 +101,14 @@ def _listed(raw: bytes) -> frozenset[str] | None:
     return frozenset(name for name in names if isinstance(name, str))
 
 
-def _knows(listed: frozenset[str], name: str) -> bool:
-    """Whether a name is listed, in the words that Ollama, Gemini, OpenRouter and LiteLLM have for one that they know."""
+def _is_listed(name: str, listed: frozenset[str]) -> bool:
+    """Whether a name is listed in one of the spellings of Ollama, Gemini, OpenRouter and LiteLLM."""
     spellings = {name, f"{name}:latest", f"models/{name}", name.rpartition(":")[0]}
     families = (each[:-1] for each in listed if each.endswith("/*"))
     return not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families)
 
 
-def _unknown(name: str, listed: frozenset[str]) -> str:
+def _unlisted(name: str, listed: frozenset[str]) -> str:
     close = difflib.get_close_matches(name, sorted(listed), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {pluralize(len(listed), 'other')}"
     return f"the endpoint lists no model {name!r}{hint}"

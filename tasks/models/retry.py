@@ -1,8 +1,4 @@
-"""When is a failed attempt made again, and after how long? Backoff with full jitter that listens to the server.
-
-Decides only: the waiting and the sending are ``tfgrpo.tasks.models.chat``'s. Knows nothing of repairs of answers that arrived
-but say the wrong thing.
-"""
+"""Decide whether a failed attempt is repeated, and after how long: backoff with full jitter that heeds the server."""
 
 from __future__ import annotations
 
@@ -26,54 +22,53 @@ from tfgrpo.stores.errors import (
 from tfgrpo.tasks.models.refusals import Refusal
 
 _EARLIEST_S = 1e9
-"""A number of seconds from here on is a moment, in 2001 or later; below it, it is a span."""
+"""A number of seconds from here on is a point in time, in 2001 or later; below it, a duration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """An attempt that brought no usable answer."""
+class FailedAttempt:
+    """An attempt without a usable answer."""
 
     error: ModelCallError | BudgetRefused
-    again: bool
-    """Whether another attempt could bring one."""
+    retryable: bool
+    """Whether another attempt may succeed."""
     after_s: float | None = None
-    """Seconds the server asked to wait."""
+    """Seconds that the server asked to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Exponential backoff with full jitter (Brooker, AWS Architecture Blog, 2015).
 
-    Attempt ``n`` is followed by a wait drawn uniformly from ``[0, min(cap_s, base_s * 2**(n-1))]``. Where the server
-    names a time, that time is the least wait, with up to ``base_s`` added so that callers do not all come back at once;
-    a server that always says "now" does not end the backoff.
+    Attempt ``n`` is followed by a wait drawn uniformly from ``[0, min(cap_s, base_s * 2**(n-1))]``. A time that the server
+    names is the least wait, with up to ``base_s`` added so that callers do not all come back at once.
     """
 
     max_retries: int = 5
     base_s: float = 0.5
     cap_s: float = 30.0
     max_wait_s: float = 180.0
-    """Most seconds all waits of one call may add up to. A server that asks for more is asked again after ``cap_s``."""
+    """Most seconds for all waits of one call together. A server that asks for more is asked again after ``cap_s``."""
 
-    def wait(self, attempt: int, fault: Fault, waited_s: float, rng: random.Random) -> float | None:
-        """Seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
-        if not fault.again or attempt > self.max_retries:
+    def wait(self, attempt: int, failed: FailedAttempt, waited_s: float, rng: random.Random) -> float | None:
+        """Return seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
+        if not failed.retryable or attempt > self.max_retries:
             return None
         left = self.max_wait_s - waited_s
         wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
-        if fault.after_s is not None:
+        if failed.after_s is not None:
             if left <= 0.0:
                 return None
-            named = fault.after_s if fault.after_s <= left else self.cap_s
+            named = failed.after_s if failed.after_s <= left else self.cap_s
+            # At least the backoff: a server that always answers "now" must not be asked without pause.
             wait = max(wait, named + rng.uniform(0.0, self.base_s))
         return min(wait, left)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds the server asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or HTTP date. None if neither.
+    """Return the seconds of ``retry-after-ms``, or of ``retry-after`` as seconds or HTTP date. None if neither is there.
 
-    ``headers`` must look names up in any case. A time in the past means now. A date is taken relative to the server's own
-    ``date`` where it sends one: the clocks may differ by more than the wait.
+    ``headers`` must look names up in any case. A time in the past means now.
     """
     milliseconds = _seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -82,6 +77,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     seconds = _seconds(value)
     if seconds is not None or value is None:
         return seconds
+    # Relative to the server's own date: the clocks may differ by more than the wait.
     date = _date(value)
     return None if date is None else max(0.0, (date - (_date(headers.get("date")) or now)).total_seconds())
 
@@ -103,31 +99,31 @@ def _seconds(text: str | None) -> float | None:
 
 
 def reset_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds until the limit that refused a call is lifted, by ``x-ratelimit-reset``. None without such a header.
+    """Return seconds until a rate limit is lifted, by ``x-ratelimit-reset``. None without such a header.
 
-    OpenRouter gives the moment in milliseconds since 1970, others in seconds, others again the seconds that are left.
+    OpenRouter gives a time in milliseconds since 1970, others in seconds, others again the seconds that are left.
     """
     value = _seconds(headers.get("x-ratelimit-reset"))
     if value is None or value < _EARLIEST_S:
         return value
-    moment = value / 1000.0 if value >= 1000.0 * _EARLIEST_S else value
-    return max(0.0, moment - now.timestamp())
+    reset = value / 1000.0 if value >= 1000.0 * _EARLIEST_S else value
+    return max(0.0, reset - now.timestamp())
 
 
-def fault_of(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> Fault:
-    """What a refusal means for the call. ``text`` is already fit for a message.
+def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bool = False) -> FailedAttempt:
+    """Return the failure that a refusal is. ``text`` is the message, without secrets.
 
-    ``answered``: the model has answered other calls of this client, so a 403 is about what this one says.
+    ``answered``: the model has answered other calls of this client, so a 403 concerns the content of this one.
     """
     status = refusal.status
     if status == 429:
-        return Fault(ModelRateLimited(text), again=not refusal.spent, after_s=after_s)
+        return FailedAttempt(ModelRateLimited(text), retryable=not refusal.no_credit, after_s=after_s)
     if status == 408:
-        return Fault(ModelTimeout(text), again=True, after_s=after_s)
+        return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
     if status == 409 or status >= 500:
-        return Fault(ModelServerFault(text), again=True, after_s=after_s)
+        return FailedAttempt(ModelServerFault(text), retryable=True, after_s=after_s)
     if status == 401 or (status == 403 and not answered and not refusal.flagged):
-        return Fault(ModelAuthRefused(text), again=False)
-    if refusal.slip:
-        return Fault(ModelReplyMalformed(text), again=True)
-    return Fault(ModelRequestRejected(text), again=False)
+        return FailedAttempt(ModelAuthRefused(text), retryable=False)
+    if refusal.unreadable:
+        return FailedAttempt(ModelReplyMalformed(text), retryable=True)
+    return FailedAttempt(ModelRequestRejected(text), retryable=False)

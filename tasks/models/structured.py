@@ -1,6 +1,6 @@
-"""How does text become a checked value? Strict parsing, and a conversation in which a model is asked again with the error.
+"""Turn text into checked values: strict JSON parsing, and a conversation that returns the error to the model.
 
-Mends nothing by itself: no trailing comma, no guess at a missing brace. Knows no particular schema.
+No syntax is mended here: no trailing comma is dropped, no missing brace guessed.
 """
 
 from __future__ import annotations
@@ -22,34 +22,33 @@ T = TypeVar("T")
 
 _OPENING = re.compile(r"[ \t]*(```)[^\n`]*")
 _CLOSING = re.compile(r"[ \t]*(```)[ \t]*")
-_THOUGHT = re.compile(r"\A<think>.*?</think>", re.DOTALL)
-"""What reasoning models say to themselves, where the server does not take it out of the answer."""
+_REASONING = re.compile(r"\A<think>.*?</think>", re.DOTALL)
+"""Reasoning that the server left in the answer."""
 _ENTRY = re.compile(r"\s*,?\s*\{")
 _MAX_REASON = 300
 
 
 def parse_answer(text: str, schema: AnswerSchema) -> Any:
-    """The JSON value a reply consists of, valid under the schema.
+    """Return the JSON value of a reply, valid under the schema; ``null`` is never valid.
 
-    A reply may wrap the value in one fenced block, with prose around it; two are ambiguous. Raises ``ValueError``
-    with a reason the model can act on. ``null`` is never an answer, even where the schema forgets to exclude it.
+    The value may be in one fenced block with prose around it; two are ambiguous. Raises ``ValueError`` with a reason that
+    the model can act on.
     """
     value = _load(_unfenced(text))
     if value is None:
         raise ValueError("the answer is null")
     fault = best_match(Draft202012Validator(schema.schema).iter_errors(value))
     if fault is not None:
-        where = fault.json_path
-        raise ValueError(f"at {where}: {fault.message}"[:_MAX_REASON])
+        raise ValueError(f"at {fault.json_path}: {fault.message}"[:_MAX_REASON])
     return value
 
 
 def complete_entries(text: str, name: str) -> dict[str, list[Any]] | None:
-    """The object ``{name: [...]}`` of a text that ends in the middle of that list, without the entry that was cut.
+    """Return the object ``{name: [...]}`` of a text that was cut within that list, with its complete entries only.
 
     None when there is no such list or no complete entry. Entries are objects; anything else ends the list.
     """
-    stripped = _THOUGHT.sub("", text.strip().lstrip("\ufeff")).strip()
+    stripped = _without_reasoning(text)
     opening = re.match(rf'(?:```[^\n]*\n)?\s*\{{\s*"{re.escape(name)}"\s*:\s*\[', stripped)
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     entries: list[Any] = []
@@ -70,41 +69,36 @@ async def repair(
     schema: AnswerSchema,
     max_attempts: int,
 ) -> T:
-    """``rewarders.repairing`` in a conversation: reply, reason and schema go back to the model behind the messages so far.
+    """Ask until ``parse`` accepts the reply: each rejected one is sent back with the reason and the schema.
 
     Errors of ``ask`` pass through. Raises ``RepairExhausted`` with every (reply, reason) pair.
     """
     replies: list[ChatReply] = []
 
-    async def fix(refused: Sequence[tuple[str, str]]) -> str:
-        behind = (
-            message
-            for text, reason in refused
-            for message in (Message("assistant", text), Message("user", _complaint(reason, schema)))
-        )
-        replies.append(await ask((*messages, *behind)))
+    async def fix(rejected: Sequence[tuple[str, str]]) -> str:
+        conversation = list(messages)
+        for text, reason in rejected:
+            complaint = canonical_json({"error": reason, "schema": schema.schema})
+            conversation += [Message("assistant", text), Message("user", complaint)]
+        replies.append(await ask(tuple(conversation)))
         return replies[-1].message.content or ""
 
     def read(text: str) -> T:
         try:
             return parse(text)
         except ValueError as error:
-            raise ValueError(_reason(error, replies[-1])) from error
+            cut = "the reply was cut off at the token limit; " if replies[-1].finish_reason == "length" else ""
+            raise ValueError(f"{cut}{error}"[:_MAX_REASON]) from error
 
     return await corrected(read, fix, max_attempts, schema.name)
 
 
-def _reason(error: ValueError, reply: ChatReply) -> str:
-    cut = "the reply was cut off at the token limit; " if reply.finish_reason == "length" else ""
-    return f"{cut}{error}"[:_MAX_REASON]
-
-
-def _complaint(reason: str, schema: AnswerSchema) -> str:
-    return canonical_json({"error": reason, "schema": schema.schema})
+def _without_reasoning(text: str) -> str:
+    return _REASONING.sub("", text.strip().lstrip("\ufeff")).strip()
 
 
 def _unfenced(text: str) -> str:
-    stripped = _THOUGHT.sub("", text.strip().lstrip("\ufeff")).strip()
+    stripped = _without_reasoning(text)
     if stripped.startswith(("{", "[")):
         return stripped
     blocks = [stripped[slice(*each)] for each in fenced_blocks(stripped, _OPENING, _CLOSING)]

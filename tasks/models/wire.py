@@ -1,7 +1,4 @@
-"""What does a request of the OpenAI chat-completions protocol look like on the wire? Requests to JSON.
-
-Strict in what is sent. Sends nothing, retries nothing and knows no prices; what comes back is read in ``replies``.
-"""
+"""Encode a request of the OpenAI chat-completions protocol as JSON, and compute the digest that names it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
-_CALLABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +24,19 @@ class WireOptions:
     """How one endpoint wants its requests."""
 
     structured: StructuredMode = "json_schema"
-    """``response_format`` it understands. Below ``json_schema`` the schema is told in the system prompt."""
+    """``response_format`` it accepts. Below ``json_schema`` the schema is part of the system prompt."""
     limit_field: LimitField = "max_tokens"
     send_seed: bool = True
     send_temperature: bool = True
-    """Off for models that take none but their own."""
+    """Off for models that accept only their default."""
     send_reasoning: bool = True
-    """Off for endpoints that refuse to see again what they sent beside a tool call, as Groq does."""
+    """Off for endpoints that refuse their own reasoning fields of a tool call, as Groq does."""
 
 
 def encode_request(request: ChatRequest, options: WireOptions) -> bytes:
-    """The body of ``POST /chat/completions``: compact UTF-8 JSON."""
+    """Return the body of ``POST /chat/completions``: compact UTF-8 JSON."""
     messages = request.messages if options.send_reasoning else tuple(map(_without_extra, request.messages))
-    body = _parts(request, messages, options.limit_field)
+    body = _fields(request, messages, options.limit_field)
     if not options.send_temperature:
         del body["temperature"]
     if request.seed is not None and options.send_seed:
@@ -49,16 +46,16 @@ def encode_request(request: ChatRequest, options: WireOptions) -> bytes:
         if options.structured == "json_schema":
             body["response_format"] = _response_format(schema)
         else:
-            body["messages"] = [_encode_message(message) for message in _with_schema_told(messages, schema)]
+            body["messages"] = [_encode_message(message) for message in _with_schema(messages, schema)]
         if options.structured == "json_object":
             body["response_format"] = {"type": "json_object"}
-    # Lone surrogates come in with datasets and tool output; no UTF-8 can carry them.
+    # Datasets and tool output may hold lone surrogates, which UTF-8 cannot encode.
     return _COMPACT.encode(body).encode("utf-8", "replace")
 
 
 def request_digest(request: ChatRequest) -> str:
-    """16 hex digits that name the content of a request, whatever endpoint it goes to."""
-    content = _parts(request, request.messages, "max_tokens")
+    """Return 16 hex digits for the content of a request, independent of the endpoint's wire options."""
+    content = _fields(request, request.messages, "max_tokens")
     if request.seed is not None:
         content["seed"] = request.seed
     if request.answer_schema is not None:
@@ -67,11 +64,11 @@ def request_digest(request: ChatRequest) -> str:
 
 
 def messages_text(request: ChatRequest) -> str:
-    """The messages alone, as JSON for people and traces."""
+    """Return the messages alone, as JSON for traces."""
     return _COMPACT.encode([_encode_message(message) for message in request.messages])
 
 
-def _parts(request: ChatRequest, messages: Sequence[Message], limit_field: str) -> dict[str, Any]:
+def _fields(request: ChatRequest, messages: Sequence[Message], limit_field: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_encode_message(message) for message in messages],
@@ -99,7 +96,7 @@ def _encode_message(message: Message) -> dict[str, Any]:
 
 
 def _extra(text: str) -> dict[str, Any]:
-    """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its thoughts."""
+    """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
     return json.loads(text) if text else {}
 
 
@@ -109,37 +106,33 @@ def _without_extra(message: Message) -> Message:
 
 
 def _echoed(call: ToolCall) -> dict[str, str]:
-    """A call of the model's, told back to it as history.
+    """A call of the model's as history for it.
 
-    Endpoints parse these and refuse the whole conversation for a call that is none: vLLM, SGLang, llama.cpp and Ollama
-    for arguments that are no JSON object, OpenAI for names with odd characters. What the model wrote stays readable.
+    Endpoints parse these and refuse the whole conversation for a malformed one: vLLM, SGLang, llama.cpp and Ollama for
+    arguments that are no JSON object, OpenAI for other characters in a name.
     """
-    name = call.name if _CALLABLE.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
+    name = call.name if _FUNCTION_NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
     try:
-        proper = isinstance(json.loads(call.arguments), dict)
+        valid = isinstance(json.loads(call.arguments), dict)
     except (ValueError, RecursionError):
-        proper = False
-    return {"name": name, "arguments": call.arguments if proper else _COMPACT.encode({"malformed": call.arguments})}
+        valid = False
+    return {"name": name, "arguments": call.arguments if valid else _COMPACT.encode({"malformed": call.arguments})}
 
 
 def encode_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool as an endpoint is told of it, and as a chat template takes it."""
+    """Return a tool in the form of the protocol, which chat templates take too."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 
 
 def _response_format(schema: AnswerSchema) -> dict[str, Any]:
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": schema.name, "strict": True, "schema": schema.schema},
-    }
+    return {"type": "json_schema", "json_schema": {"name": schema.name, "strict": True, "schema": schema.schema}}
 
 
-def _with_schema_told(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Message, ...]:
-    """The messages with the schema at the end of the system prompt (made, if there is none)."""
-    told = "Answer with one JSON value and nothing else. It must be valid under this JSON schema:\n" + json.dumps(
-        schema.schema, ensure_ascii=False
-    )
+def _with_schema(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Message, ...]:
+    """The messages with the schema at the end of the system prompt, which is added if there is none."""
+    text = json.dumps(schema.schema, ensure_ascii=False)
+    advice = f"Answer with one JSON value and nothing else. It must be valid under this JSON schema:\n{text}"
     if messages and messages[0].role == "system":
-        return (Message("system", f"{messages[0].content or ''}\n\n{told}"), *messages[1:])
-    return (Message("system", told), *messages)
+        return (Message("system", f"{messages[0].content or ''}\n\n{advice}"), *messages[1:])
+    return (Message("system", advice), *messages)

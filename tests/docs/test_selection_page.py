@@ -21,7 +21,7 @@ from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, Selectio
 from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
 from tfgrpo.rewarders.registry import known_rewarders
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
-from tfgrpo.tasks.models.replies import decode_answer
+from tfgrpo.tasks.models.replies import decode_reply
 from tfgrpo.tasks.selection import shapes
 
 PAGE = "docs/selection.md"
@@ -102,7 +102,7 @@ def test_the_options_of_process_rewarders_are_those_on_the_page():
 def test_an_empty_reply_of_an_endpoint_is_a_broken_call():
     assert re.search(r"\| `transport_error` \|[^|]*reply was empty", TEXT)
     with pytest.raises(ModelReplyMalformed, match="the reply is empty") as caught:
-        decode_answer({"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]})
+        decode_reply({"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]})
     assert isinstance(caught.value, ModelCallError)
 
 

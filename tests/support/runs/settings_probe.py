@@ -34,7 +34,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
-from tfgrpo.tasks.models.transport import over
+from tfgrpo.tasks.models.transport import client_over
 from tfgrpo.tasks.runtime import assembly
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import runtime_for
@@ -263,7 +263,7 @@ class Bench:
     def exchange(self, options: Options, **behaviour: Any) -> Exchange:
         settings = self.settings({**REAL, "tfgrpo.enabled": "on", **options})
         endpoint = Endpoint(settings.tfgrpo.group_size, **behaviour)
-        self.monkeypatch.setattr(assembly, "open_transport", lambda **_: over(httpx.MockTransport(endpoint)))
+        self.monkeypatch.setattr(assembly, "open_transport", lambda **_: client_over(httpx.MockTransport(endpoint)))
         result, curation = asyncio.run(self._group(settings))
         return Exchange(endpoint.requests, result, curation)
 

@@ -61,8 +61,8 @@ def test_credentials_inside_the_address_are_refused_and_not_shown() -> None:
 def test_paths_are_put_behind_the_root_and_a_query_is_kept_but_not_shown() -> None:
     endpoint = Endpoint("https://h:8443/openai/v1/?api-version=1")
     assert str(endpoint.url("/models")) == "https://h:8443/openai/v1/models?api-version=1"
-    assert endpoint.shown == "https://h:8443/openai/v1"
-    assert Endpoint("http://[::1]:80/v1").shown == "http://[::1]/v1"
+    assert endpoint.display_url == "https://h:8443/openai/v1"
+    assert Endpoint("http://[::1]:80/v1").display_url == "http://[::1]/v1"
     assert "authorization" not in endpoint.headers()
 
 

@@ -39,8 +39,8 @@ from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.preflight import check_endpoint
-from tfgrpo.tasks.models.retry import Fault, RetryPolicy, retry_after
-from tfgrpo.tasks.models.transport import exchange, open_transport, over, untrusted
+from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, retry_after
+from tfgrpo.tasks.models.transport import client_over, exchange, is_certificate_error, open_transport
 
 SECRET = "sk-abcdef-0123456789"
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
@@ -338,7 +338,7 @@ def test_a_date_to_wait_for_is_read_by_the_clock_of_the_server_that_sent_it() ->
 
 def test_a_server_that_always_says_now_does_not_end_the_backoff() -> None:
     policy, rng = RetryPolicy(), random.Random(3)
-    fault = Fault(ModelRateLimited("x"), again=True, after_s=0.0)
+    fault = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=0.0)
     waits = [policy.wait(5, fault, 0.0, rng) for _ in range(200)]
     assert max(wait for wait in waits if wait is not None) > 6.0
 
@@ -356,14 +356,14 @@ async def test_a_certificate_error_is_known_by_its_cause() -> None:
     async def refuse(request: httpx.Request) -> httpx.Response:
         raise certificate_error()
 
-    assert untrusted(certificate_error())
-    assert not untrusted(aiohttp.ClientError())
-    async with using("https://host/v1", retries=5, http=over(httpx.MockTransport(refuse))) as use:
+    assert is_certificate_error(certificate_error())
+    assert not is_certificate_error(aiohttp.ClientError())
+    async with using("https://host/v1", retries=5, http=client_over(httpx.MockTransport(refuse))) as use:
         with pytest.raises(ModelUnreachable, match="SSL_CERT_FILE"):
             await use.ask()
         assert (use.waits, use.ledger.totals().calls) == ([], 0)
         with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
-            await check_endpoint(Endpoint("https://host/v1"), over(httpx.MockTransport(refuse)))
+            await check_endpoint(Endpoint("https://host/v1"), client_over(httpx.MockTransport(refuse)))
 
 
 async def test_a_host_without_a_name_was_never_reached() -> None:

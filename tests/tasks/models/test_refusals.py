@@ -50,14 +50,16 @@ def test_a_prompt_that_is_not_passed_on_is_told_from_a_key_that_is_not_taken(sai
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_not_active", "exceeded_current_quota_error"])
 def test_an_account_with_nothing_left_is_known_by_its_code_or_type(code: str) -> None:
-    assert refusal(429, message="Check your plan", code=code).spent
-    assert refusal(429, message="Check your plan", type=code, code=None).spent
-    assert not refusal(429, message="Too many requests", code="rate_limit_exceeded").spent
+    assert refusal(429, message="Check your plan", code=code).no_credit
+    assert refusal(429, message="Check your plan", type=code, code=None).no_credit
+    assert not refusal(429, message="Too many requests", code="rate_limit_exceeded").no_credit
 
 
 def test_an_answer_that_the_endpoint_could_not_read_is_the_models_slip() -> None:
-    assert refusal(400, message="Failed to call a function.", code="tool_use_failed", failed_generation="<f>").slip
-    assert not refusal(500, message="x", code="tool_use_failed").slip
+    assert refusal(
+        400, message="Failed to call a function.", code="tool_use_failed", failed_generation="<f>"
+    ).unreadable
+    assert not refusal(500, message="x", code="tool_use_failed").unreadable
 
 
 def test_headers_within_a_body_are_found_by_small_letters() -> None:

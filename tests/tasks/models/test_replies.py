@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.models.base import Message, Usage
-from tfgrpo.tasks.models.replies import decode_answer, decode_usage, is_spent, parse_body
+from tfgrpo.tasks.models.replies import decode_reply, decode_usage, parse_body, repeats_empty
 
 
 def answered(message: dict[str, Any], finish: str | None = "stop", **choice: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def answered(message: dict[str, Any], finish: str | None = "stop", **choice: Any
 
 def test_an_ordinary_reply_is_read() -> None:
     body = {"id": "x", "model": "served", **answered({"role": "assistant", "content": "4"})}
-    answer = decode_answer(body)
+    answer = decode_reply(body)
     assert answer.message == Message("assistant", "4")
     assert (answer.finish_reason, answer.model, answer.response_id) == ("stop", "served", "x")
     assert answer.token_logprobs is None
@@ -39,7 +39,7 @@ def test_an_ordinary_reply_is_read() -> None:
     ],
 )
 def test_finish_reasons_of_vendors_are_mapped(reason: str | None, meant: str) -> None:
-    assert decode_answer(answered({"content": "x"}, reason)).finish_reason == meant
+    assert decode_reply(answered({"content": "x"}, reason)).finish_reason == meant
 
 
 def test_tool_calls_with_the_liberties_vendors_take_are_read() -> None:
@@ -49,33 +49,33 @@ def test_tool_calls_with_the_liberties_vendors_take_are_read() -> None:
         {"id": "k", "type": "function", "function": {"name": "get"}},
         {"id": "k", "type": "function", "function": {"name": "get", "arguments": "not json"}},
     ]
-    answer = decode_answer(answered({"content": "", "tool_calls": calls}))
+    answer = decode_reply(answered({"content": "", "tool_calls": calls}))
     assert answer.finish_reason == "tool_calls"
     assert answer.message.content is None
     assert [call.arguments for call in answer.message.tool_calls] == ['{"a": 1}', "{}", "{}", "not json"]
     assert len({call.id for call in answer.message.tool_calls}) == 4
     assert answer.message.tool_calls[2].id == "k"
-    assert decode_answer(answered({"content": "", "tool_calls": calls})) == answer
+    assert decode_reply(answered({"content": "", "tool_calls": calls})) == answer
 
 
 def test_a_reply_cut_off_among_tool_calls_says_so() -> None:
     calls = [{"id": "a", "function": {"name": "f", "arguments": '{"x"'}}]
-    assert decode_answer(answered({"content": None, "tool_calls": calls}, "length")).finish_reason == "length"
+    assert decode_reply(answered({"content": None, "tool_calls": calls}, "length")).finish_reason == "length"
 
 
 def test_content_given_as_parts_is_joined_without_the_thinking() -> None:
     parts = [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "4"}, {"type": "text", "text": "2"}, "stray"]
-    assert decode_answer(answered({"content": parts})).message.content == "42"
+    assert decode_reply(answered({"content": parts})).message.content == "42"
 
 
 def test_a_refusal_is_an_answer_that_was_filtered() -> None:
-    answer = decode_answer(answered({"content": None, "refusal": "I cannot."}))
+    answer = decode_reply(answered({"content": None, "refusal": "I cannot."}))
     assert (answer.message.content, answer.finish_reason) == ("I cannot.", "content_filter")
 
 
 def test_lone_surrogates_of_a_reply_are_replaced_and_pairs_kept() -> None:
     body = parse_body(b'{"choices":[{"message":{"content":"a\\ud800b \\ud83d\\ude00"}}]}')
-    assert decode_answer(body).message.content == "a\ufffdb \U0001f600"
+    assert decode_reply(body).message.content == "a\ufffdb \U0001f600"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_lone_surrogates_of_a_reply_are_replaced_and_pairs_kept() -> None:
 )
 def test_a_reply_without_an_answer_is_malformed(body: dict[str, Any]) -> None:
     with pytest.raises(ModelReplyMalformed):
-        decode_answer(body)
+        decode_reply(body)
 
 
 @pytest.mark.parametrize("raw", [b"", b"<html>", b"[1]", b'{"a":', b"\xff\xfe", b"[" * 100_000])
@@ -124,10 +124,10 @@ def test_a_body_that_is_no_json_object_is_malformed(raw: bytes) -> None:
 )
 def test_no_reply_breaks_the_decoder(body: Any) -> None:
     shape = body if isinstance(body, dict) else {"choices": [{"message": body}]}
-    is_spent(shape)
+    repeats_empty(shape)
     decode_usage(shape)
     with contextlib.suppress(ModelReplyMalformed):
-        decode_answer(shape)
+        decode_reply(shape)
 
 
 @pytest.mark.parametrize(
@@ -188,28 +188,28 @@ def test_usage_is_read_or_unknown_and_never_made_up(usage: Any, meant: Usage | N
     ],
 )
 def test_incomplete_logprobs_are_none_at_all(content: Any, meant: tuple[float, ...] | None) -> None:
-    assert decode_answer(answered({"content": "x"}, logprobs={"content": content})).token_logprobs == meant
+    assert decode_reply(answered({"content": "x"}, logprobs={"content": content})).token_logprobs == meant
 
 
 @pytest.mark.parametrize(
     ("finish", "spent"), [("length", True), ("content_filter", True), ("stop", False), (None, False)]
 )
 def test_an_empty_reply_that_would_come_back_empty_is_known(finish: str | None, spent: bool) -> None:
-    assert is_spent(answered({"content": ""}, finish)) is spent
-    assert is_spent({}) is False
+    assert repeats_empty(answered({"content": ""}, finish)) is spent
+    assert repeats_empty({}) is False
 
 
 def test_what_the_endpoint_wants_to_see_again_is_kept_with_a_tool_call_and_only_there() -> None:
     call = {"id": "c", "function": {"name": "add", "arguments": "{}"}, "extra_content": {"google": {"a": 1}}}
     thoughts = {"reasoning_content": "", "reasoning": None, "reasoning_details": [{"text": "é"}]}
-    message = decode_answer(answered({"content": None, "tool_calls": [call], **thoughts})).message
+    message = decode_reply(answered({"content": None, "tool_calls": [call], **thoughts})).message
     assert json.loads(message.extra) == {"reasoning_content": "", "reasoning_details": [{"text": "é"}]}
     assert json.loads(message.tool_calls[0].extra) == {"extra_content": {"google": {"a": 1}}}
-    assert decode_answer(answered({"content": "4", **thoughts})).message == Message("assistant", "4")
+    assert decode_reply(answered({"content": "4", **thoughts})).message == Message("assistant", "4")
 
 
 def test_an_id_that_was_missing_is_one_that_every_vendor_takes() -> None:
     calls = [{"function": {"name": "add", "arguments": "{}"}}]
-    (call,) = decode_answer(answered({"content": "", "tool_calls": calls})).message.tool_calls
+    (call,) = decode_reply(answered({"content": "", "tool_calls": calls})).message.tool_calls
     assert call.id.isalnum()
     assert len(call.id) == 9

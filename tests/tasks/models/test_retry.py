@@ -18,10 +18,10 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
 )
 from tfgrpo.tasks.models.refusals import Refusal
-from tfgrpo.tasks.models.retry import Fault, RetryPolicy, fault_of, reset_after, retry_after
+from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, classify, reset_after, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-TRANSIENT = Fault(ModelServerFault("x"), again=True)
+TRANSIENT = FailedAttempt(ModelServerFault("x"), retryable=True)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
@@ -42,12 +42,12 @@ def test_a_call_ends_after_the_retries_it_has() -> None:
     assert policy.wait(2, TRANSIENT, 0.0, rng) is not None
     assert policy.wait(3, TRANSIENT, 0.0, rng) is None
     assert RetryPolicy(max_retries=0).wait(1, TRANSIENT, 0.0, rng) is None
-    assert policy.wait(1, Fault(ModelAuthRefused("x"), again=False), 0.0, rng) is None
+    assert policy.wait(1, FailedAttempt(ModelAuthRefused("x"), retryable=False), 0.0, rng) is None
 
 
 def test_the_servers_wait_is_the_least_and_its_total_is_capped() -> None:
     policy, rng = RetryPolicy(base_s=0.5, max_wait_s=60.0), random.Random(0)
-    slow = Fault(ModelRateLimited("x"), again=True, after_s=20.0)
+    slow = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=20.0)
     wait = policy.wait(1, slow, 0.0, rng)
     assert wait is not None
     assert 20.0 <= wait <= 20.5
@@ -59,7 +59,7 @@ def test_the_servers_wait_is_the_least_and_its_total_is_capped() -> None:
 @pytest.mark.parametrize("after_s", [60.1, 31_536_000.0])
 def test_a_wait_beyond_all_reason_is_cut_to_one_within_the_budget(after_s: float) -> None:
     policy, rng = RetryPolicy(base_s=0.5, cap_s=25.0, max_wait_s=60.0), random.Random(0)
-    asked = Fault(ModelRateLimited("x"), again=True, after_s=after_s)
+    asked = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=after_s)
     waits: list[float] = []
     while (wait := policy.wait(len(waits) + 1, asked, sum(waits), rng)) is not None:
         waits.append(wait)
@@ -106,25 +106,25 @@ def test_retry_after_is_understood_in_each_of_its_forms(headers: dict[str, str],
     ],
 )
 def test_each_status_has_its_error_and_its_verdict(status: int, kind: type[ModelCallError], again: bool) -> None:
-    fault = fault_of(Refusal(status, "no"), "said", 2.0)
-    assert type(fault.error) is kind
-    assert str(fault.error) == "said"
-    assert fault.again is again
+    failed = classify(Refusal(status, "no"), "said", 2.0)
+    assert type(failed.error) is kind
+    assert str(failed.error) == "said"
+    assert failed.retryable is again
 
 
 def test_a_spent_quota_is_not_waited_for() -> None:
-    assert not fault_of(Refusal(429, "no", "insufficient_quota"), "said", None).again
+    assert not classify(Refusal(429, "no", "insufficient_quota"), "said", None).retryable
 
 
 def test_a_403_is_about_the_key_until_that_has_worked_or_the_prompt_is_named() -> None:
-    assert type(fault_of(Refusal(403, "no"), "said", None, answered=True).error) is ModelRequestRejected
-    assert type(fault_of(Refusal(403, "your input was flagged"), "said", None).error) is ModelRequestRejected
-    assert type(fault_of(Refusal(401, "flagged"), "said", None, answered=True).error) is ModelAuthRefused
+    assert type(classify(Refusal(403, "no"), "said", None, answered=True).error) is ModelRequestRejected
+    assert type(classify(Refusal(403, "your input was flagged"), "said", None).error) is ModelRequestRejected
+    assert type(classify(Refusal(401, "flagged"), "said", None, answered=True).error) is ModelAuthRefused
 
 
 def test_a_slip_of_the_model_is_asked_for_again() -> None:
-    fault = fault_of(Refusal(400, "no", "tool_use_failed"), "said", None)
-    assert (type(fault.error), fault.again) == (ModelReplyMalformed, True)
+    failed = classify(Refusal(400, "no", "tool_use_failed"), "said", None)
+    assert (type(failed.error), failed.retryable) == (ModelReplyMalformed, True)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_end_of_a_rate_limit_is_understood_as_moment_and_as_span(reset: str 
 
 
 def test_callers_that_were_told_the_same_wait_do_not_come_back_together() -> None:
-    told = Fault(ModelRateLimited("x"), again=True, after_s=20.0)
+    told = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=20.0)
     waits = [RetryPolicy(base_s=0.5).wait(1, told, 0.0, random.Random(seed)) for seed in range(8)]
     assert len(set(waits)) == 8
     assert all(wait is not None and 20.0 <= wait <= 20.5 for wait in waits)
