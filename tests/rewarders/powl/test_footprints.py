@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bench_powl import model_of, nested_loops, ratios, with_pairs
+from benchmarks.bench_powl import model_of, nested_loops, with_pairs
+from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, small_models
 from tfgrpo.rewarders.powl import (
     Activity,
@@ -196,4 +197,5 @@ def test_a_footprint_says_in_short_what_it_holds():
 
 
 def test_large_footprints_are_not_slower_than_nested_loops():
-    assert ratios(100, rounds=2)["footprint"] < 1.1
+    model = model_of(100)
+    assert cpu_seconds(lambda: footprint(model), rounds=10) < 1.1 * cpu_seconds(lambda: nested_loops(model), rounds=10)
