@@ -13,16 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.table import Row, table
-from tfgrpo.rewarders.powl import (
-    Activity,
-    Model,
-    Operator,
-    OperatorKind,
-    footprint,
-    footprint_similarity,
-    parse_text,
-    to_text,
-)
+from tfgrpo.rewarders.powl import Activity, Model, Operator, footprint, footprint_similarity, parse_text, to_text
+from tfgrpo.rewarders.powl.model import OperatorKind
 
 SIZES = {10: None, 50: 300 / 277, 100: 1.3 / 1.18}
 ROUNDS, LEAST_S = 15, 0.02

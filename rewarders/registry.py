@@ -20,7 +20,6 @@ from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
 from tfgrpo.rewarders.judge.judge import build_judge
 from tfgrpo.rewarders.judge.pairs import build_relative
-from tfgrpo.rewarders.powl.scoring.equal import PowlEqualRewarder
 from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
 from tfgrpo.stores.errors import PipelineError, Problem
 
@@ -28,7 +27,7 @@ OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""
 
 _BUILT_IN: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
-    {"gt": GroundTruthRewarder, "powl_equal": PowlEqualRewarder, **POWL_REWARDERS}
+    {"gt": GroundTruthRewarder, **POWL_REWARDERS}
 )
 """Built by a call with the options."""
 

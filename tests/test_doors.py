@@ -37,7 +37,7 @@ def test_every_name_of_a_door_is_listed_once_exists_and_is_described(room):
 
 
 def test_a_door_is_short():
-    assert [room for room in rooms() if len(inspect.getsource(importlib.import_module(room)).splitlines()) > 55] == []
+    assert [room for room in rooms() if len(inspect.getsource(importlib.import_module(room)).splitlines()) > 40] == []
 
 
 def test_the_floors_are_folders_of_the_repository_under_one_name():

@@ -18,9 +18,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import refuse_idle
 from tfgrpo.flows.console.powl_files import Reading, read_model, read_reference
 from tfgrpo.rewarders.powl import (
-    Aggregate,
     Footprint,
-    Mode,
     Model,
     footprint,
     footprint_similarity,
@@ -34,6 +32,8 @@ from tfgrpo.rewarders.powl import (
     to_value,
     validate,
 )
+from tfgrpo.rewarders.powl.relations import Mode
+from tfgrpo.rewarders.powl.similarity import Aggregate
 from tfgrpo.stores.errors import PowlError, SettingsError
 
 _REFUSED = 2

@@ -7,18 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tfgrpo.rewarders.powl import (
-    Footprint,
-    Mode,
-    Model,
-    PowlError,
-    footprint,
-    footprint_from_value,
-    parse_json,
-    parse_text,
-)
+from tfgrpo.rewarders.powl import Footprint, Model, PowlError, footprint, footprint_from_value, parse_json, parse_text
 from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
 from tfgrpo.rewarders.powl.parsing.text import without_wrapping
+from tfgrpo.rewarders.powl.relations import Mode
 from tfgrpo.stores.errors import DatasetError
 
 Reading: TypeAlias = Literal["auto", "text", "json"]

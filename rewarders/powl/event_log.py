@@ -1,18 +1,19 @@
-"""Which process does an event log show? Discovery and log footprints by pm4py, an optional part; nothing here is our own.
+"""Discover process models and footprints from event logs with pm4py (extra ``pm4py``).
 
-pm4py (extra ``pm4py``) is licensed under the AGPL-3.0: whoever installs it, and offers a service with it, takes on its
-terms. It is imported when a function of this file is called, and by nothing else of tfgrpo.
+pm4py is licensed under the AGPL-3.0, whose terms apply to users who install it and offer a service with it. It is
+imported when a function of this module is called, and by no other module of tfgrpo.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.rewarders.powl.footprints.relations import Footprint, footprint_of_pairs
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent, fold
+from tfgrpo.rewarders.powl.relations import Footprint, footprint_of_pairs
 from tfgrpo.stores.errors import DatasetError, PowlError
 
 LOG_SUFFIXES: Final = (".xes", ".xes.gz", ".csv")
@@ -21,14 +22,14 @@ _KINDS: Final[dict[str, OperatorKind]] = {"->": "SEQUENCE", "X": "XOR", "+": "PA
 
 
 def is_event_log(path: Path) -> bool:
-    """Whether the name of a file says that it is an event log."""
+    """Return whether the file name has a suffix of an event log."""
     return path.name.lower().endswith(LOG_SUFFIXES)
 
 
 def discover_model(path: Path, *, case: str = _CASE, activity: str = _ACTIVITY, timestamp: str = _TIME) -> Model:
-    """A model of the process in a log, by pm4py's inductive miner with partial orders; sound whatever the log holds.
+    """Return a sound model of the process in a log, by pm4py's inductive miner with partial orders.
 
-    All behaviour in the log is in the model, rare behaviour too: pm4py's weight for filtering changes nothing here.
+    All behaviour in the log is in the model, rare behaviour too: pm4py's filter weight has no effect on this variant.
     ``case``, ``activity`` and ``timestamp`` name the columns of a CSV file.
     Raises ``DatasetError`` when the file cannot be read as a log or pm4py is not installed.
     """
@@ -38,27 +39,20 @@ def discover_model(path: Path, *, case: str = _CASE, activity: str = _ACTIVITY, 
 
 
 def log_footprint(path: Path, *, case: str = _CASE, activity: str = _ACTIVITY, timestamp: str = _TIME) -> Footprint:
-    """The ``direct`` footprint of a log itself: of what was seen to follow, not of a model of it.
-
-    Raises ``DatasetError`` as ``discover_model`` does.
-    """
+    """Return the ``direct`` footprint of the log itself, not of a model. Raises ``DatasetError`` as ``discover_model``."""
     pm4py = _pm4py()
-    found = pm4py.discover_footprints(_read(pm4py, path, (case, activity, timestamp)))
-    return _footprint(found)
+    return _footprint(pm4py.discover_footprints(_read(pm4py, path, (case, activity, timestamp))))
 
 
 def pm4py_footprint(model: Model) -> Footprint:
-    """The ``direct`` footprint of a model as pm4py works it out, to check ours against.
-
-    Raises ``DatasetError`` when pm4py is not installed.
-    """
+    """Return the ``direct`` footprint of a model by pm4py's algorithm. Raises ``DatasetError`` without pm4py."""
     _pm4py()
     algorithm = importlib.import_module("pm4py.algo.discovery.footprints.powl.variants.bottomup")
     return _footprint(algorithm.apply(to_pm4py(model)))
 
 
 def to_pm4py(model: Model) -> Any:
-    """The same model as an object of pm4py's. Raises ``DatasetError`` when pm4py is not installed."""
+    """Return the model as an object of pm4py. Raises ``DatasetError`` when pm4py is not installed."""
     _pm4py()
     objects = importlib.import_module("pm4py.objects.powl.obj")
     signs = importlib.import_module("pm4py.objects.process_tree.obj").Operator
@@ -83,7 +77,7 @@ def to_pm4py(model: Model) -> Any:
 
 
 def from_pm4py(found: Any) -> Model:
-    """Our model from an object of pm4py's. Raises ``PowlError`` for a kind of node that is none of ours."""
+    """Return the model of an object of pm4py. Raises ``PowlError`` for an unknown kind of node."""
     nodes: list[Any] = []
     waiting = [found]
     while waiting:
@@ -102,14 +96,15 @@ def _node(node: Any, children: list[Model]) -> Model:
     if name == "Transition":
         return Activity(str(node.label))
     if name == "FrequentTransition":
-        return _repeated(Activity(str(node.activity)), optional=node.skippable, again=node.selfloop)
+        turns: Model = Activity(str(node.activity))
+        if node.selfloop:
+            turns = Operator("LOOP", (turns, Silent()))
+        return Operator("XOR", (turns, Silent())) if node.skippable else turns
     if name == "StrictPartialOrder":
-        places = list(node.children)
         pairs = frozenset(
             (before, after)
-            for before, one in enumerate(places)
-            for after, other in enumerate(places)
-            if one is not other and node.order.is_edge(one, other)
+            for (before, one), (after, other) in permutations(enumerate(node.children), 2)
+            if node.order.is_edge(one, other)
         )
         return _ordered(children, pairs)
     kind = _KINDS.get(str(getattr(getattr(node, "operator", None), "value", "")))
@@ -118,19 +113,14 @@ def _node(node: Any, children: list[Model]) -> Model:
     return Operator(kind, tuple(children))
 
 
-def _repeated(activity: Activity, *, optional: bool, again: bool) -> Model:
-    turns: Model = Operator("LOOP", (activity, Silent())) if again else activity
-    return Operator("XOR", (turns, Silent())) if optional else turns
-
-
 def _ordered(children: list[Model], pairs: frozenset[tuple[int, int]]) -> Model:
-    """A chain as a SEQUENCE and an order of nothing as a PARALLEL: that is what people call them."""
+    """Return a chain as a SEQUENCE and an empty order as a PARALLEL, which are the usual names."""
     count = len(children)
     if not pairs:
         return children[0] if count == 1 else Operator("PARALLEL", tuple(children))
-    later = [sum(before == place for before, _ in pairs) for place in range(count)]
+    later = [sum(before == child for before, _ in pairs) for child in range(count)]
     if sorted(later) == list(range(count)):
-        return Operator("SEQUENCE", tuple(children[place] for place in sorted(range(count), key=lambda i: -later[i])))
+        return Operator("SEQUENCE", tuple(children[child] for child in sorted(range(count), key=lambda i: -later[i])))
     return Operator("PARTIAL_ORDER", tuple(children), pairs)
 
 
@@ -139,18 +129,18 @@ def _children(node: Any) -> list[Any]:
 
 
 def _footprint(found: Any) -> Footprint:
-    """pm4py's footprint; ``exclusive`` is everything that is in neither of its relations."""
+    """Return pm4py's footprint as ours; ``exclusive`` are the pairs in neither of its relations."""
     succession, concurrency = frozenset(found["sequence"]), frozenset(found["parallel"])
     labels = sorted(found["activities"])
     related = succession | concurrency | {(after, before) for before, after in succession}
-    exclusive = {(one, other) for one in labels for other in labels} - related
+    exclusive = set(product(labels, repeat=2)) - related
     return footprint_of_pairs(
         "direct", direct_succession=succession, concurrency=concurrency, exclusive=exclusive, activities=labels
     )
 
 
 def _read(pm4py: Any, path: Path, columns: tuple[str, str, str]) -> Any:
-    """The log as a table. pm4py raises whatever its parsers raise, so anything is taken for an unreadable file."""
+    """Read the log as a table. pm4py passes on any error of its parsers, so all of them mean an unreadable file."""
     try:
         if not path.name.lower().endswith(".csv"):
             return pm4py.read_xes(str(path))

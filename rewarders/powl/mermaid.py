@@ -1,4 +1,4 @@
-"""What does a process model look like? A Mermaid flowchart, which code hosts draw as a picture; lays nothing out itself."""
+"""Write a process model as a Mermaid flowchart, which code hosts render as a picture."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tfgrpo.rewarders.powl.partial_order import predecessors, successors
 
 Direction = Literal["LR", "TB"]
 
+# Everything that might be markup.
 _SPECIAL: Final = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,:!?/]")
 _EXCLUSIVE, _PARALLEL = "×", "+"
 
 
 class _Span(NamedTuple):
-    """Where a part of the picture is entered and left."""
+    """First and last node of a part of the chart."""
 
     first: str
     last: str
 
 
-class _Picture:
-    """The lines of a flowchart, and names for its nodes."""
+class _Chart:
+    """Lines of a flowchart, and names for its nodes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -36,68 +37,67 @@ class _Picture:
         self.lines.append(f"  {name}{shape}")
         return name
 
-    def gate(self, sign: str) -> str:
-        return self.node(f'{{"{sign}"}}')
+    def gates(self, sign: str) -> _Span:
+        return _Span(self.node(f'{{"{sign}"}}'), self.node(f'{{"{sign}"}}'))
 
-    def arrow(self, begin: str, end: str) -> None:
-        self.lines.append(f"  {begin} --> {end}")
+    def arrow(self, start: str, end: str) -> None:
+        self.lines.append(f"  {start} --> {end}")
 
 
 def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
-    """A flowchart from a start to an end. ``×`` marks a choice and the turns of a loop, ``+`` what runs side by side.
+    """Return a flowchart from a start to an end. ``×`` marks a choice and the turns of a loop, ``+`` parallel branches.
 
     A silent step is a small empty circle. In a partial order an arrow means: only after the other is finished.
-    Labels are quoted, whatever they hold.
+    Labels are escaped.
     """
-    picture = _Picture()
-    begin = picture.node('(("start"))')
+    chart = _Chart()
+    start = chart.node('(("start"))')
 
     def combine(node: Model, parts: Sequence[_Span]) -> _Span:
         if isinstance(node, Operator):
-            return _drawn(picture, node, parts)
-        here = picture.node(f'["{_escaped(node.label)}"]' if isinstance(node, Activity) else '((" "))')
+            return _drawn(chart, node, parts)
+        here = chart.node(f'["{_escaped(node.label)}"]' if isinstance(node, Activity) else '((" "))')
         return _Span(here, here)
 
     span = fold(model, combine)
-    picture.arrow(begin, span.first)
-    picture.arrow(span.last, picture.node('((("end")))'))
-    return "\n".join([f"flowchart {direction}", *picture.lines])
+    chart.arrow(start, span.first)
+    chart.arrow(span.last, chart.node('((("end")))'))
+    return "\n".join([f"flowchart {direction}", *chart.lines])
 
 
-def _drawn(picture: _Picture, node: Operator, parts: Sequence[_Span]) -> _Span:
+def _drawn(chart: _Chart, node: Operator, parts: Sequence[_Span]) -> _Span:
     if node.kind == "LOOP":
-        return _loop(picture, parts[0], parts[1])
+        return _loop(chart, parts[0], parts[1])
     if len(parts) == 1:
         return parts[0]
     if node.kind == "SEQUENCE":
         for left, right in pairwise(parts):
-            picture.arrow(left.last, right.first)
+            chart.arrow(left.last, right.first)
         return _Span(parts[0].first, parts[-1].last)
-    sign = _EXCLUSIVE if node.kind == "XOR" else _PARALLEL
-    span = _Span(picture.gate(sign), picture.gate(sign))
+    span = chart.gates(_EXCLUSIVE if node.kind == "XOR" else _PARALLEL)
     after = successors(len(parts), node.order)
     before = predecessors(after)
     for position, part in enumerate(parts):
         if not before[position]:
-            picture.arrow(span.first, part.first)
+            chart.arrow(span.first, part.first)
         if not after[position]:
-            picture.arrow(part.last, span.last)
+            chart.arrow(part.last, span.last)
     for earlier, later in sorted(node.order):
-        picture.arrow(parts[earlier].last, parts[later].first)
+        chart.arrow(parts[earlier].last, parts[later].first)
     return span
 
 
-def _loop(picture: _Picture, do: _Span, redo: _Span) -> _Span:
-    span = _Span(picture.gate(_EXCLUSIVE), picture.gate(_EXCLUSIVE))
-    picture.arrow(span.first, do.first)
-    picture.arrow(do.last, span.last)
-    picture.arrow(span.last, redo.first)
-    picture.arrow(redo.last, span.first)
+def _loop(chart: _Chart, do: _Span, redo: _Span) -> _Span:
+    span = chart.gates(_EXCLUSIVE)
+    chart.arrow(span.first, do.first)
+    chart.arrow(do.last, span.last)
+    chart.arrow(span.last, redo.first)
+    chart.arrow(redo.last, span.first)
     return span
 
 
 def _escaped(label: str) -> str:
-    """Mermaid reads ``#59;`` as the character with that number; everything that might be markup is written so."""
+    # Mermaid reads ``#59;`` as the character with that number.
     return _SPECIAL.sub(_entity, label)
 
 

@@ -1,11 +1,11 @@
-"""What is a process model? A tree of activities, silent steps and five operators, frozen and always well-formed.
+"""Process models: frozen trees of activities, silent steps and five operators that are always well-formed.
 
-A tree that breaks a rule cannot be made: it raises ``PowlError``. Nothing is parsed, drawn or scored here. No function
-of this package recurses: a model of the greatest depth is handled on any stack.
+A tree that breaks a rule raises ``PowlError`` when it is made. No function of this package recurses, so a model of the
+greatest depth fits on any stack.
 
 SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
 children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
-a pair (i, j) of its order says that child i is finished before child j begins (Kourani and van Zelst 2023,
+a pair (i, j) of its order requires that child i finishes before child j starts (Kourani and van Zelst 2023,
 "POWL: Partially Ordered Workflow Language").
 """
 
@@ -23,11 +23,11 @@ OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIA
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
 MAX_DEPTH: Final = 200
-"""Operators inside each other in the deepest model."""
+"""Nested operators of the deepest model."""
 MAX_NODES: Final = 2_000
 """Activities, silent steps and operators of the largest model."""
 ROOT_ID: Final = "n"
-"""Id of a root that has none of its own; child i of node p is ``p.i``."""
+"""Default id of a root; child i of node p is ``p.i``."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A step that nobody sees: it is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
+    """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
 
     id: str | None = field(default=None, compare=False, kw_only=True)
 
@@ -59,9 +59,9 @@ class Silent:
 class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
-    ``order`` is for PARTIAL_ORDER alone and is kept without the pairs that follow from others.
+    ``order`` is for PARTIAL_ORDER alone and is reduced to the pairs that do not follow from others.
     Raises ``PowlError`` for no children, a child that is no model, a LOOP without exactly two, an order that is cyclic
-    or names no child, and a tree that is too deep or too large.
+    or names a missing child, and a tree that is too deep or too large.
     """
 
     kind: OperatorKind
@@ -69,7 +69,7 @@ class Operator:
     order: frozenset[tuple[int, int]] = frozenset()
     id: str | None = field(default=None, kw_only=True)
     depth: int = field(init=False)
-    """Operators inside each other, this one among them."""
+    """Nested operators, including this one."""
     size: int = field(init=False)
     """Nodes of this tree."""
 
@@ -107,7 +107,7 @@ Model: TypeAlias = Activity | Silent | Operator
 
 
 def walk(model: Model) -> Iterator[Model]:
-    """Every node, a parent before its children, children in order."""
+    """Yield every node, parents before children, children in order."""
     check_model(model)
     waiting: list[Model] = [model]
     while waiting:
@@ -118,7 +118,7 @@ def walk(model: Model) -> Iterator[Model]:
 
 
 def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
-    """Work a value out from the leaves up, left to right: ``combine`` gets each node with the values of its children."""
+    """Compute a value from the leaves up, left to right: ``combine`` gets each node with the values of its children."""
     check_model(model)
     nodes: list[Model] = []
     waiting: list[Model] = [model]
@@ -138,22 +138,22 @@ def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
 
 
 def labels_of(model: Model) -> tuple[str, ...]:
-    """Labels of the activities from left to right, repeated ones too."""
+    """Return the labels of the activities from left to right, with repetitions."""
     return tuple(node.label for node in walk(model) if isinstance(node, Activity))
 
 
 def depth_of(model: Model) -> int:
-    """Operators inside each other; 0 for an activity."""
+    """Return the number of nested operators; 0 for an activity."""
     return model.depth if isinstance(model, Operator) else 0
 
 
 def size_of(model: Model) -> int:
-    """Nodes of a model."""
+    """Return the number of nodes."""
     return model.size if isinstance(model, Operator) else 1
 
 
 def check_model(given: object) -> None:
-    """Raise ``PowlError`` for what is no model, such as a text that nobody parsed: it would count as a silent step."""
+    """Raise ``PowlError`` unless it is a model: unparsed text would count as a silent step."""
     if not isinstance(given, Activity | Silent | Operator):
         raise PowlError(f"expected a process model, received {type(given).__name__}")
 
@@ -187,7 +187,7 @@ def _rebuilt(parts: Sequence[_Part]) -> Model:
 
 
 def _tokens(model: Model) -> list[object]:
-    """The tree as a flat list: equal lists are equal trees."""
+    """Return the tree as a flat list; equal lists are equal trees."""
     return [(node.kind, len(node.children), node.order) if isinstance(node, Operator) else node for node in walk(model)]
 
 

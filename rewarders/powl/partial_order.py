@@ -1,6 +1,6 @@
-"""What follows from the pairs of a partial order? Its closure and its shortest description, over bit masks.
+"""Transitive closure and reduction of partial orders over bit masks.
 
-Knows nothing of models: the ordered things are 0, 1, … and bit j of mask i says that i comes before j.
+The ordered elements are 0, 1, …; bit j of mask i is set when i comes before j.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tfgrpo.stores.errors import PowlError
 
 
 def bits(mask: int) -> Iterator[int]:
-    """Positions of the bits that are set, lowest first."""
+    """Yield the positions of the set bits, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -19,16 +19,16 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def add_pairs(rows: list[int], left: int, right: int) -> None:
-    """Put everything of the mask ``left`` before everything of ``right``."""
+    """Relate every element of the mask ``left`` to every element of ``right``."""
     if right:
         for position in bits(left):
             rows[position] |= right
 
 
 def successors(count: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """For each of ``count`` things, the mask of all that come after it, directly or through others.
+    """Return for each of ``count`` elements the mask of all that come after it, directly or transitively.
 
-    Raises ``PowlError`` for a pair that names no thing or orders one before itself, and for a cycle.
+    Raises ``PowlError`` for a pair with an unknown element, or with the same one twice, and for a cycle.
     """
     direct = [0] * count
     for before, after in pairs:
@@ -46,14 +46,14 @@ def successors(count: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def predecessors(after: Sequence[int]) -> tuple[int, ...]:
-    """The same relation looked at from the other end: the matrix of bits, turned over its diagonal as text."""
+    """Return the inverse relation: the bit matrix, transposed as text."""
     digits = [f"{mask:0{len(after)}b}" for mask in reversed(after)]
     return tuple(int("".join(column), 2) for column in zip(*digits, strict=True))[::-1]
 
 
 def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
-    """The pairs of a closure that do not follow from others: its transitive reduction."""
-    # What comes before another is followed by more.
+    """Return the transitive reduction of a closure: the pairs that do not follow from others."""
+    # An element before another one has more successors.
     order = sorted(range(len(after)), key=lambda position: -after[position].bit_count())
     return frozenset(
         (position, later)
@@ -63,9 +63,9 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
 
 
 def _nearest(mask: int, order: Iterable[int], after: Sequence[int]) -> Iterator[int]:
-    """Positions of the mask that come after no other of them. ``order`` has all of them, the earlier first.
+    """Yield the elements of the mask that come after no other of them. ``order`` lists all of them, earlier ones first.
 
-    What a position is followed by leaves the mask at once, so a dense order costs as much as a chain.
+    The successors of an element leave the mask at once, so a dense order costs as much as a chain.
     """
     for position in order:
         if not mask:
@@ -76,7 +76,7 @@ def _nearest(mask: int, order: Iterable[int], after: Sequence[int]) -> Iterator[
 
 
 def _sorted(direct: Sequence[int]) -> list[int]:
-    """Every thing before all that come after it: depth first, backwards (Tarjan 1976)."""
+    """Return a topological order: depth first, backwards (Tarjan 1976)."""
     done: list[int] = []
     closed = opened = 0
     for root in range(len(direct)):

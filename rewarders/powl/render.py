@@ -1,4 +1,4 @@
-"""How is a process model written down? As text and as JSON that the parsers read back to an equal model, and briefly."""
+"""Write process models as text and as JSON, which the parsers read back to an equal model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tfgrpo.rewarders.powl.model import ROOT_ID, Activity, Model, Operator, chec
 
 
 def to_text(model: Model, *, brief: bool = False) -> str:
-    """One line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
+    """Return one line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
 
-    A label that would not read back from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
-    ``brief`` writes labels alone, ``SEQUENCE(check credit, b)``: shorter for a reader, and not made to be parsed again.
+    A label that cannot be parsed from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
+    ``brief`` writes labels alone, ``SEQUENCE(check credit, b)``: for readers, not for parsers.
     """
     write: Callable[[str], str] = str if brief else _activity
 
@@ -27,7 +27,7 @@ def to_text(model: Model, *, brief: bool = False) -> str:
 
 
 def to_json(model: Model) -> str:
-    """One line of JSON, the form that ``parse_json`` reads. Nodes without an id get their path."""
+    """Return one line of JSON, which ``parse_json`` reads. Nodes without an id get their path."""
     identities = _identities(model)
 
     def combine(node: Model, parts: Sequence[str]) -> str:
@@ -44,13 +44,13 @@ def to_json(model: Model) -> str:
 
 
 def to_value(model: Model) -> dict[str, Any]:
-    """The same as an object of plain dictionaries and lists."""
+    """Return the JSON object as dictionaries and lists."""
     value: dict[str, Any] = json.loads(to_json(model))
     return value
 
 
 def _identities(model: Model) -> list[str]:
-    """Ids to be taken from the end, as ``fold`` comes to the nodes."""
+    """Return ids in the order in which ``fold`` visits the nodes, last one first."""
     check_model(model)
     waiting = [(model, ROOT_ID)]
     identities: list[str] = []

@@ -1,20 +1,21 @@
-"""How alike are two models? Compares footprints, as one number from 0 to 1; makes no footprint itself."""
+"""Compare process models by their footprints, as one number from 0 to 1: with a reference, in a group, or with itself."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.powl.footprints.footprint import as_footprint
-from tfgrpo.rewarders.powl.footprints.relations import RELATIONS, Footprint, Mode, count_of
+from tfgrpo.rewarders.powl.footprints import as_footprint
 from tfgrpo.rewarders.powl.model import Model
-from tfgrpo.rewarders.powl.partial_order import bits
+from tfgrpo.rewarders.powl.partial_order import bits, predecessors
+from tfgrpo.rewarders.powl.relations import RELATIONS, Footprint, Mode, count_of
 
 Aggregate: TypeAlias = Literal["pooled", "macro"]
 
 
 class RelationWeights(NamedTuple):
-    """How much a pair of each relation counts."""
+    """Weight of a pair of each relation."""
 
     direct_succession: float = 1.0
     concurrency: float = 1.0
@@ -53,65 +54,91 @@ def footprint_similarity(
     mode: Mode = "block",
     weights: RelationWeights = EVEN,
 ) -> float:
-    """Likeness from 0 to 1; 1 for equal footprints; the same both ways round.
+    """Return the similarity from 0 to 1; 1 for equal footprints; symmetric.
 
     ``pooled``: the Jaccard index of all pairs together, each with its relation, times the Jaccard index of the
     activities: a model of unrelated activities gets 0, however simple it is. ``macro``: the mean of the three Jaccard
-    indices, where a relation that neither has counts as 1; comparable with figures made that way, but it rewards
-    models for what they do not say. ``mode`` is for models; footprints come with theirs.
-    Raises ``ValueError`` for footprints of different modes, weights that are negative, not finite or all zero, and for
-    an aggregate that does not exist.
+    indices, where a relation that neither has counts as 1; comparable with published figures of that form, but it
+    rewards models for relations they omit. ``mode`` is for models; footprints have theirs.
+    Raises ``ValueError`` for footprints of different modes, for weights that are negative, not finite or all zero, and
+    for an unknown aggregate.
     """
-    _check(weights)
-    found = overlaps(as_footprint(a, mode), as_footprint(b, mode))
+    if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
+        raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")
+    both = overlaps(as_footprint(a, mode), as_footprint(b, mode))
     if aggregate == "macro":
-        shares = [overlap.jaccard for overlap in found[:3]]
+        shares = [overlap.jaccard for overlap in both[:3]]
         return sum(weight * share for weight, share in zip(weights, shares, strict=True)) / sum(weights)
     if aggregate != "pooled":
         raise ValueError(f"unknown aggregate {aggregate!r}; known: pooled, macro")
-    common = sum(weight * overlap.common for weight, overlap in zip(weights, found[:3], strict=True))
-    either = sum(weight * overlap.either for weight, overlap in zip(weights, found[:3], strict=True))
-    return (common / either if either else 1.0) * found.activities.jaccard
+    common = sum(weight * overlap.common for weight, overlap in zip(weights, both[:3], strict=True))
+    either = sum(weight * overlap.either for weight, overlap in zip(weights, both[:3], strict=True))
+    return (common / either if either else 1.0) * both.activities.jaccard
+
+
+def self_consistency(given: Model | Footprint) -> float:
+    """Return 1 minus the share of contradicted pairs among the pairs of labels that are related at all, from 0 to 1.
+
+    A pair is contradicted when it is in more than one of: succession in either direction, concurrency, exclusion. That
+    happens in ``block`` footprints, which a model is read as, and only where a label is repeated. A model without
+    related labels gets 1: the value measures coherence, not quality.
+    """
+    rows = as_footprint(given, "block").rows
+    succession = [
+        one | other for one, other in zip(rows.direct_succession, predecessors(rows.direct_succession), strict=True)
+    ]
+    related = contradicted = 0
+    for index, (first, second, third) in enumerate(zip(succession, rows.concurrency, rows.exclusive, strict=True)):
+        upper = -1 << index  # each pair once, a label with itself too
+        related += ((first | second | third) & upper).bit_count()
+        contradicted += ((first & second | first & third | second & third) & upper).bit_count()
+    return 1.0 - contradicted / related if related else 1.0
+
+
+def group_consensus(
+    group: Sequence[Model | Footprint], aggregate: Aggregate = "pooled", *, mode: Mode = "block"
+) -> tuple[float, ...]:
+    """Return for each candidate the mean similarity to the others, from 0 to 1; the medoid has the greatest.
+
+    Raises ``ValueError`` for fewer than two candidates.
+    """
+    if len(group) < 2:
+        raise ValueError(f"consensus needs at least two candidates, not {len(group)}")
+    footprints = [as_footprint(each, mode) for each in group]
+    totals = [0.0] * len(footprints)
+    for index, one in enumerate(footprints):
+        for other in range(index + 1, len(footprints)):
+            similarity = footprint_similarity(one, footprints[other], aggregate)
+            totals[index] += similarity
+            totals[other] += similarity
+    return tuple(total / (len(footprints) - 1) for total in totals)
 
 
 def overlaps(a: Footprint, b: Footprint) -> Overlaps:
-    """What two footprints have in common, counted. Raises ``ValueError`` when their modes differ."""
+    """Return the counts of common pairs. Raises ``ValueError`` when the modes differ."""
     if a.mode != b.mode:
         raise ValueError(f"footprints of different modes cannot be compared: {a.mode} and {b.mode}")
-    places = {label: place for place, label in enumerate(b.activities)}
-    shared = None if a.activities == b.activities else [places.get(label) for label in a.activities]
+    index = {label: position for position, label in enumerate(b.activities)}
+    shared = None if a.activities == b.activities else [index.get(label) for label in a.activities]
     relations = [_overlap(a.rows[kind], b.rows[kind], shared) for kind in range(len(RELATIONS))]
-    common = len(places) if shared is None else sum(place is not None for place in shared)
+    common = len(index) if shared is None else sum(position is not None for position in shared)
     either = len(a.activities) + len(b.activities) - common
     return Overlaps(relations[0], relations[1], relations[2], Overlap(common, either))
 
 
-def _overlap(left: tuple[int, ...], right: tuple[int, ...], places: list[int | None] | None) -> Overlap:
-    """``places`` says where a label of the left one stands in the right one; None: where it stands in the left one."""
+def _overlap(left: tuple[int, ...], right: tuple[int, ...], positions: list[int | None] | None) -> Overlap:
+    """Count common pairs. ``positions``: of each label of the left one in the right one; None: both have equal labels."""
     total = count_of(left) + count_of(right)
-    if places is None:
+    if positions is None:
         common = sum((mask & other).bit_count() for mask, other in zip(left, right, strict=True))
         return Overlap(common, total - common)
     translated: dict[int, int] = {}
     common = 0
-    for place, mask in zip(places, left, strict=True):
-        if place is None or not mask or not right[place]:
+    for position, mask in zip(positions, left, strict=True):
+        if position is None or not mask or not right[position]:
             continue
         if mask not in translated:
-            translated[mask] = _translated(mask, places)
-        common += (translated[mask] & right[place]).bit_count()
+            targets = (positions[bit] for bit in bits(mask))
+            translated[mask] = sum(1 << target for target in targets if target is not None)
+        common += (translated[mask] & right[position]).bit_count()
     return Overlap(common, total - common)
-
-
-def _translated(mask: int, places: list[int | None]) -> int:
-    found = 0
-    for position in bits(mask):
-        place = places[position]
-        if place is not None:
-            found |= 1 << place
-    return found
-
-
-def _check(weights: RelationWeights) -> None:
-    if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
-        raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")

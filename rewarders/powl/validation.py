@@ -1,7 +1,6 @@
-"""Is a process model fit for use? Errors and warnings, each with its place; repairs nothing.
+"""Check process models: errors and warnings, each with a JSON pointer.
 
 A ``Model`` is well-formed already: its LOOPs have two children, its orders are acyclic, its labels are not blank.
-What can still be wrong with it is found here.
 """
 
 from __future__ import annotations
@@ -36,22 +35,12 @@ Code: TypeAlias = Literal[
     "single-child",
     "nothing-ordered",
 ]
-SEVERITIES: Final[dict[Code, Severity]] = {
-    "ancestor-id": "error",
-    "repeated-id": "warning",
-    "label-not-allowed": "error",
-    "no-activity": "error",
-    "too-deep": "error",
-    "too-large": "error",
-    "repeated-label": "warning",
-    "similar-label": "warning",
-    "single-child": "warning",
-    "nothing-ordered": "warning",
-}
+ERRORS: Final = frozenset({"ancestor-id", "label-not-allowed", "no-activity", "too-deep", "too-large"})
+"""Codes that make a model invalid; the others are warnings."""
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong or suspicious."""
+    """One error or warning."""
 
     code: Code
     message: str
@@ -61,8 +50,8 @@ class Finding(NamedTuple):
 
     @property
     def severity(self) -> Severity:
-        """``error`` makes the model invalid, ``warning`` does not."""
-        return SEVERITIES[self.code]
+        """``error`` (invalid) or ``warning``."""
+        return "error" if self.code in ERRORS else "warning"
 
     def __str__(self) -> str:
         return f"{self.severity} at {self.pointer or 'the root'}: {self.message}"
@@ -70,7 +59,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Everything found, from the root down."""
+    """All findings, from the root down."""
 
     findings: tuple[Finding, ...]
 
@@ -81,17 +70,17 @@ class Validation:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What makes the model invalid."""
+        """Findings that make the model invalid."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is suspicious and allowed."""
+        """Findings that are suspicious but allowed."""
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
 
 class _Site(NamedTuple):
-    """A node where it stands."""
+    """A node with its position."""
 
     node: Model
     pointer: str
@@ -106,23 +95,26 @@ def validate(
     max_depth: int = MAX_DEPTH,
     max_nodes: int = MAX_NODES,
 ) -> Validation:
-    """Everything wrong with a model, at once.
+    """Return all errors and warnings of a model.
 
-    Errors: an id that a node above has too; no activity at all; a label that is not in ``allowed_labels``; more than
-    ``max_depth`` operators inside each other, or ``max_nodes`` nodes. Warnings: an id that another node has; a label that
-    is repeated, or differs from another only in case and white space; an operator around a single child; a PARTIAL_ORDER
-    of several children that orders nothing.
+    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``; more than ``max_depth`` nested
+    operators, or ``max_nodes`` nodes. Warnings: a repeated id; a label that is repeated, or differs from another only in
+    case and white space; an operator around a single child; a PARTIAL_ORDER of several children without pairs.
     """
     check_model(model)
     sites = list(_sites(model))
-    findings = [*_size(model, max_depth, max_nodes)]
+    findings: list[Finding] = []
+    if depth_of(model) > max_depth:
+        findings.append(Finding("too-deep", f"{depth_of(model)} levels, at most {max_depth}", "", sites[0].id))
+    if size_of(model) > max_nodes:
+        findings.append(Finding("too-large", f"{size_of(model):,} nodes, at most {max_nodes:,}", "", sites[0].id))
     ids = Counter(site.id for site in sites)
     labels = Counter(site.node.label for site in sites if isinstance(site.node, Activity))
     if not labels:
         findings.append(Finding("no-activity", "the model has no activity, only silent steps", "", sites[0].id))
     spellings: dict[str, set[str]] = {}
     for label in labels:
-        spellings.setdefault(_plain(label), set()).add(label)
+        spellings.setdefault(_normalized(label), set()).add(label)
     allowed = None if allowed_labels is None else frozenset(allowed_labels)
     for site in sites:
         findings.extend(_identity(site, ids))
@@ -143,14 +135,6 @@ def _sites(model: Model) -> Iterator[_Site]:
             for index in reversed(range(len(site.node.children))):
                 child, below = site.node.children[index], f"{path}.{index}"
                 waiting.append((_Site(child, f"{site.pointer}/children/{index}", child.id or below, above), below))
-
-
-def _size(model: Model, max_depth: int, max_nodes: int) -> Iterator[Finding]:
-    identity = model.id or ROOT_ID
-    if depth_of(model) > max_depth:
-        yield Finding("too-deep", f"{depth_of(model)} levels, at most {max_depth}", "", identity)
-    if size_of(model) > max_nodes:
-        yield Finding("too-large", f"{size_of(model):,} nodes, at most {max_nodes:,}", "", identity)
 
 
 def _identity(site: _Site, ids: Counter[str]) -> Iterator[Finding]:
@@ -177,10 +161,10 @@ def _label(
         )
     if labels[label] > 1:
         yield Finding("repeated-label", f"{label!r} is there {labels[label]} times", site.pointer, site.id)
-    others = sorted(spellings[_plain(label)] - {label})
+    others = sorted(spellings[_normalized(label)] - {label})
     if others:
         yield Finding("similar-label", f"{label!r} is another activity than {others[0]!r}", site.pointer, site.id)
 
 
-def _plain(label: str) -> str:
+def _normalized(label: str) -> str:
     return " ".join(label.split()).casefold()

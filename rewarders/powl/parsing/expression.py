@@ -1,6 +1,6 @@
-"""Which model does the expression at a position spell? Parses one ``NAME(…)`` to its closing parenthesis, no further.
+"""Parse one expression ``NAME(…)`` at a position, up to its closing parenthesis.
 
-Children are separated by commas or by white space; one comma too many at either end is forgiven, two in a row are not.
+Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tfgrpo.rewarders.powl.model import (
     OperatorKind,
     Silent,
 )
-from tfgrpo.rewarders.powl.parsing.errors import error_at
 from tfgrpo.rewarders.powl.parsing.lexer import (
     ORDER,
     Vocabulary,
     Word,
     bare_label,
+    error_at,
     no_operator,
     quoted_label_at,
     raw_label_at,
@@ -37,17 +37,17 @@ from tfgrpo.stores.errors import PowlError
 
 
 class Parsed(NamedTuple):
-    """A model and where the text goes on behind it."""
+    """A model and the position after it."""
 
     model: Model
     end: int
     loose: tuple[int, ...] = ()
-    """Where a child begins without a comma before it."""
+    """Positions of children without a comma before them."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """An operator whose closing parenthesis has not come yet."""
+    """An operator whose closing parenthesis is still to come."""
 
     kind: OperatorKind
     begin: int
@@ -61,13 +61,12 @@ class _Open:
 
 
 def expression_at(text: str, position: int, vocabulary: Vocabulary) -> Parsed:
-    """The model that begins at ``position``. Raises ``PowlError`` with the place of the first mistake."""
-    reader = _Reader(text, vocabulary)
-    return reader.read(position)
+    """Return the model at ``position``. Raises ``PowlError`` with the position of the first mistake."""
+    return _Parser(text, vocabulary).parse(position)
 
 
-class _Reader:
-    """One pass over the text with the open operators on a list of its own, not on Python's stack."""
+class _Parser:
+    """One pass over the text, with the open operators in a list and not on Python's stack."""
 
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
         self._text = text
@@ -76,23 +75,20 @@ class _Reader:
         self._nodes = 1
         self._loose: list[int] = []
 
-    def read(self, position: int) -> Parsed:
-        done = self._begin(position)
-        while not isinstance(done, Parsed):
-            done = self._go_on(done)
-        return done
-
-    def _begin(self, position: int) -> Parsed | int:
+    def parse(self, position: int) -> Parsed:
         word = word_at(self._text, position)
         leaf = self._leaf(word, ROOT_ID)
         if leaf is not None:
             return leaf
         if word.opens is None:
             raise error_at(self._text, position, "expected an operator with its children, or ACTIVITY(label)")
-        return self._call(word, word.opens, ROOT_ID)
+        done: Parsed | int = self._call(word, word.opens, ROOT_ID)
+        while not isinstance(done, Parsed):
+            done = self._next(done)
+        return done
 
-    def _go_on(self, position: int) -> Parsed | int:
-        """Read one thing inside the innermost operator."""
+    def _next(self, position: int) -> Parsed | int:
+        """Parse one token inside the innermost operator."""
         here = self._open[-1]
         position = skip_space(self._text, position)
         character = self._text[position : position + 1]
@@ -173,7 +169,7 @@ class _Reader:
         return position + 1
 
     def _made(self, begin: int, make: Callable[[], Model]) -> Model:
-        """A node, or what is wrong with it at the place where it begins."""
+        """Make a node; an error gets its position."""
         try:
             return make()
         except PowlError as error:

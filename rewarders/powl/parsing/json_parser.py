@@ -1,7 +1,7 @@
-"""Which process model does a JSON value hold? Strict JSON, one object, nothing around it; text is not read here.
+"""Parse a process model from a JSON object: strict JSON without surrounding text.
 
-Fields that mean nothing for a node are ignored, except where ignoring them would lose a part of the model: children of
-an activity, an order of anything but a PARTIAL_ORDER. Of a key that is given twice the last value counts.
+Unknown fields of a node are ignored, except where that would lose a part of the model: children of an activity, an order
+of anything but a PARTIAL_ORDER. Of a repeated key the last value counts.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, ROOT_ID, Activity, Model, Operator, Silent
-from tfgrpo.rewarders.powl.parsing.errors import checked_text, error_at, shortened
+from tfgrpo.rewarders.powl.parsing.lexer import checked_text, error_at, shortened
 from tfgrpo.rewarders.powl.parsing.text import without_wrapping
 from tfgrpo.stores.errors import PowlError
 
 TYPES: Final = ("ACTIVITY", "SILENT", *OPERATORS)
 
 _NESTING: Final = 2 * MAX_DEPTH + 50
-"""Brackets open at once: two a level, and some for fields that are ignored."""
+"""Greatest nesting of brackets: two a level, and some for ignored fields."""
 _BRACKET_OR_STRING: Final = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) -> Model:
-    """The process model in a JSON object such as ``{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}, …]}``.
+    """Parse a JSON object such as ``{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}, …]}``.
 
-    ``id`` is optional everywhere; a node without one gets its path (``n.0.2``). ``order`` of a PARTIAL_ORDER is a list
-    of pairs of positions in its children. ``fenced`` also takes a model's reply with the object in a code fence and
-    reasoning in tags before it. A mapping is read as an object that was parsed already.
-    Raises ``PowlError``: with line and column when it is no JSON, with a JSON pointer when it is no model.
+    ``id`` is optional; a node without one gets its path (``n.0.2``). ``order`` of a PARTIAL_ORDER is a list of pairs of
+    indices of children. ``fenced`` also accepts the reply of a language model with the object in a code fence, after
+    reasoning in tags. A mapping is an object that is parsed already.
+    Raises ``PowlError``: with line and column for invalid JSON, with a JSON pointer for an invalid model.
     """
     if source is None or isinstance(source, str):
         text = checked_text(source)
@@ -39,8 +39,8 @@ def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A value somewhere in the object, and what its node is called when it has no id."""
+class _Value:
+    """A value in the object, with its JSON pointer, and the path that is its default id."""
 
     value: Any
     pointer: str
@@ -50,13 +50,13 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node whose own fields are checked and whose children are still to come."""
+    """A node with checked fields and unread children."""
 
-    place: _Place
+    origin: _Value
     kind: str
     id: str
     label: str = ""
-    children: tuple[_Place, ...] = ()
+    children: tuple[_Value, ...] = ()
     order: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -87,13 +87,13 @@ def _check_nesting(text: str) -> None:
 
 def _built(value: Any) -> Model:
     nodes: list[_Node] = []
-    waiting = [_Place(value, "", ROOT_ID, 1)]
+    waiting = [_Value(value, "", ROOT_ID, 1)]
     while waiting:
-        place = waiting.pop()
-        node = _read(place)
+        origin = waiting.pop()
+        node = _read(origin)
         nodes.append(node)
         if len(nodes) > MAX_NODES:
-            raise PowlError(f"the model has more than {MAX_NODES:,} nodes", pointer=place.pointer)
+            raise PowlError(f"the model has more than {MAX_NODES:,} nodes", pointer=origin.pointer)
         waiting.extend(reversed(node.children))
     done: list[Model] = []
     for node in reversed(nodes):
@@ -101,33 +101,33 @@ def _built(value: Any) -> Model:
     return done[0]
 
 
-def _read(place: _Place) -> _Node:
-    value, pointer = place.value, place.pointer
+def _read(origin: _Value) -> _Node:
+    value, pointer = origin.value, origin.pointer
     if not isinstance(value, Mapping):
         raise PowlError(f"expected an object, found {_named(value)}", pointer=pointer)
     kind = value.get("type")
     if kind not in TYPES:
         shown = "nothing" if kind is None else shortened(kind) if isinstance(kind, str) else _named(kind)
         raise PowlError(f"expected one of {', '.join(TYPES)}, found {shown}", pointer=f"{pointer}/type")
-    identity = place.path if value.get("id") is None else _text(value["id"], f"{pointer}/id")
+    identity = origin.path if value.get("id") is None else _text(value["id"], f"{pointer}/id")
     if kind in ("ACTIVITY", "SILENT"):
         for lost in ("children", "order"):
             if value.get(lost) not in (None, []):
                 raise PowlError(f"{kind} takes no {lost}", pointer=f"{pointer}/{lost}")
         label = _text(value.get("label"), f"{pointer}/label") if kind == "ACTIVITY" else ""
-        return _Node(place, kind, identity, label)
-    if place.depth > MAX_DEPTH:
+        return _Node(origin, kind, identity, label)
+    if origin.depth > MAX_DEPTH:
         raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
-    return _Node(place, kind, identity, "", _children(place), _order(value.get("order"), f"{pointer}/order"))
+    return _Node(origin, kind, identity, "", _children(origin), _order(value.get("order"), f"{pointer}/order"))
 
 
-def _children(place: _Place) -> tuple[_Place, ...]:
-    children = place.value.get("children")
-    pointer = f"{place.pointer}/children"
+def _children(origin: _Value) -> tuple[_Value, ...]:
+    children = origin.value.get("children")
+    pointer = f"{origin.pointer}/children"
     if not isinstance(children, list | tuple):
         raise PowlError(f"expected a list of children, found {_named(children)}", pointer=pointer)
     return tuple(
-        _Place(child, f"{pointer}/{index}", f"{place.path}.{index}", place.depth + 1)
+        _Value(child, f"{pointer}/{index}", f"{origin.path}.{index}", origin.depth + 1)
         for index, child in enumerate(children)
     )
 
@@ -154,7 +154,7 @@ def _made(node: _Node, children: tuple[Model, ...]) -> Model:
         kind = next(kind for kind in OPERATORS if kind == node.kind)
         return Operator(kind, children, node.order, id=node.id)
     except PowlError as error:
-        raise PowlError(error.reason, pointer=node.place.pointer) from None
+        raise PowlError(error.reason, pointer=node.origin.pointer) from None
 
 
 def _text(value: Any, pointer: str) -> str:
@@ -164,7 +164,7 @@ def _text(value: Any, pointer: str) -> str:
 
 
 def _named(value: Any) -> str:
-    """A JSON value as a phrase."""
+    """Describe a JSON value for a message."""
     if value is None:
         return "nothing"
     if isinstance(value, str):

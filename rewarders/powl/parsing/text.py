@@ -1,8 +1,8 @@
-"""Which process model does a text hold? Reads a model's answer; prose is no model.
+"""Parse a process model from the text answer of a language model.
 
-The whole text is one expression, or else what is around it is taken for prose: reasoning in tags and code fences are
-blanked out, and of several expressions side by side the last one is meant. Prose never decides anything by being
-skipped: an expression that is broken, or that ends before its last parenthesis, is an error and not replaced by another.
+Either the whole text is one expression, or an expression is searched in prose: reasoning tags and code fences are
+blanked out, and the last of several expressions counts. An expression that is broken, or that ends before its last
+parenthesis, is an error and never skipped in favour of another. Prose alone is no model.
 """
 
 from __future__ import annotations
@@ -13,9 +13,17 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import OPERATORS, Model
-from tfgrpo.rewarders.powl.parsing.errors import checked_text, error_at
 from tfgrpo.rewarders.powl.parsing.expression import Parsed, expression_at
-from tfgrpo.rewarders.powl.parsing.lexer import LEAVES, STRICT, TOLERANT, Vocabulary, no_operator, skip_space
+from tfgrpo.rewarders.powl.parsing.lexer import (
+    LEAVES,
+    STRICT,
+    TOLERANT,
+    Vocabulary,
+    checked_text,
+    error_at,
+    no_operator,
+    skip_space,
+)
 from tfgrpo.rewarders.text.fences import fenced_blocks
 from tfgrpo.stores.errors import PowlError
 
@@ -29,11 +37,11 @@ _FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
 _HEAD: Final = re.compile(r'(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))')
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
-_SURPLUS: Final = re.compile(r"[\s,]*(?P<place>\))[\s,)]*")
+_SURPLUS: Final = re.compile(r"[\s,]*(?P<extra>\))[\s,)]*")
 _INDENT: Final = 80
-_SMILE: Final = re.compile(r"[:;=]-?\Z")
-_MARK: Final = re.compile(r"\n\s*\w{1,2}\Z")
-_GOES_ON: Final = re.compile(r"\)[ \t]+\S")
+_SMILEY: Final = re.compile(r"[:;=]-?\Z")
+_LIST_NUMBER: Final = re.compile(r"\n\s*\w{1,2}\Z")
+_LIST_TEXT: Final = re.compile(r"\)[ \t]+\S")
 _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
 _NOTHING_FOUND: Final = (
     f"no process model found; expected ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
@@ -41,7 +49,7 @@ _NOTHING_FOUND: Final = (
 
 
 class _Found(NamedTuple):
-    """An expression in prose: what it spells, or what is wrong with it."""
+    """An expression in prose: its model, or its error."""
 
     begin: int
     end: int
@@ -51,18 +59,18 @@ class _Found(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """A model, and where in the text a child has no comma before it."""
+    """A model, and the positions of children without a comma before them."""
 
     model: Model
     loose: tuple[int, ...]
 
 
 def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
-    """The process model in a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node has an id.
+    """Parse a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node gets an id.
 
-    ``aliases`` also takes SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. A bare word is an activity, and white space ends
-    it; ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))`` counts children from 0. Closing parentheses left over at the very
-    end are forgiven. ``warn`` gets the place of each child without a comma before it: perhaps a label of two words.
+    ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. A bare word is an activity, and ends at white
+    space; ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))`` counts children from 0. Surplus closing parentheses at the very
+    end are accepted. ``warn`` is called for each child without a comma before it: perhaps a label of two words.
     Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
@@ -75,9 +83,9 @@ def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlE
 
 
 def without_wrapping(text: str) -> str:
-    """The text with reasoning in tags and lines of code fences as white space: every position stays what it was.
+    """Replace reasoning tags and lines of code fences by white space of the same length.
 
-    A fenced block that begins with ``{`` is the answer, the last one of several; then all around it is white space.
+    A fenced block that starts with ``{`` is the answer, the last one of several; then all text around it is blanked.
     """
     blocks = [each for each in fenced_blocks(text, _OPENING, _CLOSING) if text[slice(*each)].lstrip().startswith("{")]
     if blocks:
@@ -113,10 +121,10 @@ def _around_prose(original: str, vocabulary: Vocabulary) -> _Chosen:
 
 
 def _expressions(text: str, vocabulary: Vocabulary) -> Iterator[_Found]:
-    """What looks like an expression, from left to right, none inside another."""
+    """Yield what looks like an expression, from left to right, none inside another."""
     closing = _matches(text)
-    first = next((place for place, character in enumerate(text) if character.isalnum()), len(text))
-    last = next((place for place in reversed(range(len(text))) if text[place].isalnum()), -1)
+    first = next((index for index, character in enumerate(text) if character.isalnum()), len(text))
+    last = next((index for index in reversed(range(len(text))) if text[index].isalnum()), -1)
     position = 0
     while head := _HEAD.search(text, position):
         meaning = vocabulary.meaning(head["name"])
@@ -127,7 +135,9 @@ def _expressions(text: str, vocabulary: Vocabulary) -> Iterator[_Found]:
             found = _read(text, head, closing, vocabulary)
             position = found.end
             is_all = first >= found.begin and last < found.end
-            if is_all or not _says_nothing(text, head.end(), found):
+            # ``XOR(…)`` in a sentence names the operator and is no broken model.
+            empty = isinstance(found.result, PowlError) and not any(map(str.isalnum, text[head.end() : found.end]))
+            if is_all or not empty:
                 yield found._replace(is_leaf=meaning in LEAVES)
         elif not head["gap"] and (end := closing.get(head.end() - 1)) is not None:
             position = end
@@ -141,11 +151,6 @@ def _read(text: str, head: re.Match[str], closing: dict[int, int], vocabulary: V
     except PowlError as error:
         return _Found(head.start(), max(closing.get(head.end() - 1, len(text)), head.end()), error)
     return _Found(head.start(), parsed.end, parsed.model, parsed.loose)
-
-
-def _says_nothing(text: str, inside: int, found: _Found) -> bool:
-    """``XOR(…)`` in a sentence names the operator and is no broken model."""
-    return isinstance(found.result, PowlError) and not any(map(str.isalnum, text[inside : found.end]))
 
 
 def _holds_a_call(text: str, begin: int, end: int, vocabulary: Vocabulary) -> bool:
@@ -164,7 +169,7 @@ def _begins_line(text: str, position: int) -> bool:
 
 
 def _matches(text: str) -> dict[int, int]:
-    """Where each opening parenthesis that is closed has its end."""
+    """Map each closed opening parenthesis to the position after its end."""
     closing: dict[int, int] = {}
     waiting: list[int] = []
     for found in re.finditer(r"[()]", text):
@@ -176,12 +181,12 @@ def _matches(text: str) -> dict[int, int]:
 
 
 def _refuse_loose_ends(text: str, chosen: _Found, others: list[_Found]) -> None:
-    """A parenthesis in the same paragraph that closes nothing may mean that the model ended too early.
+    """Refuse a surplus closing parenthesis in the same paragraph: the model may have ended too early.
 
-    At the very end it is forgiven, unless there are other expressions, of which the chosen one may have been a part.
+    At the very end it is accepted, unless there are other expressions, of which the chosen one may be a part.
     """
     if others and (gap := _SURPLUS.fullmatch(text, others[-1].end, chosen.begin)):
-        raise error_at(text, gap.start("place"), _CLOSES_NOTHING)
+        raise error_at(text, gap.start("extra"), _CLOSES_NOTHING)
     if not others and _CLOSERS.fullmatch(text, chosen.end):
         return
     blank = _PARAGRAPH.search(text, chosen.end)
@@ -189,16 +194,16 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: list[_Found]) -> None:
     for found in re.finditer(r"[()]", text[chosen.end : blank.start() if blank else len(text)]):
         depth += 1 if found[0] == "(" else -1
         if depth < 0:
-            place = chosen.end + found.start()
-            if not _no_parenthesis(text, place):
-                raise error_at(text, place, _CLOSES_NOTHING)
+            position = chosen.end + found.start()
+            if not _is_decoration(text, position):
+                raise error_at(text, position, _CLOSES_NOTHING)
             depth = 0
 
 
-def _no_parenthesis(text: str, place: int) -> bool:
-    """Whether a closing parenthesis is part of a smile, or of the mark of a list."""
-    before = text[place - _INDENT : place] if place > _INDENT else f"\n{text[:place]}"
-    return bool(_SMILE.search(before) or (_MARK.search(before) and _GOES_ON.match(text, place)))
+def _is_decoration(text: str, position: int) -> bool:
+    """Return whether a closing parenthesis is part of a smiley, or of a list number."""
+    before = text[position - _INDENT : position] if position > _INDENT else f"\n{text[:position]}"
+    return bool(_SMILEY.search(before) or (_LIST_NUMBER.search(before) and _LIST_TEXT.match(text, position)))
 
 
 def _refuse_json(text: str) -> None:
@@ -211,16 +216,12 @@ def _refuse_json(text: str) -> None:
 
 
 def _blanked(text: str) -> str:
-    text = _REASONING.sub(_spaces, text)
-    # Some servers cut the opening tag off: what stands before a closing one that is left over is reasoning too.
+    text = _REASONING.sub(lambda found: _spaces_for(found[0]), text)
+    # Some servers cut off the opening tag: text before a remaining closing tag is reasoning too.
     left_over = [found.end() for found in _REASONING_END.finditer(text)]
     if left_over:
         text = _spaces_for(text[: left_over[-1]]) + text[left_over[-1] :]
-    return _FENCE.sub(_spaces, text)
-
-
-def _spaces(found: re.Match[str]) -> str:
-    return _spaces_for(found[0])
+    return _FENCE.sub(lambda found: _spaces_for(found[0]), text)
 
 
 def _spaces_for(text: str) -> str:

@@ -1,3 +1,3 @@
 """Rewarders for process models."""
 
-__all__ = ["answers", "equal", "rewarders"]
+__all__ = ["answers", "rewarders"]

@@ -1,7 +1,7 @@
-"""How good is a process model? Four rewarders: like the reference, valid, coherent in itself, agreed on by its group.
+"""Rewarders of process models: similar or equal to the reference, valid, self-consistent, agreed on by the group.
 
-They read and compare; no model is asked. An output that holds no process model is a wrong answer and gets 0. Where
-there is nothing to compare with they abstain.
+They parse and compare; no language model is called. An output without a process model scores 0. Without anything to
+compare with they abstain.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from typing import Any, ClassVar, Final, TypeAlias, get_args
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, abstain_on_all
 from tfgrpo.rewarders.powl import (
     Activity,
-    Aggregate,
-    Mode,
+    Footprint,
     Model,
     Operator,
-    RelationWeights,
     Silent,
     footprint,
     footprint_similarity,
@@ -27,21 +25,21 @@ from tfgrpo.rewarders.powl import (
     self_consistency,
     validate,
 )
+from tfgrpo.rewarders.powl.relations import MODES, Mode
 from tfgrpo.rewarders.powl.scoring.answers import first_line, model_in, reference_in
+from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
-"""In an attempt's metadata: the model that its output was read as already."""
-_Read: TypeAlias = Model | PowlError
-_MODES: Final = get_args(Mode)
-_AGGREGATES: Final = get_args(Aggregate)
-_ANY: Final = Activity("any")
+"""Metadata of an attempt: the model that its output was parsed to already."""
+_Scored: TypeAlias = tuple[float, str]
+"""Score and evidence of one model."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowlFootprintRewarder:
-    """Likeness of each model's footprint to the reference's, from 0 to 1.
+    """Similarity of each model's footprint to the reference's, from 0 to 1.
 
     The reference is the item's answer, else ``reference`` or ``footprint`` of its metadata: a model as text or JSON, or a
     footprint as JSON. Without one it abstains.
@@ -52,41 +50,35 @@ class PowlFootprintRewarder:
     aggregate: Aggregate = "pooled"
     """``pooled``: all relations together, times the overlap of activities. ``macro``: the mean over relations."""
     aliases: bool = False
-    """Also take SEQ, AND, →, ×, ∧, ↺ and any case."""
+    """Also accept SEQ, AND, →, ×, ∧, ↺ and any case."""
     direct_succession: float = 1.0
-    """Weight of a pair of this relation; so the two below."""
+    """Weight of a pair of this relation, as the two below."""
     concurrency: float = 1.0
     exclusive: float = 1.0
     rewarder_id: str = "powl_footprint"
 
     @property
     def quick(self) -> bool:
-        """Whether it is cheap enough for the event loop: a footprint of the tree alone is."""
+        """Whether it is cheap enough for the event loop: a ``block`` footprint is."""
         return self.mode == "block"
 
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, _MODES)
-        _check_choice("aggregate", self.aggregate, _AGGREGATES)
-        _check_flag("aliases", self.aliases)
-        footprint_similarity(_ANY, _ANY, weights=self._weights)  # refuses weights that mean nothing
+        _check_options(self.aliases, self.mode, self.aggregate)
+        footprint_similarity(Silent(), Silent(), weights=self._weights)  # refuses unusable weights
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
-        try:
-            reference = reference_in(context.answer, context.metadata, self.mode, aliases=self.aliases)
-        except PowlError as error:
-            return abstain_on_all(self, context, f"the reference cannot be used: {first_line(error)}")
-        if reference is None:
-            return abstain_on_all(self, context, "the item has no reference model")
+        """Score every attempt."""
 
-        def likeness(model: Model) -> tuple[float, str]:
+        def similarity(model: Model, reference: Footprint) -> _Scored:
             own = footprint(model, self.mode)
             score = footprint_similarity(own, reference, self.aggregate, weights=self._weights)
             shared = len(set(own.activities) & set(reference.activities))
-            said = f"{shared} of {len(reference.activities)} activities of the reference, {len(own.activities)} its own"
-            return score, f"{self.mode}, {self.aggregate}: {said}"
+            counts = (
+                f"{shared} of {len(reference.activities)} activities of the reference, {len(own.activities)} its own"
+            )
+            return score, f"{self.mode}, {self.aggregate}: {counts}"
 
-        return [_verdict(self, _read(attempt, self.aliases), likeness) for attempt in context.outputs]
+        return _against_reference(self, context, self.mode, self.aliases, similarity)
 
     @property
     def _weights(self) -> RelationWeights:
@@ -94,19 +86,47 @@ class PowlFootprintRewarder:
 
 
 @dataclass(frozen=True, slots=True)
+class PowlEqualRewarder:
+    """1 when directly-follows relation, first and last activities are those of the reference, 0 otherwise.
+
+    Two spellings of one behaviour are equal: a chain as SEQUENCE or as PARTIAL_ORDER, branches in another order. The
+    comparison distinguishes block-structured models with unique labels (Leemans, Fahland and van der Aalst 2013,
+    "Discovering block-structured process models from event logs"), except for some positions of silent steps; with
+    repeated labels, different models can be taken for equal. The reference is that of ``powl_footprint``; without one it
+    abstains.
+    """
+
+    aliases: bool = False
+    """Also accept SEQ, AND, →, ×, ∧, ↺ and any case."""
+    rewarder_id: str = "powl_equal"
+
+    def __post_init__(self) -> None:
+        _check_options(self.aliases)
+
+    def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Score every attempt. An output without a process model is wrong."""
+
+        def equality(model: Model, reference: Footprint) -> _Scored:
+            difference = _difference(footprint(model, "direct"), reference)
+            return float(difference is None), difference or "the behaviour of the reference"
+
+        return _against_reference(self, context, "direct", self.aliases, equality)
+
+
+@dataclass(frozen=True, slots=True)
 class PowlValidRewarder:
-    """1 for a model without a single error, 0 otherwise; fit for a gate."""
+    """1 for a model without errors, 0 otherwise; usable as a gate."""
 
     aliases: bool = False
     labels: tuple[str, ...] | None = None
-    """Labels that are allowed. None: any."""
+    """Allowed labels. None: any."""
     rewarder_id: str = "powl_valid"
 
     quick: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_flag("aliases", self.aliases)
-        given: object = self.labels  # a pipeline file says what it likes
+        _check_options(self.aliases)
+        given: object = self.labels  # any value of a pipeline file
         if given is None:
             return
         if not isinstance(given, list | tuple) or not all(isinstance(label, str) for label in given):
@@ -114,24 +134,22 @@ class PowlValidRewarder:
         object.__setattr__(self, "labels", tuple(given))
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
+        """Score every attempt."""
 
-        def validity(model: Model) -> tuple[float, str]:
+        def validity(model: Model) -> _Scored:
             errors = validate(model, allowed_labels=self.labels).errors
-            return (
-                (0.0, "; ".join(map(str, errors[:3])))
-                if errors
-                else (1.0, f"valid, {len(labels_of(model))} activities")
-            )
+            if errors:
+                return 0.0, "; ".join(map(str, errors[:3]))
+            return 1.0, f"valid, {len(labels_of(model))} activities"
 
-        return [_verdict(self, _read(attempt, self.aliases), validity) for attempt in context.outputs]
+        return _each(self, context, self.aliases, validity)
 
 
 @dataclass(frozen=True, slots=True)
 class PowlSelfConsistencyRewarder:
-    """How little each model contradicts itself, from 0 to 1; no reference is needed.
+    """Share of related pairs that a model does not contradict, from 0 to 1; needs no reference.
 
-    It says that a model is coherent, not that it is right: a single activity contradicts nothing.
+    It measures coherence, not correctness: a single activity contradicts nothing.
     """
 
     aliases: bool = False
@@ -140,22 +158,22 @@ class PowlSelfConsistencyRewarder:
     quick: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_flag("aliases", self.aliases)
+        _check_options(self.aliases)
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
+        """Score every attempt."""
 
-        def coherence(model: Model) -> tuple[float, str]:
+        def coherence(model: Model) -> _Scored:
             return self_consistency(model), f"{len(labels_of(model))} activities, pairs that are not contradicted"
 
-        return [_verdict(self, _read(attempt, self.aliases), coherence) for attempt in context.outputs]
+        return _each(self, context, self.aliases, coherence)
 
 
 @dataclass(frozen=True, slots=True)
 class PowlGroupConsensusRewarder:
-    """Mean likeness of each model to the others of its group, from 0 to 1; no reference is needed.
+    """Mean similarity of each model to the others of its group, from 0 to 1; needs no reference.
 
-    Outputs without a model get 0 and take no part. It abstains on a model that is the only one.
+    Outputs without a model score 0 and are not compared with. It abstains on the only model of a group.
     """
 
     mode: Mode = "block"
@@ -164,43 +182,69 @@ class PowlGroupConsensusRewarder:
     rewarder_id: str = "powl_group_consensus"
 
     compares: ClassVar[bool] = True
-    """Has nothing to say of a single attempt."""
+    """Cannot score a single attempt."""
 
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, _MODES)
-        _check_choice("aggregate", self.aggregate, _AGGREGATES)
-        _check_flag("aliases", self.aliases)
+        _check_options(self.aliases, self.mode, self.aggregate)
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
-        read = [_read(attempt, self.aliases) for attempt in context.outputs]
-        models = [model for model in read if not isinstance(model, PowlError)]
-        if len(models) < 2:
-            reason = "it is the only process model of its group"
-            return [
-                _wrong(self, each) if isinstance(each, PowlError) else Abstained(self.rewarder_id, reason)
-                for each in read
-            ]
-        scores = iter(group_consensus(models, self.aggregate, mode=self.mode))
-        evidence = f"{self.mode}, {self.aggregate}: mean likeness to {len(models) - 1} others"
-        return [
-            _wrong(self, each) if isinstance(each, PowlError) else RewardScore(self.rewarder_id, next(scores), evidence)
-            for each in read
-        ]
+        """Score every attempt."""
+        parsed = [_model_of(attempt, self.aliases) for attempt in context.outputs]
+        models = [model for model in parsed if not isinstance(model, PowlError)]
+        alone = Abstained(self.rewarder_id, "it is the only process model of its group")
+        scores = iter(group_consensus(models, self.aggregate, mode=self.mode) if len(models) > 1 else ())
+        evidence = f"{self.mode}, {self.aggregate}: mean similarity to {len(models) - 1} others"
+        verdicts: list[Verdict] = []
+        for each in parsed:
+            if isinstance(each, PowlError):
+                verdicts.append(_no_model(self, each))
+            else:
+                verdicts.append(alone if len(models) < 2 else RewardScore(self.rewarder_id, next(scores), evidence))
+        return verdicts
 
 
 POWL_REWARDERS: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
     {
+        "powl_equal": PowlEqualRewarder,
         "powl_footprint": PowlFootprintRewarder,
         "powl_group_consensus": PowlGroupConsensusRewarder,
         "powl_self_consistency": PowlSelfConsistencyRewarder,
         "powl_valid": PowlValidRewarder,
     }
 )
-"""By name, each built by a call with its options."""
+"""Constructors by name; options are their keyword arguments."""
 
 
-def _read(attempt: Attempt, aliases: bool) -> _Read:
+def _against_reference(
+    rewarder: Rewarder,
+    context: RewardContext,
+    mode: Mode,
+    aliases: bool,
+    scored: Callable[[Model, Footprint], _Scored],
+) -> Sequence[Verdict]:
+    try:
+        reference = reference_in(context.answer, context.metadata, mode, aliases=aliases)
+    except PowlError as error:
+        return abstain_on_all(rewarder, context, f"the reference cannot be used: {first_line(error)}")
+    if reference is None:
+        return abstain_on_all(rewarder, context, "the item has no reference model")
+    return _each(rewarder, context, aliases, lambda model: scored(model, reference))
+
+
+def _each(
+    rewarder: Rewarder, context: RewardContext, aliases: bool, scored: Callable[[Model], _Scored]
+) -> list[RewardScore]:
+    scores = []
+    for attempt in context.outputs:
+        model = _model_of(attempt, aliases)
+        if isinstance(model, PowlError):
+            scores.append(_no_model(rewarder, model))
+        else:
+            scores.append(RewardScore(rewarder.rewarder_id, *scored(model)))
+    return scores
+
+
+def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
     known = attempt.metadata.get(MODEL_KEY)
     if isinstance(known, Activity | Silent | Operator):
         return known
@@ -210,22 +254,29 @@ def _read(attempt: Attempt, aliases: bool) -> _Read:
         return error
 
 
-def _verdict(rewarder: Rewarder, read: _Read, judged: Callable[[Model], tuple[float, str]]) -> RewardScore:
-    if isinstance(read, PowlError):
-        return _wrong(rewarder, read)
-    score, evidence = judged(read)
-    return RewardScore(rewarder.rewarder_id, score, evidence)
-
-
-def _wrong(rewarder: Rewarder, error: PowlError) -> RewardScore:
+def _no_model(rewarder: Rewarder, error: PowlError) -> RewardScore:
     return RewardScore(rewarder.rewarder_id, 0.0, f"no process model: {first_line(error)}")
 
 
-def _check_choice(name: str, given: object, accepted: Sequence[Any]) -> None:
-    if given not in accepted:
-        raise ValueError(f"{name} is {given!r}; accepted: {', '.join(accepted)}")
+def _difference(own: Footprint, reference: Footprint) -> str | None:
+    """Return the first difference, from coarse to fine; None when they are equal."""
+    if own.activities != reference.activities:
+        missing = sorted(set(reference.activities) - set(own.activities))
+        extra = sorted(set(own.activities) - set(reference.activities))
+        return f"other activities: {len(missing)} of the reference are missing, {len(extra)} are not in it"
+    for name, theirs, wanted in zip(own.rows._fields, own.rows, reference.rows, strict=True):
+        if theirs != wanted:
+            return f"other pairs in {name}"
+    if reference.start_activities is None:  # a footprint that was given as pairs
+        return None
+    if (own.start_activities, own.end_activities) != (reference.start_activities, reference.end_activities):
+        return "other activities at the beginning or the end"
+    return None if own.min_trace_length == reference.min_trace_length else "other steps can be skipped"
 
 
-def _check_flag(name: str, given: object) -> None:
-    if not isinstance(given, bool):
-        raise ValueError(f"{name} is {given!r}; accepted: true or false")
+def _check_options(aliases: Any, mode: Any = "block", aggregate: Any = "pooled") -> None:
+    for name, given, accepted in (("mode", mode, MODES), ("aggregate", aggregate, get_args(Aggregate))):
+        if given not in accepted:
+            raise ValueError(f"{name} is {given!r}; accepted: {', '.join(accepted)}")
+    if not isinstance(aliases, bool):
+        raise ValueError(f"aliases is {aliases!r}; accepted: true or false")

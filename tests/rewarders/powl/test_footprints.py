@@ -18,11 +18,11 @@ from tfgrpo.rewarders.powl import (
     Silent,
     footprint,
     footprint_from_value,
-    footprint_of_pairs,
     footprint_to_value,
     labels_of,
     parse_text,
 )
+from tfgrpo.rewarders.powl.relations import footprint_of_pairs
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 MODES = ("block", "direct", "order")

@@ -10,14 +10,14 @@ from tests.support.rewards.powl_models import few_labels, models, small_models
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
-    RelationWeights,
     footprint,
-    footprint_of_pairs,
     footprint_similarity,
     group_consensus,
     parse_text,
     self_consistency,
 )
+from tfgrpo.rewarders.powl.relations import footprint_of_pairs
+from tfgrpo.rewarders.powl.similarity import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
 AGGREGATES = st.sampled_from(["pooled", "macro"])

@@ -1,4 +1,4 @@
-"""What is a footprint? Three relations between labels, kept as bit masks and shown as sets of pairs; derives none itself."""
+"""Footprints: three relations between labels, stored as bit masks and shown as sets of pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pairs: TypeAlias = frozenset[tuple[str, str]]
 
 
 class Rows(NamedTuple):
-    """Three relations over the same labels: bit j of mask i says that label i stands in the relation to label j."""
+    """Three relations over the same labels: bit j of mask i is set when label i is related to label j."""
 
     direct_succession: tuple[int, ...]
     concurrency: tuple[int, ...]
@@ -29,10 +29,10 @@ _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 @dataclass(frozen=True, repr=False)
 class Footprint:
-    """How the labels of a model relate to each other, in one of three readings; see ``footprint``.
+    """Relations between the labels of a model, in one of three readings; see ``footprint``.
 
-    Equal when all that is known of them is: one that was read back knows nothing of begin and end. Pairs are made when
-    they are asked for.
+    Footprints are equal when all their fields are; one read from JSON has no start, end and length. Sets of pairs are
+    made on first use.
     """
 
     mode: Mode
@@ -40,35 +40,35 @@ class Footprint:
     """Every label once, sorted."""
     rows: Rows
     start_activities: frozenset[str] | None = None
-    """Labels a trace can begin with; known in mode ``direct`` only."""
+    """First labels of traces; mode ``direct`` only."""
     end_activities: frozenset[str] | None = None
-    """Labels a trace can end with; known in mode ``direct`` only."""
+    """Last labels of traces; mode ``direct`` only."""
     min_trace_length: int | None = None
-    """Activities of the shortest trace; known in mode ``direct`` only."""
+    """Activities of the shortest trace; mode ``direct`` only."""
 
     @cached_property
     def direct_succession(self) -> Pairs:
-        """Pairs (a, b): a is followed by b and not the other way round; in mode ``block`` both ways can be there."""
+        """Pairs (a, b): a is followed by b and not the reverse; mode ``block`` may have both directions."""
         return self._pairs(self.rows.direct_succession)
 
     @cached_property
     def concurrency(self) -> Pairs:
-        """Pairs that come in either order; each is there both ways."""
+        """Pairs in either order; both directions are listed."""
         return self._pairs(self.rows.concurrency)
 
     @cached_property
     def exclusive(self) -> Pairs:
-        """Pairs of which neither follows the other; each is there both ways."""
+        """Pairs of which neither follows the other; both directions are listed."""
         return self._pairs(self.rows.exclusive)
 
     @property
     def sequence(self) -> Pairs:
-        """``direct_succession`` by the name it has in process mining, where footprints are ``direct``."""
+        """``direct_succession`` under its name in process mining."""
         return self.direct_succession
 
     @property
     def parallel(self) -> Pairs:
-        """``concurrency`` by the name it has in process mining, where footprints are ``direct``."""
+        """``concurrency`` under its name in process mining."""
         return self.concurrency
 
     def __repr__(self) -> str:
@@ -76,15 +76,15 @@ class Footprint:
         return f"Footprint({self.mode}: {len(self.activities)} activities; {counts})"
 
     def _pairs(self, rows: Sequence[int]) -> Pairs:
-        """Labels of one block mostly have one mask, which is then spelled out once."""
-        alike: dict[int, list[str]] = {}
+        # Labels of one block mostly share a mask, which is expanded once.
+        by_mask: dict[int, list[str]] = {}
         for label, mask in zip(self.activities, rows, strict=True):
             if mask:
-                alike.setdefault(mask, []).append(label)
-        return frozenset(chain.from_iterable(product(labels, self._labels(mask)) for mask, labels in alike.items()))
+                by_mask.setdefault(mask, []).append(label)
+        return frozenset(chain.from_iterable(product(labels, self._labels(mask)) for mask, labels in by_mask.items()))
 
     def _labels(self, mask: int) -> Iterator[str]:
-        """Labels of a mask. By way of its binary digits, which is ten times as fast as looking for bits one by one."""
+        # By way of the binary digits, which is ten times as fast as testing bits one by one.
         return compress(self.activities, f"{mask:b}"[::-1].encode().translate(_TRUTH))
 
 
@@ -96,19 +96,19 @@ def footprint_of_pairs(
     exclusive: Iterable[tuple[str, str]] = (),
     activities: Iterable[str] = (),
 ) -> Footprint:
-    """A footprint written down by hand or read from elsewhere; labels in pairs need not be listed again."""
-    given = tuple(frozenset(pairs) for pairs in (direct_succession, concurrency, exclusive))
-    labels = tuple(sorted({*activities, *(label for pairs in given for pair in pairs for label in pair)}))
+    """Return a footprint of pairs of labels; ``activities`` need only name labels that are in no pair."""
+    relations = tuple(frozenset(pairs) for pairs in (direct_succession, concurrency, exclusive))
+    labels = tuple(sorted({*activities, *(label for pairs in relations for pair in pairs for label in pair)}))
     index = {label: position for position, label in enumerate(labels)}
-    masks = [[0] * len(labels) for _ in given]
-    for pairs, rows in zip(given, masks, strict=True):
+    masks = [[0] * len(labels) for _ in relations]
+    for pairs, rows in zip(relations, masks, strict=True):
         for left, right in pairs:
             rows[index[left]] |= 1 << index[right]
-    return Footprint(mode, labels, Rows(*(tuple(rows) for rows in masks)))
+    return Footprint(mode, labels, Rows(*map(tuple, masks)))
 
 
 def footprint_to_value(footprint: Footprint) -> dict[str, Any]:
-    """An object of plain lists, pairs sorted, that ``footprint_from_value`` reads back."""
+    """Return a JSON object with sorted pairs, which ``footprint_from_value`` reads."""
     value: dict[str, Any] = {"mode": footprint.mode, "activities": list(footprint.activities)}
     for name in RELATIONS:
         value[name] = [list(pair) for pair in sorted(getattr(footprint, name))]
@@ -120,12 +120,14 @@ def footprint_to_value(footprint: Footprint) -> dict[str, Any]:
 
 
 def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
-    """The footprint in an object with ``direct_succession``, ``concurrency``, ``exclusive`` as lists of pairs.
+    """Return the footprint of an object with ``direct_succession``, ``concurrency``, ``exclusive`` as lists of pairs.
 
-    ``mode`` is ``block`` when absent. What is known of begin and end of the traces is not compared and not read.
-    Raises ``PowlError`` with a JSON pointer.
+    ``mode`` defaults to ``block``. Start and end activities and the trace length are not read. Raises ``PowlError``
+    with a JSON pointer.
     """
-    _check_object(value)
+    received: object = value
+    if not isinstance(received, Mapping):
+        raise PowlError(f"expected an object with a footprint, received {type(value).__name__}", pointer="")
     mode = value.get("mode", "block")
     if mode not in MODES:
         raise PowlError(f"expected one of {', '.join(MODES)}", pointer="/mode")
@@ -137,13 +139,8 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
 
 
 def count_of(rows: Sequence[int]) -> int:
-    """Number of pairs in a relation."""
+    """Return the number of pairs in a relation."""
     return sum(mask.bit_count() for mask in rows)
-
-
-def _check_object(value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise PowlError(f"expected an object with a footprint, received {type(value).__name__}", pointer="")
 
 
 def _read_pairs(value: Any, pointer: str) -> list[tuple[str, str]]:

@@ -1,3 +1,0 @@
-"""Behavioural footprints of process models."""
-
-__all__ = ["footprint", "relations"]
