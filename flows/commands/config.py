@@ -1,4 +1,4 @@
-"""``tfgrpo config``: every setting, its value, and where the value came from."""
+"""``tfgrpo config``: show every setting, its value, and where the value came from."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 
 from tfgrpo.flows.commands.options import add_settings, asked_settings
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     add_settings(parser)
 
 

@@ -1,4 +1,4 @@
-"""``tfgrpo deploy``: set a Prefect server up for nightly runs, and say what was found and made."""
+"""``tfgrpo deploy``: set a Prefect server up for nightly runs, and print each finding."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import argparse
 import os
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings
+from tfgrpo.flows.console.parsing import Parser
 
-_PATIENCE_S = 60.0
-"""How long a server may take to answer; one that starts for the first time needs a dozen seconds."""
+_TIMEOUT_S = 60.0
+"""Time for a server to answer; one that starts for the first time needs a dozen seconds."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Set the epilog; the command has no arguments of its own."""
     parser.epilog = (
-        "Wants PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or else here. "
+        "Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. "
         "Makes the work pool where it is missing, and applies every deployment; may be repeated."
     )
 
 
 def execute(_options: argparse.Namespace, console: Console) -> int:
     """Print each finding as it is made."""
+    from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings  # noqa: PLC0415 - not for `--help`
+
     with prefect_settings():
         from tfgrpo.flows.orchestration.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
 
     findings = []
-    for finding in deploy(os.environ, _PATIENCE_S):
+    for finding in deploy(os.environ, _TIMEOUT_S):
         findings.append({"check": finding.name, "found": finding.text})
         console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
     if console.as_json:

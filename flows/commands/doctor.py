@@ -1,30 +1,31 @@
-"""``tfgrpo doctor``: everything a run checks before it spends anything, and nothing more."""
+"""``tfgrpo doctor``: check what a run checks before it spends anything, and nothing more."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
-from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.commands.options import add_settings, prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import held_out
-from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home
-from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement
-from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.prompt_packs.stamps import approved_stamps
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.flows.console.parsing import Parser
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.plan.plan import Plan
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     add_settings(parser)
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
-    """Say what would run, or every problem at once."""
-    prepared = prepare(RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options))), os.environ)
+    """Print what would run, or raise ``ConfigError`` with every problem."""
+    # `--help` need not import what a run does.
+    from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home  # noqa: PLC0415
+
+    prepared = prepared_run(options)
     check_prefect_home(os.environ)
     plan = prepared.plan
     facts = {
@@ -35,7 +36,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
-        "warnings": [*prepared.warnings, *_retired(plan)],
+        "warnings": [*prepared.warnings, *_library_warnings(plan)],
     }
     if console.as_json:
         console.result({"ok": True, **facts})
@@ -47,8 +48,12 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _retired(plan: Plan) -> list[str]:
-    """What a run would start without."""
+def _library_warnings(plan: Plan) -> list[str]:
+    """Return which lessons in force a run would not start with, and why."""
+    from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement  # noqa: PLC0415
+    from tfgrpo.prompt_packs.stamps import approved_stamps  # noqa: PLC0415
+    from tfgrpo.stores.experiences.store import ExperienceStore  # noqa: PLC0415
+
     approved = approved_stamps([plan.pack])
     store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
     champion = champion_library(store, plan.paths, simulated=plan.simulated)

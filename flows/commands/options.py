@@ -1,11 +1,13 @@
-"""Which options do commands share? Those of the settings, derived from the settings class, where tasks are kept, and RUN."""
+"""Options that several commands share: the settings, the directory of a task, and RUN."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.index import LATEST, find_run, known_runs, known_tasks
 from tfgrpo.pipelines.settings.layers import LeafOption, leaf_options
 from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
@@ -13,14 +15,16 @@ from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.identifiers import ACCEPTED
 
+if TYPE_CHECKING:
+    from tfgrpo.flows.run.prepare import Prepared
+
 _PREFIX = "setting:"
 _NUMBERS = {int: "N", float: "X"}
-_DEFAULTS = "Defaults hold where neither the pipeline file nor the variable in parentheses says otherwise."
+_DEFAULTS = "Defaults hold where neither the pipeline file nor the variable in parentheses sets a value."
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: Parser) -> None:
     """Add ``--pipeline``, ``--set`` and an option for every setting that has a flag. Values stay text until resolved."""
-    parser.usage = f"{parser.prog} [options]"
     parser.epilog = _DEFAULTS
     parser.add_argument(
         "--pipeline",
@@ -31,16 +35,19 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_setting_flags(parser, ((leaf.flag, leaf) for leaf in leaf_options() if leaf.flag is not None))
 
 
-def add_setting_flags(parser: argparse.ArgumentParser, flags: Iterable[tuple[str, LeafOption]]) -> None:
-    """Add a group of options, one for each setting, and ``--set`` for the others."""
-    settings = parser.add_argument_group("settings")
+def add_setting_flags(parser: Parser, flags: Iterable[tuple[str, LeafOption]]) -> None:
+    """Add an option for each setting, and ``--set`` for the others."""
+    group = parser.add_argument_group("settings")
     for flag, leaf in flags:
         if leaf.type is bool:
-            settings.add_argument(flag, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf))
+            parser.add_argument(
+                flag, group=group, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf)
+            )
         else:
-            settings.add_argument(flag, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
-    settings.add_argument(
+            parser.add_argument(flag, group=group, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
+    parser.add_argument(
         "--set",
+        group=group,
         dest="assignments",
         action="append",
         default=[],
@@ -50,10 +57,9 @@ def add_setting_flags(parser: argparse.ArgumentParser, flags: Iterable[tuple[str
 
 
 def asked_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The settings given on the command line, as raw text by dotted key.
+    """Return the settings of the command line, as raw text by dotted key; of an option given twice the last counts.
 
-    Of one option given again the last counts, as usual. Raises ``SettingsError`` for a bad ``--set``, and for one that
-    says something else than the option of the same setting.
+    Raise ``SettingsError`` for a malformed ``--set``, and for one that differs from the option of the same setting.
     """
     assigned = dict(_assigned(options.assignments))
     flagged = {
@@ -75,30 +81,58 @@ def _assigned(assignments: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield key.strip(), value
 
 
-def add_place(parser: argparse.ArgumentParser) -> None:
+def prepared_run(
+    options: argparse.Namespace,
+    *,
+    run_id: str | None = None,
+    resume: str | None = None,
+    replay: str | None = None,
+    preflight: bool = True,
+) -> Prepared:
+    """Return the checked run that the options ask for. Raise ``ConfigError`` with every problem."""
+    # Everything a run consists of takes most of a second to import, which `--help` does not need.
+    from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415
+    from tfgrpo.flows.run.prepare import prepare  # noqa: PLC0415
+
+    request = RunRequest(
+        pipeline=options.pipeline,
+        run_id=run_id,
+        resume=resume,
+        replay=replay,
+        settings=dict(asked_settings(options)),
+    )
+    return prepare(request, os.environ, preflight=preflight)
+
+
+def add_task(parser: Parser) -> None:
     """Add ``--out`` and ``--task-id``, as the settings of the same names."""
     defaults = {leaf.flag: leaf.default for leaf in leaf_options()}
-    parser.add_argument("--out", metavar="DIR", help=f"where tasks are kept [{defaults['--out']}] (TFGRPO_OUT)")
+    parser.add_argument("--out", metavar="DIR", help=f"directory of the tasks [{defaults['--out']}] (TFGRPO_OUT)")
     parser.add_argument(
         "--task-id", metavar="TASK", help=f"name of the task [{defaults['--task-id']}] (TFGRPO_TASK_ID)"
     )
 
 
-def place_of(options: argparse.Namespace) -> TaskPaths:
-    """The task that the options, else the environment, else the defaults name. Raises ``SettingsError``."""
-    paths = unchecked_place_of(options)
-    if not paths.root.is_dir():
-        out = paths.root.parent
-        tasks = ", ".join(known_tasks(out)) or f"there is none in {out}"
-        raise SettingsError.one("--task-id", repr(paths.root.name), f"a task that was run: {tasks}")
-    return paths
+def existing_task(options: argparse.Namespace) -> TaskPaths:
+    """Return the task that the options, else the environment, else the defaults name. Raise ``SettingsError``."""
+    task = task_of(options)
+    if task.root.is_dir():
+        return task
+    out, name = task.root.parent, repr(task.root.name)
+    if known := known_tasks(out):
+        given = name if names_task(options) else f"nothing, and no task {name} in {out}"
+        raise SettingsError.one("--task-id", given, f"a task that was run: {', '.join(known)}")
+    first = "`tfgrpo run --dry-run` makes the first"
+    if names_task(options):
+        raise SettingsError.one("--task-id", name, f"a task that was run; there are no runs in {out} yet, {first}")
+    raise SettingsError.one(str(out), "no runs yet", f"a directory with runs; {first}")
 
 
-def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
-    """The same task, which need not be there yet. Raises ``SettingsError`` for a name that is none."""
+def task_of(options: argparse.Namespace) -> TaskPaths:
+    """Return the same task, which need not exist yet. Raise ``SettingsError`` for an invalid name."""
     defaults = {leaf.flag: str(leaf.default) for leaf in leaf_options()}
     if options.out is not None and not options.out.strip():
-        raise SettingsError.one("--out", repr(options.out), "a directory that tasks are kept in")
+        raise SettingsError.one("--out", repr(options.out), "a directory for tasks")
     out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
     task = options.task_id
     if task is None:
@@ -109,27 +143,30 @@ def unchecked_place_of(options: argparse.Namespace) -> TaskPaths:
         raise SettingsError.one("--task-id", repr(task), ACCEPTED) from error
 
 
-def add_run(parser: argparse.ArgumentParser, says: str) -> None:
-    """Add the positional RUN, and where its task is kept."""
-    parser.add_argument("run", metavar="RUN", help=f"{says}, or {LATEST} for the newest of the task")
-    add_place(parser)
+def names_task(options: argparse.Namespace) -> bool:
+    """Return whether the options or the environment name a task."""
+    return options.task_id is not None or bool(os.environ.get("TFGRPO_TASK_ID"))
+
+
+def add_run(parser: Parser, description: str) -> None:
+    """Add the positional RUN, and the options that name its task."""
+    parser.add_positional("run", "RUN", help=f"{description}, or {LATEST} for the newest of the task")
+    add_task(parser)
 
 
 def run_of(options: argparse.Namespace) -> RunPaths:
-    """The run that RUN names: of the task that is named, else of the only task that has it. Raises ``SettingsError``."""
+    """Return the run that RUN names: of the task that is named, else of the only task that has it.
+
+    Raise ``SettingsError``.
+    """
     try:
-        run = find_run(unchecked_place_of(options), options.run, everywhere=not names_task(options))
+        run = find_run(task_of(options), options.run, everywhere=not names_task(options))
     except ValueError as error:
         raise SettingsError.one("RUN", repr(options.run), ACCEPTED) from error
     if run is None:
-        task = place_of(options)
+        task = existing_task(options)
         raise SettingsError.one("RUN", repr(options.run), f"a run of {task.root}: {known_runs(task)}")
     return run
-
-
-def names_task(options: argparse.Namespace) -> bool:
-    """Whether the options or the environment name a task."""
-    return options.task_id is not None or bool(os.environ.get("TFGRPO_TASK_ID"))
 
 
 def _metavar(leaf: LeafOption) -> str:
@@ -139,7 +176,7 @@ def _metavar(leaf: LeafOption) -> str:
 
 
 def _help(leaf: LeafOption) -> str:
-    says = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
+    text = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""
-    return f"{says.rstrip('.')}{default}{variable}".replace("%", "%%")
+    return f"{text.rstrip('.')}{default}{variable}".replace("%", "%%")

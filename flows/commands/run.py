@@ -6,50 +6,47 @@ import argparse
 import gc
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tfgrpo.flows.commands.options import add_settings, asked_settings
+from tfgrpo.flows.commands.options import add_settings, prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows
-from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.server.local_server import start_server
-from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home, prefect_settings
-from tfgrpo.flows.report.calibration import told
-from tfgrpo.flows.run.exit_status import RunSummary, resume_command
-from tfgrpo.flows.run.prepare import Prepared, prepare
+from tfgrpo.flows.console.parsing import Parser
+from tfgrpo.stores.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.console.progress import Screen
+    from tfgrpo.flows.run.exit_status import RunSummary
+    from tfgrpo.flows.run.prepare import Prepared
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
-"""When the garbage collector looks; the first is in objects, 700 by default. A run makes next to no garbage that does not go
-by itself, and spent up to a tenth of its CPU on looking for it."""
+"""Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
+searching for it took up to a tenth of its CPU."""
 _WARNINGS: Final = 5
-"""So many are told again at the end, where they are read in the morning; the report has them all."""
+"""Warnings repeated at the end, where they are read in the morning; the report has them all."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     add_settings(parser)
     parser.epilog = (
-        f"{parser.epilog} Ctrl-C and SIGTERM stop a run, to be resumed; it goes on when its terminal is closed."
+        f"{parser.epilog} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed."
     )
     parser.add_argument("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
-    again = parser.add_mutually_exclusive_group()
-    again.add_argument("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again")
-    again.add_argument(
+    parser.add_argument("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again")
+    parser.add_argument(
         "--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"
     )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    request = RunRequest(
-        pipeline=options.pipeline,
-        run_id=options.run_id,
-        resume=options.resume,
-        replay=options.replay,
-        settings=dict(asked_settings(options)),
-    )
-    prepared = prepare(request, os.environ)
+    # `--help` need not import what a run does.
+    from tfgrpo.flows.console.progress import Progress, Screen  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home  # noqa: PLC0415
+
+    if options.resume is not None and options.replay is not None:
+        raise SettingsError.one("--replay", "it with --resume", "only one of the two")
+    prepared = prepared_run(options, run_id=options.run_id, resume=options.resume, replay=options.replay)
     check_prefect_home(os.environ, make=True)
     progress = Progress(console.people)
     progress.announce(prepared.plan)
@@ -63,10 +60,13 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:
+    from tfgrpo.flows.orchestration.server.local_server import start_server  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings  # noqa: PLC0415
+
     screen.say("starting Prefect …")
     server = start_server(os.environ)
-    # Prefect takes most of a second to import and must find its environment already quiet. What the import makes lives
-    # as long as the process: the collector need not look at it, neither now nor in each of its later rounds.
+    # Prefect takes most of a second to import and reads its logging settings then. Objects made by the import live as
+    # long as the process: the collector need not look at them, neither now nor in its later rounds.
     gc.disable()
     try:
         with prefect_settings():
@@ -80,7 +80,11 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
 
 
 def show_summary(summary: RunSummary, console: Console) -> None:
-    """The closing table and what to do next, for people."""
+    """Show people the closing table and the next command."""
+    from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows  # noqa: PLC0415 - not for `--help`
+    from tfgrpo.flows.report.calibration import told  # noqa: PLC0415
+    from tfgrpo.flows.run.exit_status import resume_command  # noqa: PLC0415
+
     details = summary.details
     rows = list(epoch_rows(details))
     if rows:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from tfgrpo.flows.commands.options import add_place, names_task, place_of, unchecked_place_of
+from tfgrpo.flows.commands.options import add_task, existing_task, names_task, task_of
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
 from tfgrpo.stores.files.layout import TaskPaths
 
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    add_place(parser)
-    parser.epilog = "Without a task, the runs of every task are listed. `unfinished`: under way, or killed."
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
+    add_task(parser)
+    parser.epilog = "Without a task, the runs of every task are listed. `unfinished`: in progress, or killed."
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -31,14 +32,14 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     elif entries:
         console.table(_COLUMNS, map(_row, entries))
     else:
-        console.say(f"There are no runs in {unchecked_place_of(options).root.parent}.")
+        console.say(f"There are no runs in {task_of(options).root.parent} yet; `tfgrpo run --dry-run` makes the first.")
     return 0
 
 
 def _tasks(options: argparse.Namespace) -> list[TaskPaths]:
     if names_task(options):
-        return [place_of(options)]
-    out = unchecked_place_of(options).root.parent
+        return [existing_task(options)]
+    out = task_of(options).root.parent
     return [TaskPaths(out / name) for name in known_tasks(out)]
 
 

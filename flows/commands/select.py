@@ -1,4 +1,4 @@
-"""``tfgrpo select``: the best of K candidates for one request; the chosen text on stdout, the table beside it."""
+"""``tfgrpo select``: print the best of K candidates for one request on stdout, and the table of all on stderr."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tfgrpo.flows.commands.options import add_setting_flags, asked_settings
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
-from tfgrpo.flows.selection.select import Selected, select
 from tfgrpo.pipelines.settings.fields import leaves_by_key
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.selection.shapes import NotChosen, Sound, first_line
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.selection.select import Selected
+    from tfgrpo.tasks.selection.shapes import Selection
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 _FLAGS = {f"--{name.replace('_', '-')}": key for name, key in FIELDS.items()}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     parser.usage = f"{parser.prog} [--prompt TEXT | --item FILE#ID | < FILE] [options]"
     parser.epilog = "Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none."
-    parser.add_argument("--prompt", metavar="TEXT", help="what is asked; or on standard input")
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt; or on standard input")
     parser.add_argument("--item", metavar="FILE#ID", help="an item of a dataset instead, with its answer as reference")
     parser.add_argument("--reference", metavar="FILE", help="file with the reference to compare with")
     parser.add_argument(
@@ -42,6 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Ask, choose, show."""
+    from tfgrpo.flows.selection.select import select  # noqa: PLC0415 - not for `--help`
+
     request = SelectRequest(
         prompt=_prompt(options),
         item=options.item,
@@ -58,30 +64,32 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def show(selected: Selected, console: Console) -> None:
-    """The table and the reasons for people; the chosen text as the result."""
+    """Show people the table and the reasons; print the chosen text as the result."""
+    from tfgrpo.tasks.selection.shapes import NotChosen, Sound, first_line  # noqa: PLC0415 - not for `--help`
+
     for warning in selected.warnings:
         console.say(f"warning: {warning}", style="yellow")
-    console.show(_COLUMNS, _rows(selected))
-    for candidate in selected.selection.candidates:
+    selection = selected.selection
+    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+    console.show(_COLUMNS, _rows(selection, chosen))
+    for candidate in selection.candidates:
         if not isinstance(candidate.outcome, Sound):
             console.say(f"{candidate.index:>12}  {first_line(candidate.outcome.reason)}")
     if selected.plan.stage is not None:
         console.say(f"{'stage':>12}  {selected.plan.stage.stage}: {selected.plan.stage.why}")
     console.say(f"{'graded by':>12}  {selected.plan.measure}")
-    for name, reason in selected.selection.faults.items():
+    for name, reason in selection.faults.items():
         console.say(f"{'not graded':>12}  {reason if reason.startswith(name) else f'{name}: {reason}'}")
     console.say(f"{'spent':>12}  {_spent(selected)}")
-    if isinstance(selected.selection.choice, NotChosen):
+    if chosen is None:
         console.say(f"tfgrpo: {selected.message}", style="bold red")
         return
     console.say(f"{'chosen':>12}  {selected.message}", style="bold green")
     if not console.as_json:
-        console.text(selected.selection.best.text)
+        console.text(selection.best.text)
 
 
-def _rows(selected: Selected) -> Iterator[list[str]]:
-    selection = selected.selection
-    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+def _rows(selection: Selection, chosen: int | None) -> Iterator[list[str]]:
     for candidate in selection.candidates:
         grade = selection.grades.get(candidate.index)
         yield [
@@ -110,10 +118,10 @@ def _spent(selected: Selected) -> str:
 
 
 def _prompt(options: argparse.Namespace) -> str | None:
-    """What was given as an option, else what stands on standard input; None when that is empty or a dry run's terminal."""
+    """Return the option, else standard input; None when that is empty or a terminal."""
     if options.prompt is not None or options.item is not None:
-        given: str | None = options.prompt
-        return given
+        prompt: str | None = options.prompt
+        return prompt
     if sys.stdin is None or sys.stdin.isatty():
         return None
     try:

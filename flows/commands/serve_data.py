@@ -1,4 +1,4 @@
-"""``tfgrpo serve-data``: samples of a staged data mix over HTTP, and rewards for completions of them."""
+"""``tfgrpo serve-data``: serve samples of a staged data mix over HTTP, and grade completions of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.console.version import installed_version
 from tfgrpo.pipelines.loopback import is_loopback
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
@@ -25,9 +26,9 @@ _MEBIBYTE: Final = 2**20
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.add_argument("config", metavar="CONFIG", help="file with the stages, datasets and graders (YAML)")
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
+    parser.add_positional("config", "CONFIG", help="file with the stages, datasets and graders (YAML)")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
     parser.add_argument("--port", type=int, default=9000, metavar="N", help="port, 0 for any free one [9000]")
     parser.add_argument("--verbose", action="store_true", help="log requests, with rewards and completions")
@@ -61,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything, then serve until interrupted."""
-    # The framework takes most of a second to import, which no other command should pay.
+    # The web framework takes most of a second to import, which `--help` should not cost.
     from tfgrpo.pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
 
     config, token = _checked(options, os.environ)
@@ -71,7 +72,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """What the server accepts, as asked for on the command line."""
+    """Return the limits of the server that the options set."""
     from tfgrpo.pipelines.server.limits import Limits  # noqa: PLC0415 - as above
 
     return Limits(
@@ -120,7 +121,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
 
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
-    """The mix and the token. Raises one ``ConfigError`` with the problems of the options and of the file."""
+    """Return the mix and the token. Raise one ``ConfigError`` with the problems of the options and of the file."""
     from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
 
     problems = list(_problems(options))
@@ -128,8 +129,8 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     if options.token_env is not None:
         token = env.get(options.token_env, "")
         if _TOKEN.fullmatch(token) is None:
-            # The name is not repeated: it may be the token itself, put into the wrong place.
-            given = "a variable that holds other text" if token else "a variable that holds nothing"
+            # The name is not repeated: it may be the token itself, in the wrong place.
+            given = "a variable with other text" if token else "a variable that is empty or not set"
             problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
     try:
         config = load_mix_config(Path(options.config))
@@ -144,19 +145,19 @@ def _problems(options: argparse.Namespace) -> Iterator[Problem]:
     if not 0 <= options.port <= _MAX_PORT:
         yield Problem("--port", str(options.port), f"a whole number from 0 to {_MAX_PORT}")
     for flag, least in (("max_batch", 1), ("concurrency", 1), ("queue", 0)):
-        given = getattr(options, flag)
-        if given < least:
-            yield Problem(f"--{flag.replace('_', '-')}", str(given), f"a whole number of at least {least}")
+        value = getattr(options, flag)
+        if value < least:
+            yield Problem(f"--{flag.replace('_', '-')}", str(value), f"a whole number of at least {least}")
     if not 0 <= options.max_lost_share <= 1:
         yield Problem("--max-lost-share", f"{options.max_lost_share:g}", "a number from 0 to 1")
     for flag in ("max_body_mb", "max_held_mb", "grader_timeout"):
-        given = getattr(options, flag)
-        if not (math.isfinite(given) and given > 0):
-            yield Problem(f"--{flag.replace('_', '-')}", f"{given:g}", "a number above 0")
+        value = getattr(options, flag)
+        if not (math.isfinite(value) and value > 0):
+            yield Problem(f"--{flag.replace('_', '-')}", f"{value:g}", "a number above 0")
 
 
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
-    """Say where the server is and what it serves."""
+    """Print the address of the server and what it serves."""
     for warning in config.warnings:
         console.say(f"warning: {warning}")
     if token is None and not is_loopback(options.host):
@@ -167,10 +168,10 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
     if console.as_json:
         console.result(_facts(url, config, token))
         return
-    console.text("\n".join(_told(url, config, token)))
+    console.text("\n".join(_lines(url, config, token)))
 
 
-def _told(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
+def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
     for name, dataset in config.datasets.items():
         graders = ", ".join([*(each.name for each in dataset.graders), "format", *dataset.multiplicative])
@@ -193,7 +194,7 @@ def _facts(url: str, config: MixConfig, token: str | None) -> dict[str, Any]:
 
 
 def saying_to(console: Console) -> Callable[[str], None]:
-    """Says lines to people, whatever is in them; a terminal that is gone does not stop the server."""
+    """Return a function that prints a line to people, with any text; a closed terminal does not stop the server."""
 
     def say(text: str) -> None:
         try:

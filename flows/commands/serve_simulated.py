@@ -1,4 +1,4 @@
-"""``tfgrpo serve-simulated``: the SIMULATED model over HTTP, for benchmarks and other clients."""
+"""``tfgrpo serve-simulated``: serve the SIMULATED model over HTTP, for benchmarks and other clients."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from typing import get_args
 
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server
 
 FAULT_KINDS = tuple(FaultSettings.model_fields)
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
 _MAX_PORT = 65535
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8001, metavar="N", help="port, 0 for any free one [8001]")
     parser.add_argument(
@@ -42,8 +42,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Serve until interrupted."""
+    from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server  # noqa: PLC0415 - the web framework is heavy
+
     shares = [_fault(text) for text in options.fault]
-    if problems := [*_problems(options), *(found for found in shares if isinstance(found, Problem))]:
+    if problems := [*_problems(options), *(share for share in shares if isinstance(share, Problem))]:
         raise SettingsError(problems)
     try:
         app_options = SimulatedOptions(
@@ -51,7 +53,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
             seed=options.seed,
             latency_s=options.latency,
             api_key=options.api_key,
-            faults=FaultSettings(**dict(found for found in shares if not isinstance(found, Problem))),
+            faults=FaultSettings(**dict(share for share in shares if not isinstance(share, Problem))),
         )
     except ValueError as error:
         raise SettingsError.one("--fault", " ".join(options.fault), "shares that sum to at most 1") from error

@@ -1,4 +1,4 @@
-"""What does a file of process models hold? A model as text or JSON, a footprint or an event log, told by beginning or name."""
+"""Read a process model or a reference from a file: text, JSON, a footprint or an event log, by content or file name."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tfgrpo.rewarders.powl.parsing.text import without_wrapping
 from tfgrpo.rewarders.powl.relations import Mode
 from tfgrpo.stores.errors import DatasetError
 
-Reading: TypeAlias = Literal["auto", "text", "json"]
+Format: TypeAlias = Literal["auto", "text", "json"]
 
 
 def read_model(
-    raw: bytes, reading: Reading, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None
+    raw: bytes, form: Format, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None
 ) -> Model:
-    """The model in what was read; ``warn`` gets what is suspicious in a text. Raises ``PowlError``."""
+    """Return the model in ``raw``; ``warn`` gets what is suspicious in a text. Raise ``PowlError``."""
     text = _decoded(raw)
-    if reading == "json" or (reading == "auto" and without_wrapping(text).lstrip().startswith("{")):
+    if form == "json" or (form == "auto" and without_wrapping(text).lstrip().startswith("{")):
         return parse_json(text, fenced=True)
     return parse_text(text, aliases=aliases, warn=warn)
 
 
 def read_reference(path: Path, mode: Mode) -> Footprint:
-    """The footprint that candidates are compared with: of a model, as it stands in the file, or of a discovered model.
+    """Return the footprint to compare with: of the file, of its model, or of a model discovered from its event log.
 
-    Raises ``DatasetError`` when the file cannot be read as any of them, or holds a footprint of another mode.
+    Raise ``DatasetError`` for a file that is none of them, or a footprint of another mode.
     """
     if is_event_log(path):
         return footprint(discover_model(path), mode)
@@ -37,18 +37,20 @@ def read_reference(path: Path, mode: Mode) -> Footprint:
     try:
         raw = path.read_bytes()
         value = _footprint_value(raw)
-        found = footprint(read_model(raw, "auto"), mode) if value is None else footprint_from_value(value)
+        reference = footprint(read_model(raw, "auto"), mode) if value is None else footprint_from_value(value)
     except OSError as error:
         raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
     except PowlError as error:
         raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
-    if found.mode != mode:
-        raise DatasetError.one(f"--reference {path}", f"a footprint of mode {found.mode}", f"--mode {found.mode}")
-    return found
+    if reference.mode != mode:
+        raise DatasetError.one(
+            f"--reference {path}", f"a footprint of mode {reference.mode}", f"--mode {reference.mode}"
+        )
+    return reference
 
 
 def _footprint_value(raw: bytes) -> dict[str, Any] | None:
-    """The object of a file that holds a footprint; None when it holds something else."""
+    """Return the object of a footprint file, None for any other file."""
     try:
         value: Any = json.loads(_decoded(raw))
     except (ValueError, RecursionError):

@@ -14,7 +14,6 @@ from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, sprea
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.outcomes import Phase, Signal
-from tfgrpo.tasks.group import classify
 
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
@@ -131,6 +130,8 @@ def unusable(rollout: Rollout) -> str | None:
 def signal_of(rollouts: list[Rollout], min_spread: float) -> Signal:
     """What a group can teach, by the rewards of these attempts."""
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    from tfgrpo.tasks.group import classify  # noqa: PLC0415 - loads all that a rollout needs, for `export --help` too
+
     return classify(rewards, spread_of_rewards(rewards) or 0.0, min_spread)
 
 

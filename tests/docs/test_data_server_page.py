@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 
 from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
+from tfgrpo.flows.cli import build_parser
 from tfgrpo.flows.commands import serve_data
+from tfgrpo.flows.console.parsing import parse
 from tfgrpo.pipelines.server.limits import Limits
 
 TEXT = page("docs/data-server.md")
@@ -16,12 +17,10 @@ MIX = ROOT / "examples" / "data_mix.yaml"
 
 
 def test_every_option_is_on_the_page_with_its_default():
-    parser = argparse.ArgumentParser(add_help=False)
-    serve_data.add(parser)
     known = {
         action.option_strings[0]: {None: "–", False: "off"}.get(action.default, f"`{action.default}`")
-        for action in parser._actions
-        if action.option_strings
+        for action in build_parser("serve-data")._actions
+        if action.option_strings and action.dest not in ("help", "json")
     }
     rows = {
         option.strip("`"): (default, meaning) for option, default, meaning in table(TEXT, "option | default | meaning")
@@ -31,10 +30,7 @@ def test_every_option_is_on_the_page_with_its_default():
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():
-    parser = argparse.ArgumentParser()
-    serve_data.add(parser)
-    options = parser.parse_args(["mix.yaml"])
-    assert serve_data.limits_of(options) == Limits()
+    assert serve_data.limits_of(parse(build_parser("serve-data"), ["mix.yaml"])) == Limits()
 
 
 async def test_requests_replies_and_refusals_are_those_that_are_described():

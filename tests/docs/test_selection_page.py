@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -14,7 +13,8 @@ import pytest
 
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands import select as command
+from tfgrpo.flows.cli import build_parser
+from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import leaves_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
@@ -30,12 +30,6 @@ TEXT = page(PAGE)
 
 def first(heading):
     return {row[0].strip("`") for row in table(TEXT, heading)}
-
-
-def parser():
-    made = argparse.ArgumentParser(add_help=False)
-    command.add(made)
-    return made
 
 
 def test_the_commands_for_newcomers_run(monkeypatch, tmp_path, capsys):
@@ -54,7 +48,7 @@ def test_the_other_commands_parse():
         for line in commands(block):
             words = shlex.split(line.removeprefix("$ ").partition(" < ")[0])
             if words[0] == "tfgrpo":
-                parser().parse_args(words[2:])
+                parse(build_parser("select"), words[2:])
 
 
 def test_the_python_on_the_page_runs(capsys):
@@ -73,8 +67,8 @@ def test_as_many_candidates_are_right_as_the_page_says(monkeypatch, capsys):
 
 
 def test_options_and_settings_on_the_page_exist():
-    known = {name for action in parser()._actions for name in action.option_strings}
-    elsewhere = {"--json", "--params"}
+    known = set(build_parser("select").flags)
+    elsewhere = {"--params"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | elsewhere | {"--dry-run"}
     for key in re.findall(r"`(selection\.[a-z_.]+)`", TEXT):
         assert key in leaves_by_key(), key

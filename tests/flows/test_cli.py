@@ -29,6 +29,18 @@ CODE = (
     "code = main(sys.argv[1:]); print('prefect' in sys.modules, file=sys.stderr)"
 )
 
+HELP = """
+import sys
+from tfgrpo.flows.cli import main
+for words in ([word, "--help"] if word != "--help" else [word] for word in sys.argv[1:]):
+    try:
+        main(words)
+    except SystemExit as ended:
+        assert not ended.code
+heavy = "aiohttp fastapi httpx jinja2 jsonschema numpy opentelemetry prefect sqlalchemy starlette uvicorn"
+print([name for name in heavy.split() if name in sys.modules], file=sys.stderr)
+"""
+
 
 @pytest.fixture(autouse=True)
 def _home(at_home):
@@ -76,6 +88,10 @@ def isolated(*arguments, cwd=ROOT):
         (["run", "--sample-size", "0"], "--sample-size"),
         (["run", "--epochs"], "--epochs"),
         (["run", "--resume", "a", "--replay", "b"], "--replay"),
+        (["config", "--json=yes"], "--json"),
+        (["experiences", "--task-id", "list"], "ACTION"),
+        (["export", "x"], "--to"),
+        (["import", "x"], "--file"),
         (["run", "--set", "nothing"], "--set"),
         (["run", "--set", "tfgrpo.nothing=1"], "--set tfgrpo.nothing"),
         (["run", "--set", "tfgrpo.group_size=3", "--group-size", "4"], "--set tfgrpo.group_size"),
@@ -198,14 +214,14 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     assert said.err.count("\n") == 1
 
 
-def test_an_error_that_nobody_foresaw_is_told_in_a_line_and_logged_whole(capsys, monkeypatch, caplog):
+def test_an_unexpected_error_is_one_line_and_logged_with_its_traceback(capsys, monkeypatch, caplog):
     def fail(*_):
         raise ZeroDivisionError("of\nall things")
 
     monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
     with caplog.at_level(logging.DEBUG, "tfgrpo.cli"):
         assert cli.main(["config"]) == 1
-    assert capsys.readouterr().err == "tfgrpo: an error that nobody foresaw: ZeroDivisionError: of all things\n"
+    assert capsys.readouterr().err == "tfgrpo: unexpected error: ZeroDivisionError: of all things\n"
     assert [record.exc_info[0] for record in caplog.records if record.name == "tfgrpo.cli"] == [ZeroDivisionError]
 
 
@@ -265,21 +281,25 @@ def test_without_a_command_the_help_is_printed(capsys):
 
 
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
-def test_options_and_words_of_a_command_are_read_in_any_order(command):
+def test_options_and_positional_arguments_of_a_command_are_read_in_any_order(command):
     parser = cli.build_parser(command)
-    words, options = [], []
-    for action in parser._actions:
-        value = next(iter(action.choices)) if action.choices else "1"
-        if not action.option_strings:
-            words.append(value)
-        elif action.nargs is None and action.dest not in ("assignments", "replay"):
-            options.append([action.option_strings[0], value])
-    pieces = [[word] for word in words]
-    before = parse(parser, [*chain(*pieces), *chain(*options)])
-    assert parse(parser, [*chain(*options), *chain(*pieces)]) == before
-    for place in range(len(pieces) + 1):
-        assert parse(parser, [*chain(*pieces[:place], *options, *pieces[place:])]) == before
-        assert parse(parser, [*chain(*pieces[:place]), "--json", *chain(*pieces[place:], *options)]).json
+    for name, leaf in (parser.commands or {None: parser}).items():
+        words = [*([name] if name else []), *(["1"] if leaf.positional else [])]
+        options = [
+            [action.option_strings[0], next(iter(action.choices)) if action.choices else "1"]
+            for action in leaf._actions
+            if action.option_strings and action.nargs is None and action.dest not in ("assignments", "replay")
+        ]
+        before = vars(parse(parser, [*words, *chain(*options)]))
+        for place in range(len(words) + 1):
+            first, rest = words[:place], words[place:]
+            assert vars(parse(parser, [*first, *chain(*options), *rest])) == before
+            assert parse(parser, [*first, "--json", *rest, *chain(*options)]).json
+
+
+def test_positional_arguments_are_read_around_an_option():
+    options = parse(cli.build_parser("experiences"), ["--task-id", "list", "show", "a", "--out=x", "b"])
+    assert (options.action, options.names, options.task_id, options.out) == ("show", ["a", "b"], "list", "x")
 
 
 def test_options_may_stand_before_the_command(capsys):
@@ -287,13 +307,10 @@ def test_options_may_stand_before_the_command(capsys):
     assert json.loads(capsys.readouterr().out)["tfgrpo.seed"]["value"] == "3"
 
 
-def test_help_lists_every_command_and_imports_no_prefect():
-    done = isolated(
-        "-c",
-        "import sys\nfrom tfgrpo.flows.cli import main\ntry:\n    main(['--help'])\n"
-        "finally:\n    assert 'prefect' not in sys.modules",
-    )
+def test_help_lists_every_command_and_no_help_imports_what_only_a_run_needs():
+    done = isolated("-c", HELP, "--help", *cli.COMMANDS)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "[]\n"
     assert all(name in done.stdout for name in cli.COMMANDS)
 
 
@@ -366,7 +383,7 @@ def test_what_was_typed_after_a_command_is_counted_not_repeated(capsys):
     assert "2 words too many" in refused(capsys, "config", "sk-secret", "more")[0]["given"]
 
 
-def test_what_argparse_says_in_new_words_is_still_refused():
+def test_a_mistake_that_only_argparse_knows_is_refused_too():
     parser = cli.build_parser("report")
     with pytest.raises(SettingsError, match="something new"):
         parser.error("something new")

@@ -1,4 +1,4 @@
-"""``tfgrpo experiences``: what a task has learned, where each lesson came from, and what is in force."""
+"""``tfgrpo experiences``: what a task has learned, the origin of each lesson, and the library in force."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
-from tfgrpo.flows.commands.library.import_lessons import IMPORT_OPTIONS, add_import, import_lessons
+from tfgrpo.flows.commands.library.import_lessons import add_import, import_lessons
 from tfgrpo.flows.commands.library.task_experiences import (
     TaskExperiences,
     add_packs_root,
     open_experiences,
     shown_champion,
 )
-from tfgrpo.flows.commands.options import add_place
+from tfgrpo.flows.commands.options import add_task
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import champion_problems
 from tfgrpo.flows.run.index import run_named
 from tfgrpo.stores.errors import SettingsError
@@ -28,51 +27,37 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
 
-_NAMES = {
-    "list": (0, 0),
-    "show": (1, None),
-    "blame": (1, 1),
-    "diff": (1, 2),
-    "verify": (0, 0),
-    "export": (0, 0),
-    "import": (1, 1),
+_HELP = {
+    "list": "list the champion library, or every record",
+    "show": "print whole records",
+    "blame": "trace a lesson back to the rollouts that showed it",
+    "diff": "show what a run changed in the library, or two runs differ in",
+    "verify": "check the records and their stamps",
+    "export": "print the champion library in a form that other agents read",
+    "import": "show the lessons of a file, and store them after review",
 }
-"""How many names each action takes, at least and at most."""
-
-_TAKEN_BY = {"all": ("list",), "to": ("export",), **dict.fromkeys(IMPORT_OPTIONS, ("import",))}
-"""Options that mean something for one action only."""
-
-_Action: TypeAlias = Callable[[TaskExperiences, argparse.Namespace, Console], int]
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.usage = f"{parser.prog} ACTION [ID …] [options]"
-    parser.add_argument("action", choices=tuple(_NAMES), metavar="ACTION", help=", ".join(_NAMES))
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="ID",
-        help="an experience id or its beginning (show, blame); a run id or two (diff); a file (import)",
-    )
-    add_place(parser)
-    add_packs_root(parser, shipped="besides")
-    parser.add_argument("--all", action="store_true", help="list: every record, not only the champion library")
-    parser.add_argument("--to", choices=LESSON_FORMS, help="export: its form [text]")
-    add_import(parser)
+def add(parser: Parser) -> None:
+    """Add the actions and their options."""
+    actions = parser.add_commands(_HELP)
+    actions["list"].add_argument("--all", action="store_true", help="every record, not only the champion library")
+    actions["show"].add_positional("names", "ID", most=None, help="experience ids, or their beginnings")
+    actions["blame"].add_positional("name", "ID", help="an experience id or its beginning")
+    actions["diff"].add_positional("names", "RUN", most=2, help="a run id, or two")
+    actions["export"].add_argument("--to", choices=LESSON_FORMS, help="form of the export [text]")
+    add_import(actions["import"])
+    for action in actions.values():
+        add_task(action)
+        add_packs_root(action, shipped="besides")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
-    """Do what was asked."""
-    least, most = _NAMES[options.action]
-    count = len(options.names)
-    if count < least or (most is not None and count > most):
-        accepted = {(0, 0): "no id", (1, None): "one id or more", (1, 1): "one name", (1, 2): "one run id, or two"}
-        raise SettingsError.one(f"tfgrpo experiences {options.action}", pluralize(count, "name"), accepted[least, most])
-    refuse_idle(options, options.action, _TAKEN_BY)
+    """Run the action."""
     if options.action == "import":
         return import_lessons(options, console)
-    return _ACTIONS[options.action](open_experiences(options), options, console)
+    work = {"list": _list, "show": _show, "blame": _blame, "diff": _diff, "verify": _verify, "export": _export}
+    return work[options.action](open_experiences(options), options, console)
 
 
 def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
@@ -107,25 +92,25 @@ def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Co
 
 
 def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
-    """Every record a lesson descends from, and the rollouts that showed it."""
-    record = experiences.find(options.names[0])
+    """Print every record a lesson descends from, and the rollouts that showed it."""
+    record = experiences.find(options.name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
     if console.as_json:
         console.result({"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts})
         return 0
     for depth, entry in ancestry:
-        where = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
-        console.text(f"{'  ' * depth}{entry.experience_id}  {where}: {entry.summary32}")
+        origin = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
+        console.text(f"{'  ' * depth}{entry.experience_id}  {origin}: {entry.summary32}")
     for row in rollouts:
         reward = row["outcome"].get("reward")
-        said = "no reward" if reward is None else f"reward {reward:.3f}"
-        console.text(f"  {row['rollout_id']}  {said}  {row['summary']}")
+        score = "no reward" if reward is None else f"reward {reward:.3f}"
+        console.text(f"  {row['rollout_id']}  {score}  {row['summary']}")
     return 0
 
 
 def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
-    """What the candidate library of a run changed, against the champion it started from or another run's candidate."""
+    """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
     libraries = experiences.libraries()
     names = [_run_id(experiences, name) for name in options.names]
     for name in names:
@@ -136,14 +121,14 @@ def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Co
     after = experiences.library(libraries[last])
     before = experiences.library(libraries[base[0]]) if base else _before(experiences, last)
     old, new = ({entry.experience_id: entry for entry in library.entries} for library in (before, after))
-    gone = [entry for name, entry in old.items() if name not in new]
-    come = [entry for name, entry in new.items() if name not in old]
+    removed = [entry for name, entry in old.items() if name not in new]
+    added = [entry for name, entry in new.items() if name not in old]
     if console.as_json:
-        console.result({"removed": [e.experience_id for e in gone], "added": [e.experience_id for e in come]})
+        console.result({"removed": [e.experience_id for e in removed], "added": [e.experience_id for e in added]})
         return 0
-    if not gone and not come:
+    if not removed and not added:
         console.say("no change")
-    for sign, entries in (("-", gone), ("+", come)):
+    for sign, entries in (("-", removed), ("+", added)):
         for entry in entries:
             console.text(f"{sign} {entry.experience_id}  {entry.polarity}: {entry.summary32}")
     return 0
@@ -167,7 +152,7 @@ def _before(experiences: TaskExperiences, run_id: str) -> Library:
 
 
 def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console: Console) -> int:
-    """Exit code 1 when a promoted record is lost, changed or does not verify, or any line was passed over."""
+    """Exit code 1 when a promoted record is missing, changed or does not verify, or any line was skipped."""
     stale = [entry.experience_id for entry in experiences.champion.entries if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
     skipped = dataclasses.asdict(experiences.store.skipped)
@@ -180,7 +165,7 @@ def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console:
     console.text(
         f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
     )
-    console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines passed over")
+    console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines skipped")
     console.text(
         f"champion: {pluralize(len(experiences.champion.entries), 'lesson')}, of which {len(stale)} not verified"
     )
@@ -190,20 +175,17 @@ def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console:
 
 
 def _export(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
-    """The champion library in a form that other agents read. A lesson whose stamp does not hold stays here.
-
-    Exit code 1 when that is all of them.
-    """
-    sound = shown_champion(experiences, console).entries
-    promised = experiences.promoted.experience_ids if experiences.promoted else ()
-    lessons = _lessons(experiences, sound)
+    """Print the champion library without lessons whose stamp does not verify; exit code 1 when that is all of them."""
+    verified = shown_champion(experiences, console).entries
+    promoted = experiences.promoted.experience_ids if experiences.promoted else ()
+    lessons = _lessons(experiences, verified)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
-    elif sound:
+    elif verified:
         console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
-    elif not promised:
+    elif not promoted:
         console.say("No library was promoted yet; there is nothing to export.")
-    return 0 if sound or not promised else 1
+    return 0 if verified or not promoted else 1
 
 
 def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
@@ -215,13 +197,3 @@ def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]
         library_id=Library(entries).library_id,
         simulated=experiences.simulated,
     )
-
-
-_ACTIONS: dict[str, _Action] = {
-    "list": _list,
-    "show": _show,
-    "blame": _blame,
-    "diff": _diff,
-    "verify": _verify,
-    "export": _export,
-}

@@ -1,4 +1,4 @@
-"""``tfgrpo export RUN --to TARGET``: the groups of a run, or of a file of groups, in the form that a trainer takes."""
+"""``tfgrpo export RUN --to TARGET``: convert the groups of a run, or of a file of groups, for a trainer."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.commands.options import add_run, run_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
-from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, Target
 from tfgrpo.tasks.exports.exporting import ExportReport, export_groups, report_path
-from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.exports.run_reading import Unfinished
 
 _PARQUET = ".parquet"
 _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
@@ -32,21 +34,21 @@ _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where groups come from."""
+    """The groups to export."""
 
     name: str
     groups: Callable[[], Iterator[RolloutGroup]]
-    place: Callable[[str], Path]
-    """Where an export of a name goes."""
+    export_path: Callable[[str], Path]
+    """Default path of an export by its file name."""
     unfinished: Unfinished
     notes: tuple[str, ...] = ()
     min_spread: float | None = None
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+def add(parser: Parser) -> None:
+    """Add the arguments of the command."""
     add_run(parser, "run id, directory of a run, or a .jsonl file of groups")
-    parser.add_argument("--to", required=True, choices=TARGETS, help="form of the export")
+    parser.add_argument("--to", choices=TARGETS, help="form of the export, required")
     parser.add_argument(
         "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
     )
@@ -72,12 +74,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
-    """Write the export and its report; exit code 1 when nothing was left to write."""
+    """Write the export and its report; exit code 1 when there is nothing to write."""
+    if options.to is None:
+        raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
     limits = _limits(options)
     source = _source(options)
     wanted = _wanted(options, source, limits)
     ending = "groups" if wanted.target == "jsonl" else wanted.target
-    path = Path(options.file) if options.file else source.place(f"{source.name}-{ending}.jsonl")
+    path = Path(options.file) if options.file else source.export_path(f"{source.name}-{ending}.jsonl")
     if path.suffix == _PARQUET and wanted.target != "verl":
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     if path.resolve() == Path(options.run).resolve():
@@ -86,15 +90,22 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
     )
     report = ExportReport(source.name, wanted, notes=list(source.notes))
-    export_groups(_counted(source, report), path, report)
-    _tell(report, path, console)
+    export_groups(_groups_of(source, report), path, report)
+    _print(report, path, console)
     return 0 if report.file else 1
 
 
 def _limits(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of some targets only that were given. Raises ``SettingsError`` for those that the target does not take."""
-    refuse_idle(options, options.to, _TAKEN_BY)
-    return {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
+    """Return the options that only some targets take. Raise ``SettingsError`` for those that this one does not take."""
+    limits = {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
+    problems = [
+        Problem(f"--{name.replace('_', '-')}", f"it with {options.to}", f"{' or '.join(_TAKEN_BY[name])} only")
+        for name in limits
+        if options.to not in _TAKEN_BY[name]
+    ]
+    if problems:
+        raise SettingsError(problems)
+    return limits
 
 
 def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]) -> ExportOptions:
@@ -108,19 +119,22 @@ def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]
     return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
 
 
-def _counted(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
+def _groups_of(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
     yield from source.groups()
     if source.unfinished.groups:
         report.left.groups["of a batch that was never accepted"] += source.unfinished.groups
 
 
 def _source(options: argparse.Namespace) -> _Source:
-    given = Path(options.run)
-    if given.suffix in {".jsonl", _PARQUET} or given.is_file():
-        if given.suffix == _PARQUET:
+    # `--help` need not import what the journal of a run is read with.
+    from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run  # noqa: PLC0415
+
+    path = Path(options.run)
+    if path.suffix in {".jsonl", _PARQUET} or path.is_file():
+        if path.suffix == _PARQUET:
             raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
-        return _Source(given.stem, lambda: read_groups(given), given.with_name, Unfinished())
-    run = RunPaths(given) if (given / "manifest.json").is_file() else run_of(options)
+        return _Source(path.stem, lambda: read_groups(path), path.with_name, Unfinished())
+    run = RunPaths(path) if (path / "manifest.json").is_file() else run_of(options)
     facts = facts_of_run(run)
     unfinished = Unfinished()
     notes = []
@@ -140,14 +154,14 @@ def _source(options: argparse.Namespace) -> _Source:
     )
 
 
-def _tell(report: ExportReport, path: Path, console: Console) -> None:
-    said = report.as_json()
+def _print(report: ExportReport, path: Path, console: Console) -> None:
+    answer = report.as_json()
     for note in report.notes:
         console.say(note, style="bold yellow" if note.startswith("SIMULATED") else "yellow")
     left = [
         (what, str(count), reason)
         for what in ("groups", "rollouts", "logprobs")
-        for reason, count in said["left_out"][what].items()
+        for reason, count in answer["left_out"][what].items()
     ]
     if left:
         console.show(("left out", "count", "why"), left)
@@ -155,7 +169,7 @@ def _tell(report: ExportReport, path: Path, console: Console) -> None:
         none = f"none of {pluralize(report.groups_read, 'group')} can be exported as {report.options.target}"
         console.say(f"tfgrpo: {none}; nothing was written", style="bold red")
     if console.as_json:
-        console.result({**said, "report": str(report_path(path))})
+        console.result({**answer, "report": str(report_path(path))})
     elif report.file:
         what = "line" if report.options.target == "jsonl" else "row"
         console.say(

@@ -1,7 +1,7 @@
-"""``tfgrpo experiences import FILE``: lessons of another agent, looked at first, and stored when a person says they were read.
+"""``tfgrpo experiences import FILE``: show the lessons of another agent, and store them once a person has reviewed them.
 
 Without ``--reviewed-by`` nothing is written. With it, a file with any lesson that breaks a rule is refused whole. Stored
-lessons are in no library until the gate, or ``--promote``, puts them there.
+lessons are in no library until the gate, or ``--promote``, adds them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tfgrpo.flows.commands.library.task_experiences import packs_root_of
-from tfgrpo.flows.commands.options import unchecked_place_of
+from tfgrpo.flows.commands.options import task_of
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -34,78 +34,74 @@ from tfgrpo.tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
 from tfgrpo.tasks.exports.lessons_import import Review, Screened, records_of, review_of, screen_lessons
 from tfgrpo.tasks.exports.lessons_reading import read_lessons
 
-_LONGEST_NAME = 100
-_LARGEST = 4 << 20
+_MAX_NAME_CHARS = 100
+_MAX_BYTES = 4 << 20
 _ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
 
 
-IMPORT_OPTIONS: Final = ("from", "pack", "reviewed_by", "promote")
-
-
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the import."""
-    parser.add_argument("--from", choices=LESSON_FORMS, help="import: form of the file [by its ending]")
-    parser.add_argument("--pack", metavar="ID", help="import: pack to stamp the lessons for [the task's own]")
-    parser.add_argument(
-        "--reviewed-by", metavar="NAME", help="import: store the lessons, on the word of this person, who has read them"
-    )
-    parser.add_argument(
-        "--promote", action="store_true", help="import: also put them into force, without the gate's evidence"
-    )
+def add_import(parser: Parser) -> None:
+    """Add the arguments of the import."""
+    parser.add_positional("file", "FILE", help="a file of lessons")
+    parser.add_argument("--from", dest="form", choices=LESSON_FORMS, help="form of the file [by its ending]")
+    parser.add_argument("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own]")
+    parser.add_argument("--reviewed-by", metavar="NAME", help="store the lessons, which this person has read")
+    parser.add_argument("--promote", action="store_true", help="also put them into force, without the gate's evidence")
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """What a file offers to a task."""
+class _Import:
+    """The lessons of a file, screened for a task."""
 
     paths: TaskPaths
     store: ExperienceStore
     pack: LoadedPack
-    found: LessonSet
+    lessons: LessonSet
     screened: tuple[Screened, ...]
     review: Review | None
     file: Path
 
 
 def import_lessons(options: argparse.Namespace, console: Console) -> int:
-    """Show what a file holds and, when it was reviewed, store it. Exit code 2 for a lesson that breaks a rule."""
-    offer = _offer(options)
-    if options.promote and offer.review is None:
+    """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
+    source = _read(options)
+    if options.promote and source.review is None:
         raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")
-    if offer.review is None:
-        return _show(offer, console)
+    if source.review is None:
+        return _show(source, console)
     refused = [
         Problem(
-            f"{offer.file}: lesson {place}", f"{entry.lesson.text[:80]!r} ({entry.reason})", "a lesson within the rules"
+            f"{source.file}: lesson {number}",
+            f"{entry.lesson.text[:80]!r} ({entry.reason})",
+            "a lesson within the rules",
         )
-        for place, entry in enumerate(offer.screened, start=1)
+        for number, entry in enumerate(source.screened, start=1)
         if entry.reason
     ]
     if refused:
         raise DatasetError(refused)
-    records = records_of(offer.screened, offer.pack, offer.review, utc_now)
-    _write_manifest(offer, offer.review, records)
-    stored = offer.store.record_batch(records, offer.paths.imported(offer.review.import_id)) if records else 0
-    champion = _promote(offer, offer.review, records) if options.promote else None
-    _tell(offer, stored, champion, console)
+    records = records_of(source.screened, source.pack, source.review, utc_now)
+    _write_manifest(source, source.review, records)
+    stored = source.store.record_batch(records, source.paths.imported(source.review.import_id)) if records else 0
+    champion = _promote(source, source.review, records) if options.promote else None
+    _print_stored(source, source.review, stored, champion, console)
     return 0
 
 
-def _offer(options: argparse.Namespace) -> _Offer:
-    file = Path(options.names[0])
+def _read(options: argparse.Namespace) -> _Import:
+    file = Path(options.file)
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         given = error.strerror if isinstance(error, OSError) else f"no UTF-8 at byte {error.start}"
         raise DatasetError.one(str(file), given or type(error).__name__, "a file of lessons in UTF-8") from error
-    if len(content) > _LARGEST:
-        raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_LARGEST:,}")
-    form = getattr(options, "from") or _ENDINGS.get(file.suffix)
+    if len(content) > _MAX_BYTES:
+        raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
+    form = options.form or _ENDINGS.get(file.suffix)
     if form is None:
         raise SettingsError.one("--from", f"nothing, for {file.name}", ", ".join(LESSON_FORMS))
-    paths = unchecked_place_of(options)
-    found = read_lessons(text, form, source=str(file))
+    paths = task_of(options)
+    lessons = read_lessons(text, form, source=str(file))
     pack = _pack(options, paths)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
@@ -114,7 +110,7 @@ def _offer(options: argparse.Namespace) -> _Offer:
     review = None
     if options.reviewed_by is not None:
         review = review_of(paths.root.name, _reviewer(options.reviewed_by), content)
-    return _Offer(paths, store, pack, found, screen_lessons(found.lessons, pack, valid), review, file)
+    return _Import(paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid), review, file)
 
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
@@ -129,7 +125,7 @@ def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
 
 
 def _own_pack(paths: TaskPaths) -> str | None:
-    """The pack of the latest record."""
+    """Return the pack of the latest record."""
     last = None
     for record in ExperienceStore(paths.experiences, approved={}).records():
         last = record.pack_id
@@ -138,39 +134,39 @@ def _own_pack(paths: TaskPaths) -> str | None:
 
 def _reviewer(name: str) -> str:
     cleaned = clean_text(name)
-    if not cleaned or len(cleaned) > _LONGEST_NAME:
-        raise SettingsError.one("--reviewed-by", repr(name[:60]), f"a name of 1 to {_LONGEST_NAME} characters")
+    if not cleaned or len(cleaned) > _MAX_NAME_CHARS:
+        raise SettingsError.one("--reviewed-by", repr(name[:60]), f"a name of 1 to {_MAX_NAME_CHARS} characters")
     return cleaned
 
 
-def _write_manifest(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> None:
-    """Before the records, so that no record is without its origin. An import done again forgets nothing it stored."""
-    place = offer.paths.imported(review.import_id)
-    earlier = _stored_before(place)
+def _write_manifest(source: _Import, review: Review, records: list[ExperienceRecord]) -> None:
+    """Write the manifest, before the records so that each has its origin; ids of the same import done before are kept."""
+    path = source.paths.imported(review.import_id)
+    earlier = _stored_before(path)
     if earlier and not records:
         return
     stored = list(dict.fromkeys([*earlier, *(record.experience_id for record in records)]))
-    manifest = offer.pack.manifest
+    manifest = source.pack.manifest
     replace_json(
-        place,
+        path,
         {
             "schema_version": 1,
             "import_id": review.import_id,
             "task_id": review.task_id,
-            "file": offer.file.name,
+            "file": source.file.name,
             "file_sha256": review.file_digest,
             "reviewed_by": review.reviewed_by,
             "at": utc_now().isoformat(),
             "pack": {"id": manifest.id, "domain": manifest.domain, "stamp": manifest.stamp},
-            "simulated": offer.found.simulated,
+            "simulated": source.lessons.simulated,
             "experience_ids": stored,
-            "known": [entry.known_as for entry in offer.screened if entry.known_as and entry.known_as not in stored],
+            "known": [entry.known_as for entry in source.screened if entry.known_as and entry.known_as not in stored],
         },
     )
 
 
 def _stored_before(manifest: Path) -> list[str]:
-    """What the same import, done before, has stored."""
+    """Return the ids that the same import stored before."""
     if not manifest.exists():
         return []
     try:
@@ -180,25 +176,24 @@ def _stored_before(manifest: Path) -> list[str]:
     return ids
 
 
-def _promote(offer: _Offer, review: Review, records: list[ExperienceRecord]) -> Library:
-    """The champion with the imported lessons. The decision says that it rests on no pair of items."""
-    simulated = offer.found.simulated
-    named = {entry.known_as for entry in offer.screened if entry.known_as}
-    again = offer.store.find(named)
+def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -> Library:
+    """Add the imported lessons to the champion, by a decision without pairs of items, and return it."""
+    simulated = source.lessons.simulated
+    known = source.store.find({entry.known_as for entry in source.screened if entry.known_as})
 
     def decide(earlier: Sequence[Promotion]) -> Promotion | None:
-        base = promoted_library(offer.store, in_force(earlier, simulated=simulated))
-        champion = fold(base, [*again, *records])
-        return None if champion.library_id == base.library_id else _promotion(offer, review, champion)
+        base = promoted_library(source.store, in_force(earlier, simulated=simulated))
+        champion = fold(base, [*known, *records])
+        return None if champion.library_id == base.library_id else _promotion(source, review, champion)
 
-    promoted = record_decided(offer.paths.promotions, decide)
+    promoted = record_decided(source.paths.promotions, decide)
     if promoted is not None:
-        last_run = (read_state(offer.paths.state) or {}).get("last_run")
-        write_view(offer.store, offer.paths, review.task_id, last_run)
-    return champion_library(offer.store, offer.paths, simulated=simulated)
+        last_run = (read_state(source.paths.state) or {}).get("last_run")
+        write_view(source.store, source.paths, review.task_id, last_run)
+    return champion_library(source.store, source.paths, simulated=simulated)
 
 
-def _promotion(offer: _Offer, review: Review, champion: Library) -> Promotion:
+def _promotion(source: _Import, review: Review, champion: Library) -> Promotion:
     return Promotion(
         run_id=review.import_id,
         decided_at=utc_now(),
@@ -209,41 +204,40 @@ def _promotion(offer: _Offer, review: Review, champion: Library) -> Promotion:
         low=None,
         high=None,
         pairs=0,
-        simulated=offer.found.simulated,
-        signatures=signatures_in(offer.store, champion),
+        simulated=source.lessons.simulated,
+        signatures=signatures_in(source.store, champion),
     )
 
 
-def _rows(offer: _Offer) -> list[tuple[str, str, str]]:
+def _rows(source: _Import) -> list[tuple[str, str, str]]:
     def verdict(entry: Screened) -> str:
         if entry.reason:
             return f"refused: {entry.reason}"
         return f"known: {entry.known_as}" if entry.known_as else "new"
 
-    return [(verdict(entry), entry.lesson.polarity, entry.text or entry.lesson.text) for entry in offer.screened]
+    return [(verdict(entry), entry.lesson.polarity, entry.text or entry.lesson.text) for entry in source.screened]
 
 
-def _show(offer: _Offer, console: Console) -> int:
-    rows = _rows(offer)
+def _show(source: _Import, console: Console) -> int:
+    rows = _rows(source)
     if console.as_json:
-        lessons = [{"verdict": verdict, "says": says, "text": text} for verdict, says, text in rows]
-        console.result({"stored": 0, "pack": offer.pack.manifest.id, "lessons": lessons})
+        lessons = [{"verdict": verdict, "says": polarity, "text": text} for verdict, polarity, text in rows]
+        console.result({"stored": 0, "pack": source.pack.manifest.id, "lessons": lessons})
         return 0
     console.table(("verdict", "says", "lesson"), rows)
     console.say(
-        f"Nothing was stored. Read every lesson, then say so: --reviewed-by NAME stamps them for {offer.pack.manifest.id}."
+        f"Nothing was stored. Read every lesson; then --reviewed-by NAME stores them, stamped for {source.pack.manifest.id}."
     )
     return 0
 
 
-def _tell(offer: _Offer, stored: int, champion: Library | None, console: Console) -> None:
-    review = offer.review
-    place = offer.paths.imported(review.import_id) if review else None
+def _print_stored(source: _Import, review: Review, stored: int, champion: Library | None, console: Console) -> None:
+    path = source.paths.imported(review.import_id)
     if console.as_json:
-        answer = {"stored": stored, "import": review.import_id if review else None, "manifest": str(place)}
+        answer = {"stored": stored, "import": review.import_id, "manifest": str(path)}
         console.result({**answer, "library_id": champion.library_id if champion else None})
         return
-    console.say(f"Stored {pluralize(stored, 'lesson')}; {place} says from where and on whose word.", wrap=False)
+    console.say(f"Stored {pluralize(stored, 'lesson')}; {path} records the file and the reviewer.", wrap=False)
     if champion is None:
         console.say("None of them is in force: only the gate, or --promote, changes the library.")
     else:

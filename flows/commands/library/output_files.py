@@ -1,7 +1,4 @@
-"""Which file may an export or import write? A new one, or the one it wrote itself before; never what a run recorded.
-
-Asked before anything is read.
-"""
+"""Check the file that an export or import writes: a new one, or one that it wrote before; never a record of a run."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
 _EXPORTS: Final = "exports"
-_HELD: Final = ("runs", "replays", _EXPORTS)
+_DIRECTORIES: Final = ("runs", "replays", _EXPORTS)
 
 
 def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
     """Raise ``SettingsError`` for a file that may not be written.
 
-    ``is_ours`` says whether a file that is there may be replaced, ``accepted`` which ones may.
+    ``is_ours`` returns whether an existing file may be replaced; ``accepted`` describes those in a message.
     """
-    why = _against(path)
+    why = _why_not(path)
     if why is not None:
         raise SettingsError.one("--file", f"{str(path)!r}, {why}", "a file of your own that can be written")
     if path.exists() and not is_ours(path):
         raise SettingsError.one("--file", f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
 
 
-def _against(path: Path) -> str | None:
+def _why_not(path: Path) -> str | None:
     try:
         whole = path.resolve()
         if whole.is_dir():
@@ -43,11 +40,11 @@ def _against(path: Path) -> str | None:
 
 
 def _is_recorded(path: Path) -> bool:
-    """Whether a task keeps its records there: files of its own, or what its runs and replays hold but exports."""
+    """Return whether a file is a record of a task, or in the directory of a run or replay other than its exports."""
     if path in TaskPaths(path.parent).own_files() and _is_task(path.parent):
         return True
-    held = (place.name for place in path.parents if place.name in _HELD and _is_task(place.parent))
-    return next(held, _EXPORTS) != _EXPORTS
+    inside = (parent.name for parent in path.parents if parent.name in _DIRECTORIES and _is_task(parent.parent))
+    return next(inside, _EXPORTS) != _EXPORTS
 
 
 def _is_task(directory: Path) -> bool:

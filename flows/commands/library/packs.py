@@ -1,4 +1,4 @@
-"""``tfgrpo packs``: stamp a pack after editing it, verify packs, render what an actor would be told."""
+"""``tfgrpo packs``: stamp a pack after editing it, verify packs, or render the prompt of an actor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfgrpo.flows.commands.library.task_experiences import (
     shown_champion,
 )
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import refuse_idle
+from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import most_valuable
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
@@ -21,34 +21,34 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
-ACTIONS = ("stamp", "verify", "render")
+_HELP = {
+    "stamp": "stamp a pack after editing it",
+    "verify": "check one pack, or all",
+    "render": "print the text of a pack as an actor gets it",
+}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
-    parser.usage = f"{parser.prog} {{{','.join(ACTIONS)}}} [PACK] [options]"
-    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument(
-        "pack",
-        nargs="?",
-        metavar="PACK",
-        help="verify, render: id or domain, verify without it takes all; stamp: id or directory",
-    )
-    add_packs_root(parser, shipped="instead of")
-    parser.add_argument("--task-id", metavar="TASK", help="render: with the lessons promoted in this task")
-    parser.add_argument("--out", metavar="DIR", help="render: where that task is kept [out] (TFGRPO_OUT)")
+def add(parser: Parser) -> None:
+    """Add the actions and their options."""
+    actions = parser.add_commands(_HELP)
+    actions["stamp"].add_positional("pack", "PACK", least=0, help="id or directory of a pack")
+    actions["verify"].add_positional("pack", "PACK", least=0, help="id or domain of a pack; all without it")
+    render = actions["render"]
+    render.add_positional("pack", "PACK", least=0, help="id or domain of a pack")
+    render.add_argument("--task-id", metavar="TASK", help="with the lessons promoted in this task")
+    render.add_argument("--out", metavar="DIR", help="directory of that task [out] (TFGRPO_OUT)")
+    for action in actions.values():
+        add_packs_root(action, shipped="instead of")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
-    """Do what was asked; ``verify`` exits with 2 when a pack does not verify."""
-    refuse_idle(options, options.action, {"out": ("render",), "task_id": ("render",)})
+    """Run the action; ``verify`` exits with 2 when a pack does not verify."""
     root = packs_root_of(options) or SHIPPED_ROOT
     if options.action == "verify":
         return _verify(root, options.pack, console)
     if options.pack is None:
-        raise SettingsError.one(
-            f"tfgrpo packs {options.action}", "no PACK", f"one of {', '.join(known_packs(root)) or 'none'}"
-        )
+        accepted = f"one of {', '.join(known_packs(root)) or 'none'}"
+        raise SettingsError.one(f"tfgrpo packs {options.action}", "no PACK", accepted)
     return _stamp(root, options.pack, console) if options.action == "stamp" else _render(root, options, console)
 
 
@@ -57,7 +57,7 @@ def _stamp(root: Path, name: str, console: Console) -> int:
     if not directory.is_dir():
         raise PackError.one("PACK", repr(name), f"a directory, or one of {', '.join(known_packs(root))}")
     manifest = stamp_pack(directory, utc_now)
-    _answer(console, {"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
+    _print(console, {"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
     return 0
 
 
@@ -82,7 +82,7 @@ def _verify(root: Path, name: str | None, console: Console) -> int:
 
 
 def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
-    """The text as an actor gets it; with a task, that includes the lessons promoted there."""
+    """Print the text as an actor gets it; with a task, that includes the lessons promoted there."""
     if options.out is not None and options.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
     pack = load_prompt_pack(options.pack, root)
@@ -90,11 +90,11 @@ def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
     if options.task_id is not None:
         lessons = most_valuable(shown_champion(open_experiences(options), console), pack.manifest.experience_slots)
     text = render_pack(pack, lessons)
-    _answer(console, {"pack": pack.manifest.id, "text": text}, text)
+    _print(console, {"pack": pack.manifest.id, "text": text}, text)
     return 0
 
 
-def _answer(console: Console, value: dict[str, object], text: str) -> None:
+def _print(console: Console, value: dict[str, object], text: str) -> None:
     if console.as_json:
         console.result(value)
     else:

@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands import run
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration import local_run
@@ -75,7 +74,7 @@ def test_a_refusal_carries_its_problems_as_data():
 def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypatch, status):
     summary = RunSummary(status, "night", "so it ended", {"spent": "$0.0000"})
     monkeypatch.setattr(local_run, "run_locally", lambda prepared, screen, server: screen.ended(summary) or summary)
-    monkeypatch.setattr(run, "start_server", lambda environment: None)
+    monkeypatch.setattr("tfgrpo.flows.orchestration.server.local_server.start_server", lambda environment: None)
     assert cli.main(["run", "--dry-run", "--json"]) == summary.exit_code
     assert json.loads(capsys.readouterr().out) == summary.as_json()
     assert cli.main(["run", "--dry-run"]) == summary.exit_code
@@ -185,6 +184,6 @@ def test_the_server_announces_itself_in_plain_text_too(capsys, monkeypatch):
     def announce(options, host, port, ready):
         ready("http://127.0.0.1:1/v1")
 
-    monkeypatch.setattr("tfgrpo.flows.commands.serve_simulated.run_server", announce)
+    monkeypatch.setattr("tfgrpo.tasks.models.simulated.run_server", announce)
     assert cli.main(["serve-simulated", "--fault", "rate_limit=0.1"]) == 0
     assert capsys.readouterr().out == "SIMULATED model, world arithmetic, at http://127.0.0.1:1/v1\n"

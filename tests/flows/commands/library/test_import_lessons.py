@@ -162,7 +162,7 @@ def test_one_bad_lesson_refuses_the_whole_file(ask, lessons, own_run):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("import",), "one name"),
+        (("import",), "FILE: got nothing"),
         (("import", "none.txt"), "none.txt: got No such file or directory; accepted: a file of lessons"),
         (("import", "."), ".: got Is a directory; accepted: a file of lessons"),
         (("import", "FILE", "--packs-root", "none"), "none: got No such file or directory; accepted: a readable"),

@@ -92,7 +92,10 @@ def test_a_directory_without_packs_is_refused(capsys, tmp_path):
 
 def test_packs_of_ones_own_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
     assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
-    for command, says in (("packs", "instead of those that ship"), ("experiences", "besides those that ship")):
+    for command, says in (
+        ("packs verify", "instead of those that ship"),
+        ("experiences list", "besides those that ship"),
+    ):
         with pytest.raises(SystemExit):
-            cli.main([command, "--help"])
+            cli.main([*command.split(), "--help"])
         assert says in " ".join(capsys.readouterr().out.split())
