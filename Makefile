@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := flows tasks pipelines rewarders prompt_packs stores
 
-.PHONY: run test lint types imports pytest test-pm4py test-peers bench fuzz clean
+.PHONY: run test check lint types imports pytest quick docs test-pm4py test-peers bench fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -21,9 +21,23 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports --no-cache
 
+# The coverage tracer triples the time of tests that prove something at scale or start real processes, and sees little of
+# the latter: they run without it.
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not untraced" --cov --cov-report=term
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m untraced
+
+# For daily work: less than a minute.
+check: lint types imports quick
+
+quick: $(VENV)/.tested
+	$(BIN)/python -m pytest -n 2 -m "not untraced" tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
+
+# The pages as a site, in build/site.
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --quiet
 
 # What needs the extra pm4py, which is under the AGPL and brings several hundred MB: not part of `make test`.
 test-pm4py: $(VENV)/.tested

@@ -1,8 +1,8 @@
-"""Which tables of the pages are made from the code? Settings, metrics and exit codes; run it after changing them.
+"""Write the parts of the pages that are made from the code: settings, metrics, and the picture of the house.
 
     python -m docs.tables
 
-It rewrites what stands between the markers ``<!-- table NAME -->`` and ``<!-- end -->`` and nothing else. A test compares.
+It replaces the text between the markers ``<!-- table NAME -->`` and ``<!-- end -->``. A test compares.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final, get_args
 
 from pydantic_core import to_jsonable_python
 
+from docs import house
 from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry.names import (
@@ -36,7 +37,7 @@ from tfgrpo.stores.telemetry.names import (
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = ("README.md", "docs/settings.md", "docs/telemetry.md")
+PAGES: Final = ("docs/settings.md", "docs/telemetry.md", "docs/architecture.md")
 _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- end -->)", re.DOTALL)
 
 
@@ -49,7 +50,7 @@ def every_setting() -> str:
 
 
 def settings_with_an_option() -> str:
-    """The leaves that have an option of their own, for the README."""
+    """The settings that have an option or a variable."""
     rows = [
         (_code(leaf.flag or ""), _code(leaf.env or ""), _default(leaf.default), leaf.help)
         for leaf in leaf_options()
@@ -107,6 +108,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metric-values": metric_values,
         "boundaries": boundaries,
         "convention-metrics": convention_metrics,
+        "picture": house.picture,
+        "tour": house.tour,
     }
 )
 

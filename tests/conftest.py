@@ -44,6 +44,18 @@ hypothesis.settings.register_profile("tfgrpo", deadline=None, suppress_health_ch
 hypothesis.settings.load_profile("tfgrpo")
 
 
+UNTRACED = {"deployments", "install", "prefect"}
+"""Groups of tests that start real processes."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the groups in ``UNTRACED``."""
+    for item in items:
+        if any(mark.args[0] in UNTRACED for mark in item.iter_markers("xdist_group")):
+            item.add_marker("untraced")
+
+
 @pytest.fixture
 def otlp_receiver() -> Iterator[OtlpReceiver]:
     """A real OTLP/HTTP endpoint in this process; ``mode`` makes it hang or answer 503."""

@@ -1,7 +1,7 @@
 """Show a run on its page in Prefect: the artifact ``night``, kept up to date, and one bar of progress.
 
-Each write is one API call that takes as long as the server likes, so they happen in a thread of their own, in order, per
-tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run goes on: the files under ``out``
+Each write is one API call that takes as long as the server likes, so they happen in a separate thread, in order, per
+tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run continues: the files under ``out``
 are the record.
 """
 
@@ -84,7 +84,7 @@ class PrefectArtifacts:
             self._move(start)
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """Do nothing: the page at the end has the lessons in force."""
+        """Ignore the event: the page at the end lists the lessons in force."""
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Show the rewards so far."""
@@ -92,7 +92,7 @@ class PrefectArtifacts:
         self._show("running", f"epoch {end.epoch} is done")
 
     def gate_decided(self, decision: GateDecision) -> None:
-        """Do nothing: the end of the run follows at once."""
+        """Ignore the event: the end of the run follows at once."""
 
     def finish(self, summary: RunSummary) -> None:
         """Show how the run ended."""
@@ -131,7 +131,7 @@ class PrefectArtifacts:
             self._written[key] = known
 
     def closed(self) -> None:
-        """Do nothing: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
+        """Return at once: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
 
     def wait(self) -> None:
         """Wait until everything is written, within a limit; what is left then is not written."""
@@ -144,7 +144,7 @@ class PrefectArtifacts:
             _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
 
     def _write(self, write: Callable[[], object]) -> None:
-        """In the context of the flow run, which tells Prefect whose artifact it is."""
+        """In the context of the flow run, from which Prefect takes whose artifact it is."""
         if self._writer is None:
             # A daemon: the end of the process does not wait for a server that hangs, as it would for an executor's threads.
             self._writer = threading.Thread(target=self._write_all, name="tfgrpo-artifacts", daemon=True)
@@ -171,7 +171,7 @@ def update_markdown_artifact(page: str, artifact: UUID) -> None:
 
 
 def _of_earlier_try(key: str) -> UUID | None:
-    """The artifact that an earlier try of this flow run wrote; a retry goes on with it."""
+    """The artifact that an earlier try of this flow run wrote; a retry updates it."""
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
     if run is None or run.run_count < 2:

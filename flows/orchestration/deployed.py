@@ -1,8 +1,8 @@
 """Complete the request of a deployed flow run from what Prefect knows of it.
 
 Prefect lays the parameters of a flow run over those of its deployment, whole parameter by whole parameter; here the settings
-within are laid over each other one by one, so that a cap of the deployment holds whatever a run asks for besides. The run's id
-follows from the flow run's: when Prefect runs it again, it goes on where it ended.
+within are laid over each other one by one, so that a cap of the deployment applies to every run. The run's id
+follows from the flow run's: when Prefect runs it again, it resumes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _LeftOut:
 
 _LEFT_OUT: Final = _LeftOut()
 Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
-"""A flow parameter that may be left out."""
+"""An optional flow parameter."""
 
 
 def deployed_run() -> FlowRun | None:
@@ -59,7 +59,7 @@ def deployed_run() -> FlowRun | None:
 def asked_of(kind: type[_Request], older: _Request | None, parameters: Mapping[str, Any]) -> _Request:
     """The request that a flow's parameters make; ``older`` is that of deployments with one parameter, ``request``.
 
-    Raises ``PrefectUnavailable`` where the deployment cannot be read, whose caps would not hold.
+    Raises ``PrefectUnavailable`` where the deployment cannot be read, because its caps would not apply.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
     request = kind.model_validate(

@@ -1,6 +1,6 @@
 """Deploy to a Prefect server: check what nights need, make what is missing, read back what the server has.
 
-Each finding is handed out as it is made, so that whoever waits sees how far it got.
+Each finding is yielded as it is made, so that the command shows progress.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What ``prefect.yaml`` says of a deployment."""
+    """A deployment as ``prefect.yaml`` declares it."""
 
     name: str
     entrypoint: str

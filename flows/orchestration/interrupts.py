@@ -37,7 +37,7 @@ def _hangup_is_survived() -> Iterator[None]:
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """While it is open, SIGTERM raises ``KeyboardInterrupt`` in the main thread; opened elsewhere, it does nothing."""
+    """While it is open, SIGTERM raises ``KeyboardInterrupt`` in the main thread; opened in another thread, it has no effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

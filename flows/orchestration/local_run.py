@@ -1,6 +1,6 @@
 """Run in this process, registered with the Prefect server that is named or with a temporary one.
 
-The run happens in the caller's thread and Prefect's flow run in one of its own, so that no end of a run waits for a reply
+The run happens in the caller's thread and Prefect's flow run in another, so that no end of a run waits for a reply
 of Prefect's: summary and exit code come from the run, and Prefect is informed afterwards, within a limit.
 """
 
@@ -41,7 +41,7 @@ _BEGIN_S: Final = 60.0
 _END_S: Final = 15.0
 """Seconds to take the end of the run and what is left of its artifacts."""
 _UNSEEN_S: Final = 3.0
-"""A wait of which nothing is said."""
+"""Longest wait without a line on the screen."""
 _REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
 """Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
 
@@ -73,7 +73,7 @@ def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None =
 
 class _Begun(NamedTuple):
     context: Context
-    """Holds the flow run that Prefect knows; group tasks and artifacts belong to it."""
+    """Context of the flow run that Prefect knows; group tasks and artifacts belong to it."""
     artifacts: Observer
 
 

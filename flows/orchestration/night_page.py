@@ -20,7 +20,7 @@ _WARNINGS: Final = 20
 def night_page(status: str, message: str, run_id: str | None, details: Mapping[str, Any]) -> str:
     """The page of a run as it is now. ``status`` is that of its summary, or ``running``.
 
-    Lessons, warnings and messages may hold a model's words: they are shown as text, never as Markdown or HTML.
+    Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
     gate = details.get("gate") or {}
     decision = gate.get("decision") if status == "finished" else None

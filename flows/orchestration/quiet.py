@@ -1,4 +1,4 @@
-"""How is Prefect kept quiet and offline on an engineer's machine? Defaults that the environment may override.
+"""Defaults that keep Prefect quiet and offline; the environment overrides them.
 
 Must be called before Prefect is imported: it reads its settings once.
 """

@@ -68,7 +68,7 @@ class RunRequest(FlowRequest):
     resume: str | None = None
     """Run id to continue where it ended, or ``latest``."""
     replay: str | None = None
-    """Run id to run again from its journal, without an endpoint, into a store of its own, or ``latest``."""
+    """Run id to run again from its journal, without an endpoint, into a separate store, or ``latest``."""
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None

@@ -1,4 +1,4 @@
-"""Where is the API key? In a Prefect Secret block when the pipeline names one, otherwise in the environment.
+"""Read the API key from a Prefect Secret block if the pipeline names one, else from the environment.
 
 The key is read in the process that uses it and is never part of a setting, a context or a record.
 """

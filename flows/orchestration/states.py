@@ -1,4 +1,4 @@
-"""As which Prefect state does a flow of ours end? By its own word for how it went, with its result as data."""
+"""Map the result of a run or selection to a Prefect state, with the result as data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Ended(Protocol):
 
     @property
     def message(self) -> str:
-        """What a person is told."""
+        """The message for people."""
 
     def as_json(self) -> dict[str, object]:
         """Everything."""
@@ -37,5 +37,5 @@ def state_of(ended: Ended) -> State[Any]:
 
 
 def failure(message: str, data: Mapping[str, object]) -> State[Any]:
-    """``Failed``. Prefect raises what such a state holds, and has a long complaint for what cannot be raised."""
+    """``Failed``. Prefect raises the data of such a state, and logs a long complaint if it is no exception."""
     return Failed(message=message, data=FlowFailed(message, data))

@@ -1,8 +1,8 @@
-"""Where do group tasks run? On one event loop of a thread of their own, or on Dask or Ray.
+"""Task runners for groups: one event loop in a separate thread, or Dask or Ray.
 
 Prefect's thread runner starts an event loop and an API client for every asynchronous task; each client reads the whole
 CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API. Here one loop and one API client serve every task
-of a flow run, which costs about 4 ms a task. The runner knows nothing of groups or models.
+of a flow run, which costs about 4 ms a task. The runner does not know of groups or models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BEGUN: contextvars.ContextVar[_Once | None] = contextvars.ContextVar("tfgrpo-be
 
 
 def begun() -> None:
-    """Called by a task at the start of its own work; see ``EventLoopTaskRunner``. Elsewhere it does nothing."""
+    """Called by a task when its work starts; see ``EventLoopTaskRunner``. No effect under other runners."""
     leave = _BEGUN.get()
     if leave is not None:
         leave()
@@ -59,9 +59,9 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
     """Runs asynchronous tasks as coroutines of one event loop in one thread.
 
     Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
-    Task runs begin one after another: what Prefect does to begin one, some milliseconds of CPU, then happens while those
+    Task runs start one after another: what Prefect does to start one, some milliseconds of CPU, then happens while those
     before it wait for their models, and not for a whole batch before the first call leaves. A task that calls ``begun``
-    lets the next one begin; one that does not lets it begin when it ends.
+    lets the next one start; one that does not lets it start when it ends.
 
     ``at_once``: most task runs that have begun and not ended. Those that wait cost next to no memory.
     """
@@ -104,13 +104,13 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
 
     def cancel_all(self) -> None:
-        """Cancel the task runs that have not ended and wait until they have; the runner goes on."""
+        """Cancel the task runs that have not ended and wait until they have; the runner stays usable."""
         served = self._serving()
         if served is not None:
             asyncio.run_coroutine_threadsafe(served.cancel(), served.loop).result()
 
     def __enter__(self) -> Self:
-        """Start the thread, which takes the flow run that this is called in for that of its tasks. Waits for nothing."""
+        """Start the thread, which takes the flow run that this is called in for that of its tasks. Returns at once."""
         super().__enter__()
         self._ready = concurrent.futures.Future()
         context = contextvars.copy_context()
@@ -141,7 +141,7 @@ class _Served:
     def __init__(self, at_once: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
-        """Holds the flow run and the one API client; every task run starts in it."""
+        """Context with the flow run and the one API client; every task run starts in it."""
         self.closing = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
         self._door = asyncio.Semaphore(1)
@@ -192,7 +192,7 @@ async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> Non
 
 
 def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) -> None:
-    """Give the end of a task run to whoever waits for it, in another thread."""
+    """Hand the end of a task run to the waiting thread."""
     if task.cancelled():
         future.cancel()
     elif (error := task.exception()) is not None:

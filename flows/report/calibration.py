@@ -1,4 +1,4 @@
-"""How far can the judges of a run be believed? Their counts over all its groups, as a block of the manifest and as words."""
+"""Agreement of the judges of a run with the truth, over all groups, for the manifest and for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CalibrationTally:
             self._found[path] = found + calibrate_group(attempts, path, self._truth)
 
     def as_json(self) -> dict[str, Any] | None:
-        """The counts and shares by rewarder, and what they were compared with; None when nobody judges."""
+        """The counts and shares by rewarder, and what they were compared with; None without judges."""
         if not self._found:
             return None
         return {"truth": self._truth, "rewarders": {path: found.as_json() for path, found in self._found.items()}}
@@ -93,7 +93,7 @@ def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
 
 
 def _pairs(found: Mapping[str, Any]) -> int:
-    """Pairs that the truth tells apart."""
+    """Pairs that differ in truth."""
     return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])
 
 

@@ -1,4 +1,4 @@
-"""Where do the marks of a chart go? Plain geometry for the report's two kinds of chart; the template draws them."""
+"""Geometry of the report's two kinds of chart; the template draws them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Point:
 
     value: float
     section: str
-    """Caption of the stretch it belongs to; a new one begins at a divider."""
+    """Caption of the stretch it belongs to; a new one starts at a divider."""
     label: str
     """Shown on hover."""
 
@@ -67,7 +67,7 @@ class Curve:
 
     @property
     def floor(self) -> int:
-        """Where the plot ends and the captions begin."""
+        """Lower edge of the plot, above the captions."""
         return HEIGHT - BOTTOM
 
 
@@ -97,12 +97,12 @@ class Intervals:
 
     @property
     def floor(self) -> int:
-        """Where the plot ends and the captions begin."""
+        """Lower edge of the plot, above the captions."""
         return self.height - 24
 
 
 def curve(points: Sequence[Point]) -> Curve | None:
-    """A reward curve; None without points. The axis holds 0 and 1 whatever the values are."""
+    """A reward curve; None without points. The axis always includes 0 and 1."""
     if not points:
         return None
     low, high = min([0.0, *(point.value for point in points)]), max([1.0, *(point.value for point in points)])

@@ -1,6 +1,6 @@
-"""What do the line files of a run come to for its report? Each is read once, line by line; only sums and a few texts stay.
+"""Sum up the line files of a run for its report. Each is read once, line by line; only sums and a few texts are kept.
 
-A file that is not there yields nothing: a run may have been stopped before it was written. A line that is no JSON raises
+A missing file yields empty sums: a run may have been stopped before it was written. A line that is no JSON raises
 ``CorruptFile``.
 """
 
@@ -43,7 +43,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Groups:
-    """What ``groups.jsonl`` comes to."""
+    """Sums of ``groups.jsonl``."""
 
     batches: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     """Sum of mean rewards and number of groups, by epoch and batch of training."""
@@ -55,7 +55,7 @@ class Groups:
     texts: dict[tuple[str, str], None] = field(default_factory=dict)
     """The first refused texts with their reasons."""
     broken: Counter[str] = field(default_factory=Counter)
-    """Learning calls that brought no lesson, by kind of failure."""
+    """Learning calls without a usable answer, by kind of failure."""
 
     def refuse(self, text: str, reason: str) -> None:
         """Count a refused proposal or operation; the texts of the first are kept."""
@@ -86,7 +86,7 @@ def read_groups(run: RunPaths) -> Groups:
 
 @dataclass(slots=True)
 class Rollouts:
-    """What ``rollouts.jsonl`` comes to."""
+    """Sums of ``rollouts.jsonl``."""
 
     wanted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The rollouts that were asked for, whole."""
@@ -122,11 +122,11 @@ class RoleCost:
 
     calls: int = 0
     failures: int = 0
-    """Calls that never brought an answer."""
+    """Calls without an answer."""
     prompt: int = 0
     completion: int = 0
     without_usage: int = 0
-    """Replies, or attempts of an agent that calls models by itself, whose tokens are unknown."""
+    """Replies, or attempts of an agent with calls of unknown usage, whose tokens are unknown."""
     usd: Column = field(default_factory=Column)
     latency_s: Column = field(default_factory=Column)
 
@@ -151,7 +151,7 @@ class RoleCost:
 
 
 def read_costs(run: RunPaths) -> dict[str, RoleCost]:
-    """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls of its own."""
+    """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls."""
     roles: dict[str, RoleCost] = {}
     for entry in rows_of(run.journal):
         # …/role/attempt#digest

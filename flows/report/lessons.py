@@ -1,4 +1,4 @@
-"""What was learned, and what showed it? The lessons of a run with the attempts that were contrasted, for the report."""
+"""Lessons of a run with the attempts that were contrasted, for the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Attempt:
     rollout_id: str
     reward: str
     scores: tuple[str, ...]
-    """What each rewarder said."""
+    """Evidence given by each rewarder."""
     output: str
 
 
@@ -60,17 +60,17 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Everything the page says about lessons."""
+    """Lessons for the page."""
 
     library: tuple[Lesson, ...]
     replaced: tuple[Lesson, ...]
     """Stored by this run and no longer in its library."""
     missing: int
-    """Lessons of the library that the store does not hold."""
+    """Lessons of the library that are not in the store."""
 
 
 def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
-    """Lessons with their evidence, and what else the rollouts of the run come to."""
+    """Lessons with their evidence, and the sums of the run's rollouts."""
     names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
     own = str(manifest.get("run_id", run.root.name))
     kept: dict[str, Json] = {}
@@ -106,7 +106,7 @@ def _elsewhere(task: TaskPaths, own: str, records: Iterable[Json], shown: set[st
 
 
 def _prompts(manifest: Json, wanted: set[str]) -> dict[str, str]:
-    """Prompts of items by id, out of the dataset as it stands now; empty when it cannot be read."""
+    """Prompts of items by id, out of the dataset as it is now; empty when it cannot be read."""
     settings = manifest.get("settings", {})
     dataset = settings.get("dataset", {})
     if not wanted or not dataset:

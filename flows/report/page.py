@@ -1,7 +1,7 @@
-"""What does the morning page say? A self-contained ``report.html``, a pure function of the files of a task and a run.
+"""Render ``report.html``: self-contained, and a pure function of the files of a task and a run.
 
-Only the prompts of items are looked up beside those files, in the dataset that the run names; without it the page does
-without them. Whatever a manifest of an older version or of a run that ended early does not hold is left out.
+Only the prompts of items are looked up in addition, in the dataset that the run names; without it the page does
+without them. Fields that an older manifest or a run that ended early lacks are omitted.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _training_curve(groups: Groups) -> Curve | None:
 
 
 def _per_epoch(run: RunPaths) -> Mapping[str, Json]:
-    """What ``per-epoch.json`` holds, from the lines it is made of: they also tell of an epoch that did not end."""
+    """Epoch summaries from the lines behind ``per-epoch.json``, which include an epoch that did not end."""
     return aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
 
 

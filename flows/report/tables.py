@@ -1,4 +1,4 @@
-"""Which figures stand in the report's tables? Rows of text for epochs, signals, costs, tools, checks and settings."""
+"""Rows of the report's tables: epochs, signals, costs, tools, checks and settings."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def alone_in_the_batch(name):
     try:
         (value,) = group_advantage(groups[0], name, **more).advantages
     except ValueError:
-        with pytest.raises(ValueError, match="has one reward"):
+        with pytest.raises(ValueError, match="has a single reward"):
             batch_advantages(groups, estimator=name, token_lengths=lengths, greedy=greedy)
         return "refuse"
     assert batch_advantages(groups, estimator=name, token_lengths=lengths, greedy=greedy)[0][0] == pytest.approx(value)

@@ -1,4 +1,4 @@
-"""What the README shows works: its commands are run, its code is executed, its figures and tables are compared."""
+"""The README and the how-to pages work: their commands are run, their code is executed, their figures and tables compared."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from tfgrpo.tasks.tools.schema import tool_from_function
 
 pytestmark = pytest.mark.xdist_group("readme")
 PREFECT = "prefect "
+HOW_TO = ("docs/own-tasks.md", "docs/own-agent.md", "docs/use-lessons.md", "docs/resume.md", "docs/tutorial.md")
 MAKE = ("make run", "make test")
 ELLIPSIS = "…"
 
@@ -83,15 +84,20 @@ def all_commands(name: str = "README.md") -> list[str]:
     return [line for block in blocks(name, "bash") for line in commands(block)]
 
 
-def lines_with(*parts: str) -> list[str]:
-    found = [line for line in all_commands() if any(part in line for part in parts)]
+def lines_with(*parts: str, name: str = "README.md") -> list[str]:
+    found = [line for line in all_commands(name) if any(part in line for part in parts)]
     assert found
     return found
 
 
 def test_every_command_of_the_page_is_accounted_for():
     kinds = ("git clone ", "cp ", "export ", *MAKE, "tfgrpo ", "python -m flows.tfgrpo ", PREFECT)
-    assert [line for line in all_commands() if not line.startswith(kinds)] == []
+    for name in ("README.md", *HOW_TO):
+        assert [line for line in all_commands(name) if not line.startswith(kinds)] == []
+
+
+def test_the_page_is_short():
+    assert len(page("README.md").split()) <= 900
 
 
 def test_the_page_opens_with_what_it_is_and_the_two_commands():
@@ -144,7 +150,7 @@ def test_the_dataset_on_the_page_loads(tmp_path):
 
 
 def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
-    for name in ("README.md", "docs/settings.md"):
+    for name in ("docs/own-tasks.md", "docs/own-agent.md", "docs/settings.md"):
         for number, shown in enumerate(blocks(name, "yaml")):
             path = tmp_path / f"part{number}.yaml"
             path.write_text(shown.text)
@@ -165,7 +171,7 @@ def test_my_own_tasks_against_an_endpoint(desk, capsys):
 
 
 def test_the_example_agent_learns(desk, capsys):
-    (line,) = lines_with("own-agent.yaml")
+    (line,) = lines_with("own-agent.yaml", name="docs/own-agent.md")
     assert tfgrpo(f"{line} --run-id once") == 0, capsys.readouterr().err
     rows = [json.loads(row) for row in TaskPaths.of("out", "own-agent").run("once").rollouts.read_text().splitlines()]
     assert {row["outcome"]["name"] for row in rows} == {"scored"}
@@ -173,24 +179,24 @@ def test_the_example_agent_learns(desk, capsys):
 
 
 def test_the_agent_on_the_page_is_the_one_of_the_examples():
-    (shown,) = [block.text for block in blocks("README.md", "python") if "async def agent" in block.text]
+    (shown,) = [block.text for block in blocks("docs/own-agent.md", "python") if "async def agent" in block.text]
     kept = page("examples/agent.py")
     assert all(line in kept for line in shown.splitlines())
     assert len(shown.splitlines()) <= 5
 
 
 def test_the_tool_on_the_page_is_a_tool():
-    (shown,) = [block.text for block in blocks("README.md", "python") if "def convert" in block.text]
+    (shown,) = [block.text for block in blocks("docs/own-agent.md", "python") if "def convert" in block.text]
     scope: dict[str, Any] = {}
-    exec(compile(shown, "README.md", "exec"), scope)
+    exec(compile(shown, "own-agent.md", "exec"), scope)
     tool = tool_from_function(scope["convert"])
     assert set(tool.spec.parameters["properties"]) == {"amount", "rate"}
 
 
 def test_the_agent_on_the_page_asks_twice_and_answers():
-    (shown,) = [block.text for block in blocks("README.md", "python") if "async def agent" in block.text]
+    (shown,) = [block.text for block in blocks("docs/own-agent.md", "python") if "async def agent" in block.text]
     scope: dict[str, Any] = {}
-    exec(compile(shown, "README.md", "exec"), scope)
+    exec(compile(shown, "own-agent.md", "exec"), scope)
     asked: list[str] = []
 
     async def chat(text: str) -> str:
@@ -202,18 +208,52 @@ def test_the_agent_on_the_page_asks_twice_and_answers():
     assert "answer 1" in asked[1]
 
 
+def test_the_figures_of_the_tutorial_are_those_of_its_run(desk):
+    (line,) = [line for line in all_commands("docs/tutorial.md") if line.startswith("tfgrpo run")]
+    assert tfgrpo(line) == 0
+    run = TaskPaths.of("out", "tfgrpo-learning").run("first")
+    items, rollouts = (
+        {row[key]: row for row in map(json.loads, path.read_text().splitlines())}
+        for path, key in ((run.items, "item_id"), (run.rollouts, "rollout_id"))
+    )
+    assert tutorial("prompt") == items["ar-0162"]["prompt"]
+    outputs = [row["output"] for row in rollouts.values() if row["item_id"] == "ar-0162" and row["epoch"] == 1]
+    assert outputs == [tutorial("wrong"), tutorial("right")]
+    stored = Path("out/tfgrpo-learning/experiences.jsonl").read_text().splitlines()
+    lessons = [json.loads(line)["summary32"] for line in stored]
+    assert tutorial("lesson") in lessons
+    assert tutorial("after") in json.loads(run.prompts.read_text().splitlines()[-1])["system"]
+    assert tutorial("gate") == json.loads(run.manifest.read_text())["gate"]["explanation"]
+
+
+def tutorial(name: str) -> str:
+    text = page("docs/tutorial.md").partition(f"<!-- tutorial {name} -->\n```text\n")[2].partition("\n```")[0]
+    assert text
+    return text
+
+
+def test_every_page_is_in_the_site_and_no_other():
+    listed = re.findall(r"([\w-]+\.md)", page("mkdocs.yml"))
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
 def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
     summary = run_here(RunRequest(dry_run=True, run_id="night"))
     assert summary.details["gate"]["decision"] == "promote"
     stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
     printed = {}
-    for line in lines_with("packs render", "experiences ", "--resume", "--replay", "tfgrpo report"):
+    asked = [
+        line
+        for name in ("README.md", "docs/use-lessons.md", "docs/resume.md")
+        for line in lines_with("packs render", "experiences ", "--resume", "--replay", "tfgrpo report", name=name)
+    ]
+    for line in dict.fromkeys(asked):
         capsys.readouterr()
         assert tfgrpo(line, **stand_ins) == 0, line
         printed[line.replace(" ID", "").replace(" RUN", "")] = capsys.readouterr().out
-    (shown,) = [block.text for block in blocks("README.md", "python") if "system_prompt" in block.text]
+    (shown,) = [block.text for block in blocks("docs/use-lessons.md", "python") if "system_prompt" in block.text]
     scope: dict[str, Any] = {}
-    exec(compile(shown, "README.md", "exec"), scope)
+    exec(compile(shown, "use-lessons.md", "exec"), scope)
     rendered = next(text for line, text in printed.items() if line.startswith("tfgrpo packs render"))
     assert scope["system_prompt"].strip() == rendered.strip()
     assert "<lessons>" in scope["system_prompt"]
@@ -229,7 +269,7 @@ def test_the_nightly_commands_are_those_of_the_deployment_page():
 
 
 def test_the_exit_codes_are_those_of_the_program():
-    shown = {int(code) for code, _ in table(page("README.md"), "exit code")}
+    shown = {int(code) for code, _ in table(page("docs/resume.md"), "exit code")}
     assert shown == set(EXIT_CODES.values())
 
 
@@ -242,7 +282,7 @@ def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
     run_here(RunRequest(dry_run=True, sample_size=6, batch_size=3, run_id="night"))
     root = desk / "out" / "tfgrpo-learning"
     written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
-    (shown,) = [block.text for block in blocks("README.md", "text") if "out/<task_id>" in block.text]
+    (shown,) = [block.text for block in blocks("docs/files.md", "text") if "out/<task_id>" in block.text]
     named = set(re.findall(r"[\w-]+\.(?:jsonl|json|html|index)\b", shown))
     assert written == named
     selecting = {"selections.jsonl", "patterns.jsonl"}

@@ -36,7 +36,9 @@ def test_the_commands_for_newcomers_run(monkeypatch, tmp_path, capsys):
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    shown = [line for name in (PAGE, "README.md") for block in blocks(name, "bash") for line in commands(block)]
+    shown = [
+        line for name in (PAGE, "docs/use-lessons.md") for block in blocks(name, "bash") for line in commands(block)
+    ]
     for line in shown:
         if line.startswith("tfgrpo select "):
             assert cli.main(shlex.split(line)[1:]) == 0, line

@@ -1,6 +1,6 @@
-"""Which Prefect server does a run use on a machine that has none? One in a process of its own, for as long as ours lives.
+"""Start a temporary Prefect server in a child process, for a machine that has none.
 
-Prefect would start the same server by itself, but imports all of it into our process first: seconds, and 60 MB. This one
+Prefect would start the same server, but imports all of it into our process first: seconds, and 60 MB. This one
 is started before Prefect is imported here, so that both get ready at the same time.
 """
 
@@ -31,11 +31,11 @@ _HOST: Final = "127.0.0.1"
 _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
 _MANNER: Final = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-"""How Prefect tells its own temporary server that it is one: no UI, and only the services that record runs."""
+"""Marks the server as temporary for Prefect: no UI, and only the services that record runs."""
 _SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 """What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
-"""The line of a traceback that tells the error; more may follow."""
+"""The line of a traceback that names the error; more may follow."""
 
 
 def wanted(settings: Settings) -> bool:
@@ -46,7 +46,7 @@ def wanted(settings: Settings) -> bool:
 def start_server(environment: Mapping[str, str]) -> LocalServer | None:
     """Start a server that ends with this process; None where the environment names one.
 
-    Needs no Prefect here. Where it turns out that Prefect's profile names one, the server has ended by itself.
+    Needs no Prefect here. Where it turns out that Prefect's profile names one, the server has already ended.
     """
     if environment.get(API_URL):
         return None

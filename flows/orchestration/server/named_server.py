@@ -1,4 +1,4 @@
-"""Ask the Prefect server that is named whether it answers, and say what it said, within a limit and without a login."""
+"""Check that the Prefect server that the settings name answers within a limit; report its answer without any login."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Is there a directory where Prefect can keep its database? Asked before Prefect is imported, which would say so at length.
+"""Check that Prefect can keep its database, before importing Prefect, whose own message is a long traceback.
 
-Where the environment names a server nothing is asked: the database is there.
+Not checked where the environment names a server: the database is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs in the process of a run's own Prefect server? Prefect's application, for as long as the run's process lives.
+"""Serve Prefect's application for as long as the process of the run lives.
 
 Started by ``local_server``: the socket to listen on is inherited, and so is a pipe on stdin that ends with the run's
 process, however that ends.
@@ -25,7 +25,7 @@ _COLLECT_AFTER: Final = (20_000, 20, 100)
 
 
 def serve(descriptor: int) -> None:
-    """Serve until told to end. Returns at once where Prefect's settings name a server or allow no temporary one."""
+    """Serve until asked to end. Returns at once where Prefect's settings name a server or allow no temporary one."""
     if not wanted(get_current_settings()):
         return
     gc.set_threshold(*_COLLECT_AFTER)
