@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from benchmarks.table import Row, table
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import Price, PriceBook
 from tfgrpo.stores.ledger.state import Budget
@@ -128,7 +129,7 @@ async def _measure(port: int, load: Load, journal: Journal | None) -> Round:
 
 
 async def _ask(model: ChatModel, number: int) -> None:
-    await model.complete(_request(number), CallKey(1, "train", 0, f"q{number}", 0, 0, "rollout"))
+    await model.complete(_request(number), CallKey(GroupKey(1, "train", "train", 0, f"q{number}"), 0, 0, "rollout"))
 
 
 def _rounds(port: int, load: Load, count: int, *, journalled: bool) -> list[Round]:

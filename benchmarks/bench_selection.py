@@ -26,8 +26,9 @@ from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.context import RunContext
@@ -51,7 +52,7 @@ class _Instant:
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         del request
-        return ChatReply(Message("assistant", self._answers[key.rollout]), "stop", Usage(10, 5), 0.0, 0.0, "m")
+        return ChatReply(Message("assistant", self._answers[key.rollout]), "stop", TokenUsage(10, 5), 0.0, 0.0, "m")
 
 
 def models() -> list[str]:
@@ -132,7 +133,7 @@ async def _grading(texts: Sequence[str]) -> float:
 
 
 def _candidate(index: int, text: str, model: Model) -> Candidate:
-    return Candidate(index, Sound(), text, model, (), 0.7, 0, 1, 10, 5, 0.0, 0.0)
+    return Candidate(index, Sound(), text, model, (), 0.7, 0, Usage(1, 10, 5, 0.0), 0.0)
 
 
 def measure() -> list[Row]:

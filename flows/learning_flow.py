@@ -78,7 +78,7 @@ def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
 
 @task(
     name="group",
-    task_run_name="group-epoch-{parcel.spec.epoch}",
+    task_run_name="group-epoch-{parcel.spec.key.epoch}",
     cache_policy=NO_CACHE,
     persist_result=False,
     log_prints=False,

@@ -19,4 +19,5 @@ __all__ = [
     "seeds",
     "telemetry",
     "text",
+    "usage",
 ]

@@ -143,7 +143,7 @@ def _rewards(groups: Iterable[GroupResult]) -> dict[str, list[float]]:
     by_item: dict[str, list[float]] = {}
     for group in groups:
         rewards = scored_rewards(rollout.outcome for rollout in group.rollouts)
-        by_item.setdefault(group.item_id, []).extend(rewards)
+        by_item.setdefault(group.key.item, []).extend(rewards)
     return by_item
 
 
@@ -151,7 +151,7 @@ def _lost(groups: Iterable[GroupResult]) -> Counter[str]:
     """Rollouts without a reward, by item."""
     lost: Counter[str] = Counter()
     for group in groups:
-        lost[group.item_id] += sum(not isinstance(rollout.outcome, Scored) for rollout in group.rollouts)
+        lost[group.key.item] += sum(not isinstance(rollout.outcome, Scored) for rollout in group.rollouts)
     return lost
 
 

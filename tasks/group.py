@@ -64,12 +64,12 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
     with (
         telemetry.attached(runtime.context.carrier if carrier is None else carrier),
         telemetry.group_span(
-            epoch=spec.epoch,
-            phase=spec.phase,
+            epoch=spec.key.epoch,
+            phase=spec.key.phase,
             group_id=spec.group_id,
             item_id=spec.item.id,
             group_size=spec.size,
-            arm=spec.arm,
+            arm=spec.key.arm,
         ) as span,
     ):
         result = await _run(spec, runtime)
@@ -94,7 +94,13 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
 
 
 def _where(spec: GroupSpec) -> dict[str, str | int]:
-    return {EPOCH: spec.epoch, PHASE: spec.phase, GROUP_ID: spec.group_id, ITEM_ID: spec.item.id, GROUP_SIZE: spec.size}
+    return {
+        EPOCH: spec.key.epoch,
+        PHASE: spec.key.phase,
+        GROUP_ID: spec.group_id,
+        ITEM_ID: spec.item.id,
+        GROUP_SIZE: spec.size,
+    }
 
 
 async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Graded:
@@ -175,7 +181,7 @@ def _given(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]
 
 def _attempts(rollouts: Sequence[FinishedRollout]) -> list[Attempt]:
     return [
-        Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.tally.completion_tokens)
+        Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
         for rollout in rollouts
         if rollout.loss is None
     ]
@@ -223,10 +229,7 @@ def _record(
     return RolloutRecord(
         rollout_id=name,
         group_id=spec.group_id,
-        item_id=spec.item.id,
-        epoch=spec.epoch,
-        phase=spec.phase,
-        arm=spec.arm,
+        key=spec.key,
         index=rollout.index,
         outcome=outcomes[name],
         scores=scores,
@@ -237,10 +240,7 @@ def _record(
             rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
         ),
         tools=rollout.tools,
-        calls=rollout.tally.calls,
-        prompt_tokens=rollout.tally.prompt_tokens,
-        completion_tokens=rollout.tally.completion_tokens,
-        cost_usd=rollout.tally.cost_usd,
+        usage=rollout.usage,
         latency_s=rollout.latency_s,
         seed=rollout.seed,
         prompt_digest=spec.pack.digest,
@@ -259,11 +259,7 @@ def _result(
     spend = reflection.spend
     return GroupResult(
         group_id=spec.group_id,
-        item_id=spec.item.id,
-        epoch=spec.epoch,
-        phase=spec.phase,
-        arm=spec.arm,
-        batch=spec.batch,
+        key=spec.key,
         rollouts=records,
         signal=standing.signal,
         mean_reward=standing.mean,
@@ -271,16 +267,11 @@ def _result(
         proposals=reflection.proposals,
         rejected=reflection.rejected,
         reflection_failure=spend.failure,
-        learning_calls=spend.calls,
-        learning_tokens=spend.tokens,
-        learning_cost_usd=spend.cost_usd,
+        learning=spend.usage,
         rewarder_fault=None,
-        judge_calls=judging.calls,
-        judge_tokens=judging.tokens,
-        judge_cost_usd=judging.cost_usd,
+        judging=judging.usage,
         budget_refused=_refusal(rollouts) or judging.budget_refused or spend.budget_refused,
         fatal=next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal or spend.fatal,
         duration_s=0.0,
         broken_calls=(*judging.broken, *spend.broken),
-        draw=spec.draw,
     )

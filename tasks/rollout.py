@@ -15,13 +15,13 @@ from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
-from tfgrpo.tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams, Tally
+from tfgrpo.stores.usage import Usage, add_costs
+from tfgrpo.tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams
 from tfgrpo.tasks.actors.recorded import Recorder
 from tfgrpo.tasks.models.base import CUT_OFF
 from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.observing import observe_rollout_end
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.tool_metrics import add_costs
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 
@@ -39,7 +39,7 @@ class FinishedRollout:
     """Why it cannot be graded; None when it can."""
     frames: tuple[Frame, ...]
     tools: tuple[ToolMetricEvent, ...]
-    tally: Tally
+    usage: Usage
     latency_s: float
     fatal: str | None = None
     """Set when the run cannot go on."""
@@ -49,7 +49,7 @@ class FinishedRollout:
     @property
     def tool_cost_usd(self) -> float | None:
         """None when any is unknown, or when the agent calls by itself."""
-        return None if self.tally.calls is None else add_costs(event.cost_usd for event in self.tools)
+        return None if self.usage.calls is None else add_costs(event.cost_usd for event in self.tools)
 
     @property
     def output(self) -> str:
@@ -71,8 +71,8 @@ async def run_rollout(
     own time all the same.
     """
     around = runtime.telemetry.rollout_span(
-        epoch=spec.epoch,
-        phase=spec.phase,
+        epoch=spec.key.epoch,
+        phase=spec.key.phase,
         group_id=spec.group_id,
         rollout_id=rollout_id_of(spec, index),
         index=index,
@@ -103,7 +103,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         finally:
             attempt.end()
         latency = perf_counter() - start
-    if attempt.used.calls is None and recorder.made:
+    if attempt.usage.calls is None and recorder.made:
         runtime.ledger.count_unmeasured()
     return FinishedRollout(
         rollout_id=rollout_id_of(spec, index),
@@ -113,7 +113,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         loss=_loss(trajectory, error, recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
-        tally=attempt.used,
+        usage=attempt.usage,
         latency_s=latency,
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
@@ -142,7 +142,7 @@ def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) 
     options = CallOptions(
         model=runtime.context.rollout_model,
         max_tokens=settings.model.max_tokens,
-        run_seed=settings.tfgrpo.seed_of(spec.phase),
+        run_seed=settings.tfgrpo.seed_of(spec.key.phase),
         logprobs=settings.model.logprobs,
     )
 

@@ -7,8 +7,9 @@ from typing import Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
-from tfgrpo.stores.outcomes import Arm, Outcome, Phase, RewardScore, Signal
-from tfgrpo.stores.runs.journal import draw_id
+from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import Outcome, RewardScore, Signal
+from tfgrpo.stores.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +69,14 @@ class GroupSpec:
     """Everything one group needs; the argument of the mapped Prefect task."""
 
     group_id: str
-    """Made from run, epoch, arm and item: the assignment id of the scheduler (requirement 6)."""
-    epoch: int
-    phase: Phase
-    arm: Arm
-    batch: int
+    """Made from run, epoch, arm and position: the assignment id of the scheduler (requirement 6)."""
+    key: GroupKey
     item: Item
     size: int
     temperature: float
     pack: PackText
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
-    draw: int = 0
-    """How often the item was drawn before in this epoch; above 0 only when drawing with replacement."""
-
-    @property
-    def draw_id(self) -> str:
-        """Names this draw of the item, in journal keys and seeds: a second draw is another group with other replies."""
-        return draw_id(self.item.id, self.draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +85,8 @@ class RolloutRecord:
 
     rollout_id: str
     group_id: str
-    item_id: str
-    epoch: int
-    phase: Phase
-    arm: Arm
+    key: GroupKey
+    """Of its group."""
     index: int
     """Group index of the actor, 0 … G-1 (requirement 57)."""
     outcome: Outcome
@@ -111,13 +100,7 @@ class RolloutRecord:
     summary: str
     """At most 32 words on how the attempt went."""
     tools: tuple[ToolMetricEvent, ...]
-    calls: int | None
-    """Answered model calls; None for an agent that calls models by itself."""
-    prompt_tokens: int | None
-    """None when the usage of any call is unknown, as ``completion_tokens``."""
-    completion_tokens: int | None
-    cost_usd: float | None
-    """None when the cost of any call is unknown."""
+    usage: Usage
     latency_s: float
     seed: int
     prompt_digest: str
@@ -158,11 +141,7 @@ class GroupResult:
     """What comes back from a group: small, whatever the rollouts said."""
 
     group_id: str
-    item_id: str
-    epoch: int
-    phase: Phase
-    arm: Arm
-    batch: int
+    key: GroupKey
     rollouts: tuple[RolloutRecord, ...]
     signal: Signal
     mean_reward: float | None
@@ -171,10 +150,8 @@ class GroupResult:
     rejected: tuple[tuple[str, str], ...]
     """Proposed texts that broke a rule, with the reason."""
     reflection_failure: ReflectionFailure | None
-    learning_calls: int
-    learning_tokens: int | None
-    """None when the usage of any of those calls is unknown."""
-    learning_cost_usd: float | None
+    learning: Usage
+    """Of the reflection."""
     rewarder_fault: str | None
     """Set when a rewarder ran over its time limit: the epoch's evidence is void (requirement 63)."""
     budget_refused: str | None
@@ -185,15 +162,10 @@ class GroupResult:
     broken_calls: tuple[ReflectionFailure, ...] = ()
     """Calls of judges and of learning that brought no answer, each with its key, to be recorded when the batch is
     accepted. Holds the failure above if a call was its cause; those of rollouts are in their outcomes."""
-    judge_calls: int = 0
-    """Answered calls of the group's judges."""
-    judge_tokens: int | None = 0
-    judge_cost_usd: float | None = 0.0
-    """None when any of them has an unknown price."""
-    draw: int = 0
-    """As in the spec: which draw of the item this was."""
+    judging: Usage = Usage()  # noqa: RUF009 - frozen
+    """Of the group's judges."""
 
     @property
     def reflected(self) -> bool:
         """Whether a reflection was asked for, answered or not."""
-        return self.learning_calls > 0 or self.reflection_failure is not None
+        return bool(self.learning.calls) or self.reflection_failure is not None

@@ -73,18 +73,24 @@ DEMOS: dict[str, Demo] = {
     "task_runner": Demo(runner_asked_for, "dask"),
     "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
     "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda bench: str(bench.packs())),
-    "tfgrpo.enabled": Demo(of_tiny(lambda run: [(spec.phase, spec.size, spec.reflect) for spec in run.specs]), "off"),
+    "tfgrpo.enabled": Demo(
+        of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"
+    ),
     "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
-    "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.epoch, spec.phase) for spec in run.specs]), "3"),
+    "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.key.epoch, spec.key.phase) for spec in run.specs]), "3"),
     "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
-    "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.batch for spec in run.specs]), "1"),
+    "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
     "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
     "tfgrpo.curriculum": Demo(
         of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": 9}, {"ar-0001": 9})).items]),
         "difficulty",
     ),
-    "tfgrpo.temperature.train": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.9"),
-    "tfgrpo.temperature.eval": Demo(of_tiny(lambda run: {spec.phase: spec.temperature for spec in run.specs}), "0.1"),
+    "tfgrpo.temperature.train": Demo(
+        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"
+    ),
+    "tfgrpo.temperature.eval": Demo(
+        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.1"
+    ),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
     "tfgrpo.experience_max_chars": Demo(of_exchange(lambda it: it.result.rejected), "60"),
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),

@@ -124,8 +124,8 @@ class EpochCounts:
         rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
         self.groups += 1
         self.lost += len(result.rollouts) - len(rewards)
-        total, count = self._rewards.get(result.arm, (0.0, 0))
-        self._rewards[result.arm] = total + sum(rewards), count + len(rewards)
+        total, count = self._rewards.get(result.key.arm, (0.0, 0))
+        self._rewards[result.key.arm] = total + sum(rewards), count + len(rewards)
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.percentiles import Column
+from tfgrpo.stores.usage import add_counts
 from tfgrpo.tasks.models.replies import usage_of
-from tfgrpo.tasks.runtime.tool_metrics import add_counts
 
 Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60

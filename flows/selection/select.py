@@ -197,10 +197,7 @@ def _candidate_json(candidate: Candidate, selection: Selection) -> dict[str, Any
         "repairs": [{"text": text, "reason": reason} for text, reason in candidate.refused],
         "temperature": candidate.temperature,
         "seed": candidate.seed,
-        "calls": candidate.calls,
-        "prompt_tokens": candidate.prompt_tokens,
-        "completion_tokens": candidate.completion_tokens,
-        "cost_usd": candidate.cost_usd,
+        **asdict(candidate.usage),
         "latency_s": candidate.latency_s,
     }
 

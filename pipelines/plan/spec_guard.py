@@ -20,6 +20,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.prices import NANO
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import OutcomeName
@@ -174,7 +175,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         if group is None:
             yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
             continue
-        attempt = _short(attempt_name(group, row["index"]))
+        attempt = _short(attempt_name(GroupKey.of_row(group), row["index"]))
         if attempt not in whole and answered[attempt] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
 

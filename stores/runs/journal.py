@@ -23,7 +23,7 @@ from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
 from tfgrpo.stores.files.line_reader import Line, LineReader
 from tfgrpo.stores.files.locked_file import LockedFile
-from tfgrpo.stores.outcomes import Arm
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")
@@ -36,12 +36,9 @@ _UNSUMMED = {"schema", "key", "kind", "at", "payload"}
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Which call of a run this is. Arms and roles hold no slash, so the text form is unambiguous."""
+    """Which call of a run this is. Arms and roles contain no slash, so the text form is unambiguous."""
 
-    epoch: int
-    arm: Arm
-    batch: int
-    item_id: str
+    group: GroupKey
     rollout: int
     turn: int
     role: str
@@ -50,33 +47,22 @@ class CallKey:
     """Counts repairs of a structured answer, not retries of one request."""
 
     def text(self, digest: str) -> str:
-        """The key as one string, with the first 16 digits of the request's digest: another request is another call."""
-        name = _attempt_name(self.epoch, self.arm, self.batch, self.item_id, self.rollout)
-        return f"{name}/{self.turn}/{self.role}/{self.attempt}#{digest[:16]}"
+        """Return the key as text, with 16 digits of the request's digest: another request is another call."""
+        return f"{attempt_name(self.group, self.rollout)}/{self.turn}/{self.role}/{self.attempt}#{digest[:16]}"
 
 
-def draw_id(item_id: str, draw: int) -> str:
-    """Names one draw of an item, which ``CallKey`` calls its item: a second draw is another group with other replies."""
-    return item_id if draw == 0 else f"{item_id}~{draw}"
-
-
-def attempt_name(group: Mapping[str, Any], rollout: int) -> str:
-    """What the keys of an attempt's calls begin with. ``group`` is its line in ``groups.jsonl``, ``rollout`` its index."""
-    item = draw_id(group["item_id"], group.get("draw", 0))
-    return _attempt_name(group["epoch"], group["arm"], group["batch"], item, rollout)
+def attempt_name(group: GroupKey, rollout: int) -> str:
+    """Return the prefix of the key texts of an attempt; ``rollout`` is its index in the group."""
+    return f"{group.epoch}/{group.arm}/{group.batch}/{group.draw_id}/{rollout}"
 
 
 def attempt_and_role(key_text: str) -> tuple[str, str]:
-    """The attempt that a key belongs to and the role of its call; item ids may hold slashes and hashes.
+    """Return the attempt and the role in a key text; item ids may contain slashes and hashes.
 
     Raises ``ValueError`` for a text that is no key.
     """
     name, _, role, _ = key_text.rpartition("#")[0].rsplit("/", 3)
     return name, role
-
-
-def _attempt_name(epoch: int, arm: str, batch: int, item: str, rollout: int) -> str:
-    return f"{epoch}/{arm}/{batch}/{item}/{rollout}"
 
 
 class Journal:

@@ -6,23 +6,23 @@ results and measures everything. It grades nothing, and never shows the referenc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.telemetry.names import TOOL_COST
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.runtime.scrubbing import Scrub
-from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts, estimated_tokens
+from tfgrpo.tasks.runtime.tool_metrics import estimated_tokens
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult
 
@@ -57,54 +57,6 @@ class Seams:
     """Makes what foreign code wrote fit to be kept."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """What an attempt has used so far. A count that is None is unknown, whatever is added to it."""
-
-    calls: int | None = 0
-    prompt_tokens: int | None = 0
-    completion_tokens: int | None = 0
-    costs: list[float | None] = field(default_factory=list)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Sum, or None when any part is unknown."""
-        return add_costs(self.costs)
-
-    @classmethod
-    def unknown(cls) -> Tally:
-        """Of an agent that calls models by itself."""
-        return cls(None, None, None, [None])
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Tally:
-        """As journalled; what makes no sense is unknown."""
-        calls, prompt, completion = (
-            count_or_none(value[name]) for name in ("calls", "prompt_tokens", "completion_tokens")
-        )
-        return cls(calls, prompt, completion, [cost if is_cost(cost) else None for cost in value["costs"]])
-
-    @classmethod
-    def of_frames(cls, frames: Sequence[Frame]) -> Tally:
-        """From the model calls that an agent reports, which do not tell prompt from completion: all tokens count as completion.
-
-        Unknown without any: it called models that nothing was heard of, or none at all.
-        """
-        models = [frame for frame in frames if frame.kind == "model"]
-        if not models:
-            return cls.unknown()
-        tokens = add_counts(frame.tokens for frame in models)
-        return cls(len(models), 0, tokens, [frame.cost_usd for frame in models])
-
-    def add(self, reply: ChatReply) -> None:
-        """Count one reply. Without usage its tokens and its cost are unknown."""
-        usage = reply.usage
-        self.calls = add_counts([self.calls, 1])
-        self.prompt_tokens = add_counts([self.prompt_tokens, usage.prompt if usage else None])
-        self.completion_tokens = add_counts([self.completion_tokens, usage.completion if usage else None])
-        self.costs.append(reply.cost_usd)
-
-
 class AttemptContext:
     """One attempt at one item: what the actor may know, and the calls it may make."""
 
@@ -114,7 +66,8 @@ class AttemptContext:
         self.system = spec.pack.system
         """System text of the group: pack and lessons."""
         self.temperature = spec.temperature
-        self.tally = Tally()
+        self.calls: list[Usage] = []
+        """Usage of each answered call."""
         self.own_calls = False
         """Whether the actor may call models in ways that nothing here sees."""
         self.seams = seams
@@ -136,9 +89,9 @@ class AttemptContext:
         return tuple(frame for frame in self._frames if frame is not None)
 
     @property
-    def used(self) -> Tally:
-        """What it has used; unknown where an agent that may call models by itself asked for nothing here."""
-        return Tally.unknown() if self.own_calls and not self._turns else self.tally
+    def usage(self) -> Usage:
+        """Return the sum over all calls; unknown for an agent that may call models by itself and asked for none here."""
+        return UNKNOWN_USAGE if self.own_calls and not self._turns else Usage.total(self.calls)
 
     @property
     def tool_events(self) -> tuple[ToolMetricEvent, ...]:
@@ -182,7 +135,7 @@ class AttemptContext:
             self.stopped_by = error
             raise
         recorder.ended(key)
-        self.tally.add(reply)
+        self.calls.append(reply.used)
         self._frames[slot] = _model_frame(reply)
         return reply
 
@@ -207,30 +160,20 @@ class AttemptContext:
         self._events[number] = self._event(tool, result)
         return result
 
-    def adopt(self, tally: Tally, frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
+    def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
         """Take over measurements made elsewhere: of an attempt journalled whole, or by an agent of its own."""
-        self.tally, self.own_calls = tally, False
+        self.calls, self.own_calls = list(calls), False
         self._frames = list(frames)
         self._events = list(events)
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
         """Key of one call of this attempt."""
-        spec = self._spec
-        return CallKey(
-            epoch=spec.epoch,
-            arm=spec.arm,
-            batch=spec.batch,
-            item_id=spec.draw_id,
-            rollout=self._index,
-            turn=turn,
-            role=role,
-            attempt=attempt,
-        )
+        return CallKey(self._spec.key, self._index, turn, role, attempt)
 
     def _seed(self, *turn: int) -> int:
         """The same for champion and candidate, so that their difference is not one of luck."""
-        spec = self._spec
-        return derive_seed(self._options.run_seed, "rollout", spec.epoch, spec.phase, spec.draw_id, self._index, *turn)
+        key = self._spec.key
+        return derive_seed(self._options.run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
 
     def _refuse_when_over(self) -> None:
         if self._over:
@@ -250,7 +193,7 @@ class AttemptContext:
 
     def _event(self, tool: Tool, result: ToolResult) -> ToolMetricEvent:
         return ToolMetricEvent(
-            epoch=self._spec.epoch,
+            epoch=self._spec.key.epoch,
             group_id=self._spec.group_id,
             tool=tool.spec.name,
             tokens=estimated_tokens(result.text),

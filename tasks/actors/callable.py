@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
-from tfgrpo.tasks.actors.base import ENDING, AttemptContext, Tally
+from tfgrpo.stores.numeric import count_or_none, is_cost
+from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
+from tfgrpo.tasks.actors.base import ENDING, AttemptContext
 from tfgrpo.tasks.models.base import Message, Role
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_trajectory
@@ -43,10 +45,18 @@ class _Finished:
 
     trajectory: Trajectory
     events: tuple[ToolMetricEvent, ...]
-    tally: Tally
+    calls: tuple[Usage, ...]
+    """Usage of each model call."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        usage = asdict(Usage.total(self.calls))
+        del usage["cost_usd"]
+        tally = {**usage, "costs": [call.cost_usd for call in self.calls]}
+        return {
+            "trajectory": asdict(self.trajectory),
+            "events": [asdict(event) for event in self.events],
+            "tally": tally,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Finished:
@@ -56,8 +66,25 @@ class _Finished:
         return cls(
             Trajectory(trajectory["output"], frames, trajectory["finish_reason"]),
             events,
-            Tally.from_json(value["tally"]),
+            tuple(_calls_of(value["tally"])),
         )
+
+
+def _calls_of(tally: Mapping[str, Any]) -> Iterator[Usage]:
+    """Yield usage as journalled: the counts of all calls, then the cost of each. Implausible figures are unknown."""
+    counts = (count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens"))
+    yield Usage(*counts)
+    for cost in tally["costs"]:
+        yield Usage(cost_usd=cost if is_cost(cost) else None)
+
+
+def _reported_calls(frames: Sequence[Frame]) -> tuple[Usage, ...]:
+    """Return the usage that an agent reports of its model calls; unknown if it reports none.
+
+    Frames do not separate prompt from completion, so all their tokens count as completion.
+    """
+    reported = tuple(Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
+    return reported or (UNKNOWN_USAGE,)
 
 
 class CallableActor:
@@ -91,7 +118,7 @@ class CallableActor:
             encode=_Finished.to_json,
             decode=_Finished.from_json,
         )
-        attempt.adopt(done.tally, done.trajectory.frames, done.events)
+        attempt.adopt(done.calls, done.trajectory.frames, done.events)
         return done.trajectory
 
     async def _run(self, attempt: AttemptContext) -> _Finished:
@@ -109,10 +136,9 @@ class CallableActor:
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
         trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.seams.scrub)
-        tally = attempt.used
-        if tally.calls is None:
-            tally = Tally.of_frames(trajectory.frames)
-        return _Finished(trajectory, attempt.tool_events, tally)
+        unseen = attempt.usage.calls is None
+        calls = _reported_calls(trajectory.frames) if unseen else tuple(attempt.calls)
+        return _Finished(trajectory, attempt.tool_events, calls)
 
     async def _call(self, attempt: AttemptContext) -> object:
         chat = _chat_of(attempt)

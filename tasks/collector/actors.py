@@ -149,9 +149,9 @@ def _group_of(spec: GroupSpec, result: GroupResult, taken: _Taken, runtime: Runt
             "answer": item.answer,
             "domain": item.domain,
             "run_id": runtime.context.run_id,
-            "epoch": spec.epoch,
-            "phase": spec.phase,
-            "arm": spec.arm,
+            "epoch": spec.key.epoch,
+            "phase": spec.key.phase,
+            "arm": spec.key.arm,
             "experience_ids": list(spec.pack.experience_ids),
             "item": dict(item.metadata),
         },
@@ -234,10 +234,11 @@ def _logprobs(replies: Sequence[ChatReply], kind: LogProbKind) -> LogProbs | Non
 
 def _usage(record: RolloutRecord, replies: Sequence[ChatReply]) -> RolloutUsage:
     known = all(reply.usage is not None for reply in replies)
-    if not record.calls or not known:
-        return RolloutUsage(cost_usd=record.cost_usd)
+    usage = record.usage
+    if not usage.calls or not known:
+        return RolloutUsage(cost_usd=usage.cost_usd)
     reasoning = sum(reply.usage.reasoning for reply in replies if reply.usage is not None)
-    return RolloutUsage(record.prompt_tokens, record.completion_tokens, reasoning, record.cost_usd)
+    return RolloutUsage(usage.prompt_tokens, usage.completion_tokens, reasoning, usage.cost_usd)
 
 
 def _status(record: RolloutRecord, finish_reason: str | None) -> RolloutStatus:

@@ -25,6 +25,7 @@ from tfgrpo.stores.errors import (
     SettingsError,
 )
 from tfgrpo.stores.frozen_json import FrozenDict, Json
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import PriceBook
 from tfgrpo.stores.ledger.state import Budget
@@ -32,7 +33,7 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices
 from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.limiter import AdaptiveLimiter
@@ -40,7 +41,7 @@ from tfgrpo.tasks.models.replies import DecodedReply, decode_reply
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
 
-_KEY: Final = CallKey(1, "train", 0, "collect", 0, 0, "rollout")
+_KEY: Final = CallKey(GroupKey(1, "train", "train", 0, "collect"), 0, 0, "rollout")
 """Calls of a collector are in no journal; the client passes a key on and looks at it nowhere."""
 
 
@@ -90,7 +91,7 @@ class _ManyClient(ChatClient):
         return replace(call, body=body, tokens=len(body) + request.max_tokens * request.n, nano_usd=nano)
 
     def _read(
-        self, body: Mapping[str, Any], model: str, usage: Usage | None, latency_s: float, nano_usd: int | None
+        self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
         given = body.get("choices")
         raw = given if isinstance(given, list) else []
@@ -278,7 +279,7 @@ def _status(answer: DecodedReply) -> RolloutStatus:
     return "parse_error" if answer.message.content is None else "ok"
 
 
-def _usage(reply: _ManyReply, usage: Usage | None, counted: int | None) -> RolloutUsage:
+def _usage(reply: _ManyReply, usage: TokenUsage | None, counted: int | None) -> RolloutUsage:
     """Of one choice. Of several, only the sum was reported.
 
     Their tokens are known by their log-probabilities, if at all; each bears an equal share of the cost, so that the

@@ -12,6 +12,7 @@ from typing import Any, Self
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.tasks.exports.attempts import Answered, answer_of
 
@@ -71,7 +72,8 @@ def group_of_rows(
     head: Row, rows: Sequence[Row], item: Row, prompt: Row, lines: Mapping[str, Sequence[bytes]], facts: RunFacts
 ) -> RolloutGroup:
     """One group. ``lines`` are the journal's, by attempt. Raises ``KeyError`` for rows that lack a field."""
-    names = [attempt_name(head, row["index"]) for row in rows]
+    key = GroupKey.of_row(head)
+    names = [attempt_name(key, row["index"]) for row in rows]
     answers = [
         answer_of(lines.get(name, ()), name, row["output"], facts.tool_names)
         for row, name in zip(rows, names, strict=True)

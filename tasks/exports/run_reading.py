@@ -18,6 +18,7 @@ from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import attempt_of_key
@@ -64,7 +65,8 @@ def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Ite
             try:
                 prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
                 item = _one(items, "item_id", head["item_id"])
-                lines = journal.lines([attempt_name(head, row["index"]) for row in rollouts])
+                key = GroupKey.of_row(head)
+                lines = journal.lines([attempt_name(key, row["index"]) for row in rollouts])
                 group = group_of_rows(head, rollouts, item, prompt, lines, facts)
             except (KeyError, TypeError) as error:
                 raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error

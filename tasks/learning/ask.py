@@ -15,13 +15,13 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.learning.replies import AnswerT, read_answer
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import repair
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts
 from tfgrpo.tasks.shapes import ReflectionFailure
 
 TEMPERATURE = 0.3
@@ -45,10 +45,8 @@ class Question(Generic[AnswerT]):
 class Spend:
     """What a learning step has used so far, and what stopped it."""
 
-    calls: int = 0
-    tokens: int | None = 0
-    """None when the usage of any call is unknown."""
-    costs: list[float | None] = field(default_factory=list)
+    calls: list[Usage] = field(default_factory=list)
+    """Usage of each answered call."""
     failure: ReflectionFailure | None = None
     broken: list[ReflectionFailure] = field(default_factory=list)
     """Calls without an answer, with the key under which that can be recorded."""
@@ -56,21 +54,17 @@ class Spend:
     fatal: str | None = None
 
     @property
-    def cost_usd(self) -> float | None:
-        """Sum, or None when any part is unknown."""
-        return add_costs(self.costs)
+    def usage(self) -> Usage:
+        """Return the sum over all answered calls."""
+        return Usage.total(self.calls)
 
     def add(self, reply: ChatReply) -> None:
         """Count one reply."""
-        self.calls += 1
-        self.tokens = add_counts([self.tokens, reply.usage.total if reply.usage else None])
-        self.costs.append(reply.cost_usd)
+        self.calls.append(reply.used)
 
     def absorb(self, other: Spend) -> None:
         """Count what a subordinate question used, without its ``failure``."""
-        self.calls += other.calls
-        self.tokens = add_counts([self.tokens, other.tokens])
-        self.costs.extend(other.costs)
+        self.calls.extend(other.calls)
         self.broken.extend(other.broken)
         self.budget_refused = self.budget_refused or other.budget_refused
         self.fatal = self.fatal or other.fatal
@@ -101,12 +95,13 @@ async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, call
     async def once(messages: tuple[Message, ...]) -> ChatReply:
         nonlocal finish_reason
         key = replace(question.key, attempt=question.key.attempt + len(call_keys))
+        group = key.group
         request = ChatRequest(
             model=runtime.context.learning_model,
             messages=_with_repair_advice(messages, runtime) if call_keys else messages,
             temperature=TEMPERATURE,
             max_tokens=settings.model.learner_max_tokens,
-            seed=derive_seed(run_seed, key.role, key.epoch, key.batch, key.item_id, key.turn, key.attempt),
+            seed=derive_seed(run_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
             answer_schema=question.schema,
         )
         call_keys.append(model_key(key, request))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS, LearningSettings
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Question, Spend, ask
 from tfgrpo.tasks.learning.operations import (
@@ -263,4 +264,5 @@ class _Curation:
 
     def _key(self, role: str, turn: int) -> CallKey:
         batch = self._batch
-        return CallKey(batch.epoch, "train", batch.batch, _WHOLE_BATCH, rollout=0, turn=turn, role=role)
+        group = GroupKey(batch.epoch, "train", "train", batch.batch, _WHOLE_BATCH)
+        return CallKey(group, rollout=0, turn=turn, role=role)

@@ -61,7 +61,7 @@ async def reflect_on_group(
 def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> tuple[RankedAttempt, ...]:
     """Return best and worst, or all from best to worst; among equals the cheaper comes first, then the earlier."""
     rewards = [attempt.reward for attempt in attempts]
-    tokens = [attempt.rollout.tally.completion_tokens for attempt in attempts]
+    tokens = [attempt.rollout.usage.completion_tokens for attempt in attempts]
     order = best_first(rewards, tokens)
     if everything:
         return tuple(attempts[position] for position in order)
@@ -128,7 +128,7 @@ async def _screened(
 
 
 def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
-    return CallKey(spec.epoch, spec.arm, spec.batch, spec.draw_id, rollout=0, turn=turn, role=role)
+    return CallKey(spec.key, rollout=0, turn=turn, role=role)
 
 
 def _label(position: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.usage import Usage
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]
@@ -60,7 +61,7 @@ class AnswerSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Tokens as the endpoint counted them. ``cached`` is part of ``prompt``, ``reasoning`` part of ``completion``."""
 
     prompt: int
@@ -94,7 +95,7 @@ class ChatReply:
 
     message: Message
     finish_reason: FinishReason
-    usage: Usage | None
+    usage: TokenUsage | None
     """None when the endpoint sent none: unknown, not zero."""
     latency_s: float
     """Of the successful attempt, without waits for a slot or for retries."""
@@ -106,6 +107,13 @@ class ChatReply:
     token_logprobs: tuple[float, ...] | None = None
     replayed: bool = False
     """True when it came from the journal, without a request."""
+
+    @property
+    def used(self) -> Usage:
+        """What the call used."""
+        tokens = self.usage
+        prompt, completion = (tokens.prompt, tokens.completion) if tokens is not None else (None, None)
+        return Usage(1, prompt, completion, self.cost_usd)
 
 
 class ChatModel(Protocol):

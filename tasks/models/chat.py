@@ -20,7 +20,7 @@ from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeou
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import Price, PriceBook
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.refusals import Refusal, hidden_status, hint_of, read_refusal
@@ -211,7 +211,7 @@ class ChatClient:
         return _Attempt(result, "settled", usage.total, cost, status)
 
     def _read(
-        self, body: Mapping[str, Any], model: str, usage: Usage | None, latency_s: float, nano_usd: int | None
+        self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
         """Decode a body; its cost is settled whether or not that succeeds."""
         try:

@@ -111,8 +111,8 @@ class JournaledModel:
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
         count = partial(
             self._telemetry.record_llm_call,
-            epoch=key.epoch,
-            phase="train" if key.arm == "train" else "eval",
+            epoch=key.group.epoch,
+            phase=key.group.phase,
             role=key.role,
             model=request.model,
             provider=self._provider,

@@ -13,7 +13,7 @@ from typing import Any
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
-from tfgrpo.tasks.models.base import CUT_OFF, FinishReason, Message, ToolCall, Usage
+from tfgrpo.tasks.models.base import CUT_OFF, FinishReason, Message, TokenUsage, ToolCall
 
 _IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0
@@ -66,7 +66,7 @@ def parse_body(raw: bytes) -> Mapping[str, Any]:
     return body
 
 
-def decode_usage(body: Mapping[str, Any]) -> Usage | None:
+def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
     """Return the tokens that the endpoint counted; None when it sent no valid count."""
     usage = mapping_of(body.get("usage"))
     prompt, completion, total = (
@@ -82,17 +82,17 @@ def decode_usage(body: Mapping[str, Any]) -> Usage | None:
     )
 
 
-def usage_of(counts: object) -> Usage | None:
+def usage_of(counts: object) -> TokenUsage | None:
     """Return usage from prompt, completion, cached and reasoning tokens; None when the first two are not valid."""
     if not isinstance(counts, list) or len(counts) != 4:
         return None
     prompt, completion, cached, reasoning = map(count_or_none, counts)
     if prompt is None or completion is None or prompt + completion == 0:
         return None
-    return Usage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
+    return TokenUsage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
 
 
-def is_plausible(usage: Usage, bound: int) -> bool:
+def is_plausible(usage: TokenUsage, bound: int) -> bool:
     """Whether usage is not far above ``bound``, the most that the request could use by its length and its limit."""
     # What endpoints add (templates, hidden reasoning, results of their tools) stays below both limits.
     return usage.total <= max(_IMPLAUSIBLE_FACTOR * bound, _PLAUSIBLE_TOKENS)

@@ -72,16 +72,7 @@ class GroupJudge:
 
     def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
         spec, context = self._spec, self._runtime.context
-        key = CallKey(
-            epoch=spec.epoch,
-            arm=spec.arm,
-            batch=spec.batch,
-            item_id=spec.draw_id,
-            rollout=question.rollout,
-            turn=question.turn,
-            role=ROLE,
-            attempt=question.attempt,
-        )
+        key = CallKey(spec.key, question.rollout, question.turn, ROLE, question.attempt)
         # The simulated model has one name, whatever an endpoint would call the judge.
         named = None if context.simulated else question.model
         request = ChatRequest(
@@ -91,10 +82,10 @@ class GroupJudge:
             max_tokens=question.max_tokens or context.settings.model.max_tokens,
             # Not of the arm: in the sweep the same output is judged by the same draw, whoever wrote it.
             seed=derive_seed(
-                context.settings.tfgrpo.seed_of(spec.phase),
+                context.settings.tfgrpo.seed_of(spec.key.phase),
                 ROLE,
-                spec.epoch,
-                spec.draw_id,
+                spec.key.epoch,
+                spec.key.draw_id,
                 key.rollout,
                 key.turn,
                 key.attempt,

@@ -24,7 +24,7 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
     for rollout in result.rollouts:
         _observe_rollout(telemetry, spec, rollout, agent)
     telemetry.record_group(
-        epoch=spec.epoch, phase=spec.phase, signal=result.signal, spread=result.spread, group_size=spec.size
+        epoch=spec.key.epoch, phase=spec.key.phase, signal=result.signal, spread=result.spread, group_size=spec.size
     )
 
 
@@ -63,8 +63,8 @@ def observe_scores(span: SpanHandle, scores: Sequence[RewardScore], rollout_inde
 def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutRecord, agent: str) -> None:
     outcome = rollout.outcome
     telemetry.record_rollout(
-        epoch=spec.epoch,
-        phase=spec.phase,
+        epoch=spec.key.epoch,
+        phase=spec.key.phase,
         outcome=outcome.name,
         duration_s=rollout.latency_s,
         agent=agent,
@@ -72,11 +72,13 @@ def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutReco
         group_size=spec.size,
     )
     for score in rollout.scores:
-        telemetry.record_reward(epoch=spec.epoch, phase=spec.phase, rewarder=score.rewarder_id, score=score.score)
+        telemetry.record_reward(
+            epoch=spec.key.epoch, phase=spec.key.phase, rewarder=score.rewarder_id, score=score.score
+        )
     for event in rollout.tools:
         telemetry.record_tool_call(
             epoch=event.epoch,
-            phase=spec.phase,
+            phase=spec.key.phase,
             tool=event.tool,
             duration_s=event.latency_ms / 1000.0,
             tokens=event.tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfgrpo.stores.experiences.record import ToolStat
+from tfgrpo.stores.usage import add_costs
 from tfgrpo.tasks.shapes import ToolMetricEvent
 
 _CHARS_PER_TOKEN = 4
@@ -17,22 +18,6 @@ _CHARS_PER_TOKEN = 4
 def estimated_tokens(text: str) -> int:
     """Tokens of a text, rounded up; 0 only for the empty text."""
     return -(-len(text) // _CHARS_PER_TOKEN)
-
-
-def add_costs(costs: Iterable[float | None]) -> float | None:
-    """Sum in USD, or None as soon as one part is unknown."""
-    total = 0.0
-    for cost in costs:
-        if cost is None:
-            return None
-        total += cost
-    return total
-
-
-def add_counts(counts: Iterable[int | None]) -> int | None:
-    """Sum, or None as soon as one part is unknown."""
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
 
 
 def sum_by_tool(events: Iterable[ToolMetricEvent]) -> tuple[ToolStat, ...]:

@@ -14,11 +14,12 @@ from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.tool_metrics import add_costs, add_counts
 from tfgrpo.tasks.selection.formats import Unusable, Usable
 from tfgrpo.tasks.selection.shapes import (
     Candidate,
@@ -92,10 +93,7 @@ def group_of(spec: SelectionSpec) -> GroupSpec:
     """The candidates as a group of rollouts."""
     return GroupSpec(
         group_id=spec.selection_id,
-        epoch=0,
-        phase="eval",
-        arm="candidate",
-        batch=0,
+        key=GroupKey(0, "eval", "candidate", 0, spec.item.id, run=spec.selection_id),
         item=spec.item,
         size=spec.k,
         temperature=spec.temperature(0),
@@ -111,7 +109,7 @@ def _attempt(spec: SelectionSpec, index: int, group: GroupSpec, refused: Sequenc
     answer, reason = refused[-1]
     quoted = canonical_json({"earlier_answer": shorten_middle(answer, _QUOTED_CHARS), "reason": reason})
     item = replace(group.item, prompt=f"{group.item.prompt}\n\n{_REVISION}\n{quoted}")
-    return replace(group, temperature=spec.temperature(index), item=item, draw=len(refused))
+    return replace(group, temperature=spec.temperature(index), item=item, key=replace(group.key, draw=len(refused)))
 
 
 def _reading(spec: SelectionSpec, loss: Ungraded | None, text: str) -> Usable | Unusable:
@@ -150,10 +148,7 @@ def _candidate(
         refused=drafts.sent_back,
         temperature=spec.temperature(index),
         seed=rollouts[-1].seed,
-        calls=add_counts(rollout.tally.calls for rollout in rollouts),
-        prompt_tokens=add_counts(rollout.tally.prompt_tokens for rollout in rollouts),
-        completion_tokens=add_counts(rollout.tally.completion_tokens for rollout in rollouts),
-        cost_usd=add_costs(rollout.tally.cost_usd for rollout in rollouts),
+        usage=Usage.total(rollout.usage for rollout in rollouts),
         latency_s=sum(rollout.latency_s for rollout in rollouts),
         fatal=any(rollout.fatal is not None for rollout in rollouts),
     )

@@ -19,11 +19,11 @@ from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
 from tfgrpo.rewarders.scoring import GroupScores, score_group
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
-from tfgrpo.tasks.runtime.tool_metrics import add_costs
 from tfgrpo.tasks.selection.candidate import group_of, run_candidate
 from tfgrpo.tasks.selection.choosing import choose, usable_candidates
 from tfgrpo.tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotChosen, Selection, SelectionSpec, Sound
@@ -94,7 +94,9 @@ def _silence(verdicts: Sequence[object]) -> str:
 
 
 def _attempt(candidate: Candidate) -> Attempt:
-    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.completion_tokens, _read(candidate))
+    return Attempt(
+        str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, _read(candidate)
+    )
 
 
 def _read(candidate: Candidate) -> Mapping[str, Any]:
@@ -124,8 +126,8 @@ def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
     """By the ledger, which also knows of lost calls; whether a price is unknown, by the calls that were answered."""
-    known = add_costs([*(candidate.cost_usd for candidate in candidates), *judge.spend.costs])
-    priced = known is not None and after.unknown_price_calls == before.unknown_price_calls
+    usage = Usage.total([*(candidate.usage for candidate in candidates), judge.spend.usage])
+    priced = usage.cost_usd is not None and after.unknown_price_calls == before.unknown_price_calls
     return Cost(
         calls=after.calls - before.calls,
         tokens=after.tokens - before.tokens,

@@ -12,6 +12,7 @@ from tfgrpo.pipelines.settings.selection import TEMPERATURE_CYCLE
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.selection.formats import AnswerFormat, TextFormat
 from tfgrpo.tasks.shapes import PackText
 
@@ -90,12 +91,7 @@ class Candidate:
     """Answers that were sent back for repair, each with the reason, oldest first."""
     temperature: float
     seed: int
-    calls: int | None
-    """None for an agent that calls models by itself, as the tokens; those are None too where any usage is unknown."""
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cost_usd: float | None
-    """None when the cost of any call is unknown."""
+    usage: Usage
     latency_s: float
     fatal: bool = False
     """Whether no further call could have succeeded: the endpoint refuses the key."""

@@ -46,7 +46,7 @@ async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
     assert best.advantage == pytest.approx(1.0)
     assert (result.signal, result.mean_reward, result.spread) == ("mixed", 0.5, 0.5)
     assert [proposal.text for proposal in result.proposals] == ["Add the tens first."]
-    assert (result.learning_calls, result.learning_cost_usd) == (1, 0.001)
+    assert (result.learning.calls, result.learning.cost_usd) == (1, 0.001)
     assert (best.rollout_id, best.index, best.group_id) == ("run/1/train/q1/0", 0, result.group_id)
     assert best.summary.endswith("Answer: 7")
     assert len(model.requests) == 3
@@ -234,7 +234,7 @@ async def test_each_group_is_sampled_at_its_own_temperature(tmp_path):
     made = runtime(model, tmp_path)
     training = spec(2, reflect=False)
     await run_group(training, made)
-    await run_group(replace(training, temperature=0.3, arm="champion", phase="eval"), made)
+    await run_group(replace(training, temperature=0.3, key=replace(training.key, arm="champion", phase="eval")), made)
     assert [request.temperature for request, _ in model.requests] == [0.7, 0.7, 0.3, 0.3]
 
 
@@ -252,7 +252,7 @@ async def test_a_replay_gives_the_same_group_without_a_model(tmp_path):
     _, again = await grouped(script, tmp_path, replay=True)
     assert again.proposals == first.proposals
     assert [r.outcome for r in again.rollouts] == [r.outcome for r in first.rollouts]
-    assert [r.completion_tokens for r in again.rollouts] == [r.completion_tokens for r in first.rollouts]
+    assert [r.usage for r in again.rollouts] == [r.usage for r in first.rollouts]
 
 
 rewards = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=6)
@@ -291,8 +291,8 @@ async def test_a_second_draw_of_an_item_is_another_group_with_seeds_and_journal_
     model = ScriptedModel(attempts("Answer: 7", "Answer: 8"))
     running = runtime(model, tmp_path)
     first = await run_group(spec(2), running)
-    second = await run_group(replace(spec(2), group_id="run/1/train/q1-again", draw=1), running)
-    asked = [(key.item_id, key.rollout, request.seed) for request, key in model.requests]
+    second = await run_group(replace(spec(2, draw=1), group_id="run/1/train/q1-again"), running)
+    asked = [(key.group.draw_id, key.rollout, request.seed) for request, key in model.requests]
     assert len(set(asked)) == len(asked) == 6
     assert {rollout.seed for rollout in first.rollouts}.isdisjoint(rollout.seed for rollout in second.rollouts)
-    assert first.item_id == second.item_id
+    assert first.key.item == second.key.item

@@ -55,7 +55,7 @@ class Announcer:
     def groups_started(self, specs: Sequence[GroupSpec]) -> None:
         """Report how many lessons the prompts of these groups hold."""
         injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
-        self.telemetry.record_injected(epoch=specs[0].epoch, domain=self._domain, count=injected)
+        self.telemetry.record_injected(epoch=specs[0].key.epoch, domain=self._domain, count=injected)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Report a completed group to the observers."""

@@ -55,16 +55,12 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
     group_id = f"{key.run}:e{key.epoch}:{key.arm}:{position:05d}"
     return GroupSpec(
         group_id=group_id,
-        epoch=key.epoch,
-        phase=key.phase,
-        arm=key.arm,
-        batch=key.batch,
+        key=key,
         item=item,
         size=session.plan.group_size,
         temperature=settings.temperature.train if key.phase == "train" else settings.temperature.eval,
         pack=pack,
         reflect=key.phase == "train" and settings.enabled and group_id not in session.voided,
-        draw=key.draw,
     )
 
 

@@ -33,7 +33,7 @@ def curate(
         meanwhile()
         raise_timeout(results)
         return
-    epoch, batch = specs[0].epoch, specs[0].batch
+    epoch, batch = specs[0].key.epoch, specs[0].key.batch
     curation = _ask(session, specs, results, meanwhile)
     records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
     span = session.announcer.telemetry.span(SPAN_STORE_WRITE, {EPOCH: epoch, BATCH: batch, RECORDS: len(records)})
@@ -52,7 +52,7 @@ def curate(
 def _ask(
     session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult], meanwhile: Callable[[], object]
 ) -> CurationResult:
-    learning, epoch, batch = session.learning, specs[0].epoch, specs[0].batch
+    learning, epoch, batch = session.learning, specs[0].key.epoch, specs[0].key.batch
     request = CurationInput(
         epoch=epoch,
         batch=batch,

@@ -106,7 +106,7 @@ class EpochSums:
         """Add groups."""
         for result in results:
             rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
-            arm = self.arms.setdefault(result.arm, _ArmSum())
+            arm = self.arms.setdefault(result.key.arm, _ArmSum())
             arm.total += sum(rewards)
             arm.scored += len(rewards)
             arm.solved += sum(map(is_full, rewards))

@@ -70,7 +70,7 @@ def sweep(session: Session) -> PairedEvidence:
         for accepted in accept_batches(session, batches):
             sums.add(accepted)
             for result in accepted:
-                results[result.arm].append(_without_texts(result))
+                results[result.key.arm].append(_without_texts(result))
     if epoch in session.books.failed_epochs:
         return replace(pair_results([], []), identical=False)
     return pair_results(results["champion"], results["candidate" if "candidate" in arms else "champion"])

@@ -24,7 +24,7 @@ from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import Scored
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.runtime.tool_metrics import add_costs
+from tfgrpo.stores.usage import Usage, add_costs
 from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
 
@@ -79,7 +79,7 @@ class RunFiles:
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
         rollouts = [rollout for result in results for rollout in result.rollouts]
-        self._rollouts.append([to_builtins(rollout) for rollout in rollouts])
+        self._rollouts.append([rollout_row(rollout) for rollout in rollouts])
         self._groups.append([_group_row(result) for result in results])
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
@@ -131,7 +131,7 @@ class RunFiles:
             self._score("total", rollout.outcome.reward)
         for event in rollout.tools:
             self._tools.setdefault(event.tool, _ToolSum()).add(event)
-        self._epochs.setdefault(rollout.epoch, _EpochSum()).add(rollout)
+        self._epochs.setdefault(rollout.key.epoch, _EpochSum()).add(rollout)
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])
@@ -145,11 +145,11 @@ class RunFiles:
                 tools.setdefault(event.tool, _ToolSum()).add(event)
         return GroupMetrics(
             run_id=self._run_id,
-            epoch=result.epoch,
+            epoch=result.key.epoch,
             group_id=result.group_id,
             group_size=self._group_size,
-            phase=result.phase,
-            arm=result.arm,
+            phase=result.key.phase,
+            arm=result.key.arm,
             signal=result.signal,
             reward_mean=result.mean_reward,
             reward_spread=result.spread,
@@ -159,7 +159,7 @@ class RunFiles:
                 ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
                 for name, tool in sorted(tools.items())
             ),
-            measured=all(rollout.calls is not None for rollout in result.rollouts),
+            measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
         )
 
 
@@ -185,7 +185,7 @@ class _EpochSum:
     latency_ms: float = 0.0
 
     def add(self, rollout: RolloutRecord) -> None:
-        unmeasured = [None] if rollout.calls is None else []
+        unmeasured = [None] if rollout.usage.calls is None else []
         costs = [event.cost_usd for event in rollout.tools]
         self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
         self.latency_ms += 1000.0 * rollout.latency_s
@@ -197,7 +197,32 @@ def _item_row(item: Item) -> dict[str, Any]:
     return {"item_id": item.id, **{name: replace_surrogates(text) for name, text in texts.items()}}
 
 
+def rollout_row(rollout: RolloutRecord) -> dict[str, Any]:
+    """Return the line of a rollout in ``rollouts.jsonl``."""
+    key = rollout.key
+    group = {"item_id": key.item, "epoch": key.epoch, "phase": key.phase, "arm": key.arm}
+    return _flat(rollout, key=group, usage=to_builtins(rollout.usage))
+
+
 def _group_row(result: GroupResult) -> dict[str, Any]:
-    row: dict[str, Any] = to_builtins(dataclasses.replace(result, rollouts=()))
-    row["rollouts"] = [rollout.rollout_id for rollout in result.rollouts]
+    key = result.key
+    row = _flat(
+        dataclasses.replace(result, rollouts=()),
+        key={"item_id": key.item, "epoch": key.epoch, "phase": key.phase, "arm": key.arm, "batch": key.batch},
+        rollouts={"rollouts": [rollout.rollout_id for rollout in result.rollouts]},
+        learning=_usage("learning", result.learning),
+        judging=_usage("judge", result.judging),
+    )
+    return {**row, "draw": key.draw}
+
+
+def _usage(name: str, usage: Usage) -> dict[str, Any]:
+    return {f"{name}_calls": usage.calls, f"{name}_tokens": usage.tokens, f"{name}_cost_usd": usage.cost_usd}
+
+
+def _flat(value: RolloutRecord | GroupResult, **replaced: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields as JSON values, some of them replaced by fields of the line, in their place."""
+    row: dict[str, Any] = {}
+    for name, field in to_builtins(value).items():
+        row |= replaced.get(name, {name: field})
     return row

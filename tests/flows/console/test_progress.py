@@ -39,7 +39,7 @@ def group(*rewards, arm="train"):
     rollouts = [
         SimpleNamespace(outcome=Failed("E", "r") if reward is None else Scored(reward, ())) for reward in rewards
     ]
-    return SimpleNamespace(rollouts=rollouts, arm=arm)
+    return SimpleNamespace(rollouts=rollouts, key=SimpleNamespace(arm=arm))
 
 
 def plain(small_run):

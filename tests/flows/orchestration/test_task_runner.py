@@ -221,7 +221,7 @@ def groups_of(tmp_path, monkeypatch, run_group):
     def outer():
         with mapped_groups(SimpleNamespace(settings=settings(), group_size=2)) as run_groups:
             specs = [spec(of=None, epoch=epoch) for epoch in (1, 2, 3)]
-            return [result.epoch for result in run_groups(context, specs)]
+            return [result.key.epoch for result in run_groups(context, specs)]
 
     return outer()
 
@@ -230,7 +230,7 @@ def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
     async def run_group(given, _runtime, *, carrier):
         assert carrier == {}
         await asyncio.sleep(0.5 * (given.epoch == 1))
-        return group((record(),), epoch=given.epoch)
+        return group((record(),), epoch=given.key.epoch)
 
     assert groups_of(tmp_path, monkeypatch, run_group)[-1] == 1
 
@@ -242,7 +242,7 @@ def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):
         tries.append(given.epoch)
         if tries.count(2) == 1 and given.epoch == 2:
             raise ConnectionResetError("the worker went away")
-        return group((record(),), epoch=given.epoch)
+        return group((record(),), epoch=given.key.epoch)
 
     assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
     assert sorted(tries) == [1, 2, 2, 3]

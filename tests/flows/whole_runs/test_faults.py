@@ -137,7 +137,7 @@ def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch)
 
     def second_batch_hangs(session, specs, results):
         record(session, specs, results)
-        if specs[0].epoch == 1 and specs[0].batch == 1:
+        if specs[0].key.epoch == 1 and specs[0].key.batch == 1:
             raise RewarderTimeout("rewarder slow ran over its limit")
 
     monkeypatch.setattr(learn, "record_batch", second_batch_hangs)

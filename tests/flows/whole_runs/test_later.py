@@ -126,7 +126,7 @@ def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch)
     real = batches.with_recorded_fault
 
     def late(session, result):
-        fault = "gt: no verdict within 30 s" if (result.phase, result.batch) == ("eval", 1) else None
+        fault = "gt: no verdict within 30 s" if (result.key.phase, result.key.batch) == ("eval", 1) else None
         return dataclasses.replace(real(session, result), rewarder_fault=fault)
 
     monkeypatch.setattr(batches, "with_recorded_fault", late)

@@ -15,6 +15,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
 from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 
 STAMP = PackStamp("test-pack", "a" * 64, "2026-01-01T00:00:00+00:00")
@@ -42,7 +43,7 @@ def group_line(name: str = "g", **fields: Any) -> dict[str, Any]:
 
 
 def key(index: int, turn: int, role: str = "rollout", *, item: str = "a/b#c", batch: int = 0) -> dict[str, Any]:
-    call = CallKey(1, "train", batch, item, index, turn, role)
+    call = CallKey(GroupKey(1, "train", "train", batch, item), index, turn, role)
     return {"schema": 1, "key": call.text("0" * 64), "kind": "reply", "payload": {}}
 
 

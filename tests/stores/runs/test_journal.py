@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
 from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,17 +38,44 @@ def lines_of(path: Path) -> list[dict[str, object]]:
 
 
 def test_a_key_text_holds_every_part_and_sixteen_digits_of_the_digest() -> None:
-    key = CallKey(epoch=1, arm="train", batch=2, item_id="q/7", rollout=3, turn=4, role="rollout")
+    key = CallKey(GroupKey(1, "train", "train", 2, "q/7"), rollout=3, turn=4, role="rollout")
     assert key.text("0123456789abcdef99") == "1/train/2/q/7/3/4/rollout/0#0123456789abcdef"
 
 
+LINE = (
+    b'{"schema":2,"key":"2/candidate/3/q/7~1/4/5/rollout/1#0123456789abcdef","kind":"reply",'
+    b'"at":"2026-01-02T00:00:00+00:00","payload":{"text":"seven"},"sum":"4e8712258215dc57"}\n'
+)
+"""As written before groups had a key of their own."""
+
+
+def test_a_line_of_an_older_journal_is_found_by_its_key_and_written_the_same(tmp_path: Path) -> None:
+    key = CallKey(
+        GroupKey(2, "eval", "candidate", 3, "q/7", draw=1, run="r1"), rollout=4, turn=5, role="rollout", attempt=1
+    )
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    old.write_bytes(LINE)
+    with Journal(old) as journal, Journal(new, clock=lambda: datetime(2026, 1, 2, tzinfo=UTC)) as written:
+        entry = journal.get(key.text("0123456789abcdef99"))
+        assert entry is not None
+        assert entry["payload"] == {"text": "seven"}
+        written.append(key.text("0123456789abcdef99"), {"text": "seven"})
+    assert new.read_bytes() == LINE
+
+
 ITEM_IDS = st.text(alphabet="ab/#0 ", max_size=6)
-KEYS = st.builds(
-    CallKey,
+GROUPS = st.builds(
+    GroupKey,
     epoch=st.integers(1, 2),
+    phase=st.just("eval"),
     arm=st.sampled_from(["train", "candidate"]),
     batch=st.integers(0, 1),
-    item_id=ITEM_IDS,
+    item=ITEM_IDS,
+    draw=st.integers(0, 1),
+)
+KEYS = st.builds(
+    CallKey,
+    group=GROUPS,
     rollout=st.integers(0, 1),
     turn=st.integers(0, 1),
     role=st.sampled_from(["rollout", "judge"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.outcomes import Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.base import Actor
 from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -41,7 +44,7 @@ def reply(text: str | None, *, finish: str = "stop", calls: tuple[ToolCall, ...]
     return ChatReply(
         message=Message("assistant", text, tool_calls=calls),
         finish_reason=finish,
-        usage=Usage(10, tokens),
+        usage=TokenUsage(10, tokens),
         latency_s=0.25,
         cost_usd=0.001,
         model="m",
@@ -107,10 +110,7 @@ def spec(size: int = 2, *, reflect: bool = True, of: Item | None = None, epoch: 
     system = more.pop("system", "Be careful.")
     return GroupSpec(
         group_id=f"run/{epoch}/{arm}/{chosen.id}",
-        epoch=epoch,
-        phase="train" if arm == "train" else "eval",
-        arm=arm,
-        batch=0,
+        key=GroupKey(epoch, "train" if arm == "train" else "eval", arm, 0, chosen.id, more.pop("draw", 0), "run"),
         item=chosen,
         size=size,
         temperature=0.7,
@@ -163,10 +163,7 @@ def record(index: int = 0, *, group: str = "g", name: str = "q1", outcome: Any =
     values: dict[str, Any] = {
         "rollout_id": f"{group}/{index}",
         "group_id": group,
-        "item_id": name,
-        "epoch": 1,
-        "phase": "train",
-        "arm": "train",
+        "key": GroupKey(more.pop("epoch", 1), more.pop("phase", "train"), more.pop("arm", "train"), 0, name, run="run"),
         "index": index,
         "outcome": outcome or Scored(1.0, ()),
         "scores": (),
@@ -175,10 +172,7 @@ def record(index: int = 0, *, group: str = "g", name: str = "q1", outcome: Any =
         "output": "",
         "summary": "",
         "tools": (),
-        "calls": 1,
-        "prompt_tokens": 1,
-        "completion_tokens": 1,
-        "cost_usd": None,
+        "usage": Usage(1, 1, 1, None),
         "latency_s": 0.1,
         "seed": 1,
         "prompt_digest": "d",
@@ -191,11 +185,7 @@ def group(rollouts: tuple[RolloutRecord, ...], proposals: tuple[Proposal, ...] =
     first = rollouts[0]
     values: dict[str, Any] = {
         "group_id": first.group_id,
-        "item_id": first.item_id,
-        "epoch": first.epoch,
-        "phase": first.phase,
-        "arm": first.arm,
-        "batch": 0,
+        "key": replace(first.key, **{name: more.pop(name) for name in ("epoch", "arm", "draw") if name in more}),
         "rollouts": rollouts,
         "signal": "mixed",
         "mean_reward": 0.5,
@@ -203,9 +193,7 @@ def group(rollouts: tuple[RolloutRecord, ...], proposals: tuple[Proposal, ...] =
         "proposals": proposals,
         "rejected": (),
         "reflection_failure": None,
-        "learning_calls": 0,
-        "learning_tokens": 0,
-        "learning_cost_usd": 0.0,
+        "learning": Usage(),
         "rewarder_fault": None,
         "budget_refused": None,
         "fatal": None,

@@ -32,6 +32,7 @@ from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.models.transport import client_over
@@ -293,10 +294,7 @@ class Bench:
 def _spec(settings: Settings) -> GroupSpec:
     return GroupSpec(
         group_id="run:e1:train:00000",
-        epoch=1,
-        phase="train",
-        arm="train",
-        batch=0,
+        key=GroupKey(1, "train", "train", 0, "q"),
         item=Item(id="q", prompt="3 + 4?", answer="7", source="items.jsonl:1"),
         size=settings.tfgrpo.group_size,
         temperature=0.7,

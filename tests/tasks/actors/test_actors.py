@@ -50,8 +50,8 @@ async def test_the_chat_actor_asks_once_with_the_system_text_first_and_the_item_
         ("user", "Use digits.\n\n3 + 4?"),
     ]
     assert (request.temperature, request.max_tokens, request.answer_schema) == (0.7, 1024, None)
-    assert (key.role, key.turn, key.item_id) == ("rollout", 0, "q1")
-    assert (rollout.output, rollout.loss, rollout.tally.completion_tokens) == ("Answer: 7", None, 5)
+    assert (key.role, key.turn, key.group.item) == ("rollout", 0, "q1")
+    assert (rollout.output, rollout.loss, rollout.usage.completion_tokens) == ("Answer: 7", None, 5)
 
 
 async def test_every_rollout_has_seeds_of_its_own_and_both_arms_share_them(tmp_path):
@@ -87,7 +87,7 @@ async def test_a_failed_call_is_named_by_its_journal_key(tmp_path):
 
 async def test_a_reply_without_usage_costs_the_unknown(tmp_path):
     rollout = await attempt(ChatActor(), lambda *_: replace(reply("7"), usage=None, cost_usd=None), tmp_path)
-    assert (rollout.tally.calls, rollout.tally.completion_tokens, rollout.tally.cost_usd) == (1, None, None)
+    assert (rollout.usage.calls, rollout.usage.completion_tokens, rollout.usage.cost_usd) == (1, None, None)
 
 
 class Misbehaving:
@@ -243,7 +243,7 @@ async def test_anybodys_agent_fits_in_five_lines(tmp_path):
     rollout = await attempt(CallableActor(agents.drafts_and_corrects), model, tmp_path)
     assert rollout.output == "<Correct: <3 + 4?> under Be careful.>"
     assert [key.turn for _, key in model.requests] == [0, 1]
-    assert rollout.tally.calls == 2
+    assert rollout.usage.calls == 2
 
 
 async def test_a_blocking_agent_gets_a_thread_and_a_blocking_chat(tmp_path):
@@ -259,7 +259,7 @@ async def test_a_finished_agent_is_not_started_again(tmp_path):
     replayed = await run_rollout(spec(), 0, runtime(model, tmp_path, actor=CallableActor(agents.blocking), replay=True))
     assert len(agents.CALLS) == 1
     assert first.frames == second.frames == replayed.frames
-    assert first.tally == second.tally == replayed.tally
+    assert first.usage == second.usage == replayed.usage
     entries = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert [entry["key"].split("/")[6] for entry in entries] == ["rollout", "agent"]
 
@@ -275,7 +275,7 @@ async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_ag
 
     forge()
     again = await attempt(actor, lambda *_: "7", tmp_path)
-    assert (again.output, again.loss, again.tally) == (first.output, None, first.tally)
+    assert (again.output, again.loss, again.usage) == (first.output, None, first.usage)
     assert len(agents.CALLS) == 2
     forge()
     replayed = await run_rollout(spec(), 0, runtime(lambda *_: "7", tmp_path, actor=actor, replay=True))
@@ -304,7 +304,7 @@ async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
 async def test_an_agent_may_return_a_trajectory_of_its_own(tmp_path):
     rollout = await attempt(CallableActor(agents.returns_a_trajectory), lambda *_: "", tmp_path)
     assert rollout.output == "7"
-    assert (rollout.tally.calls, rollout.tally.completion_tokens, rollout.tally.cost_usd) == (1, 11, 0.5)
+    assert (rollout.usage.calls, rollout.usage.completion_tokens, rollout.usage.cost_usd) == (1, 11, 0.5)
 
 
 @pytest.mark.parametrize("name", ["returns_a_number", "raises", "uses_a_strange_role"])

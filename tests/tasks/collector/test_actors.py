@@ -19,7 +19,7 @@ from tfgrpo.stores.errors import (
     ShapeError,
 )
 from tfgrpo.tasks.collector.actors import ActorCollector
-from tfgrpo.tasks.models.base import Message, ToolCall, Usage
+from tfgrpo.tasks.models.base import Message, TokenUsage, ToolCall
 from tfgrpo.tasks.shapes import Trajectory
 
 
@@ -92,7 +92,7 @@ class TwoTurns:
 
 
 async def test_a_conversation_is_kept_turn_by_turn(tmp_path):
-    tokens = Usage(10, 1)
+    tokens = TokenUsage(10, 1)
     said = [replace(reply(text), token_logprobs=(-1.0,), usage=tokens) for text in ("Hm.", "Answer: 7")]
     _, result = await collected(lambda _, key: said[key.turn], tmp_path, actor=TwoTurns())
     made = result.batch.groups[0].rollouts[0]
@@ -191,7 +191,7 @@ async def test_short_groups_are_kept_dropped_or_refused(tmp_path):
     specs = (spec(2), spec(2, of=item("q2")))
 
     def script(_, key):
-        return ModelServerFault("500") if key.item_id == "q2" and key.rollout else "Answer: 7"
+        return ModelServerFault("500") if key.group.item == "q2" and key.rollout else "Answer: 7"
 
     _, kept = await collected(script, tmp_path / "a", *specs)
     assert [len(group.scored) for group in kept.batch] == [2, 1]

@@ -156,8 +156,8 @@ async def test_what_ended_without_a_reward_says_how_and_has_no_number(tmp_path, 
 
 async def test_a_second_draw_of_an_item_has_answers_of_its_own(tmp_path):
     first = spec(2)
-    again = dataclasses.replace(first, group_id="run/again", draw=1)
-    run = await recorded_run(tmp_path, lambda request, key: f"{LONG} {key.item_id}", [first, again])
+    again = dataclasses.replace(spec(2, draw=1), group_id="run/again")
+    run = await recorded_run(tmp_path, lambda request, key: f"{LONG} {key.group.draw_id}", [first, again])
     one, two = read(run)
     assert one.rollouts[0].completion == f"{LONG} q1"
     assert two.rollouts[0].completion == f"{LONG} q1~1"
@@ -290,7 +290,7 @@ def test_only_replies_of_attempts_belong_to_one():
 async def test_two_keys_of_one_digest_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr("tfgrpo.tasks.exports.line_index._digest", lambda key: 7)
     run = await recorded_run(
-        tmp_path, lambda request, key: f"{LONG}{key.item_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
+        tmp_path, lambda request, key: f"{LONG}{key.group.draw_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
     )
     one, two = read(run)
     assert [known.rollouts[0].completion for known in (one, two)] == [f"{LONG}q10", f"{LONG}q20"]

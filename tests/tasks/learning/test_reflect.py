@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, item, pack, reply, runtime, spec
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
-from tfgrpo.tasks.actors.base import Tally
+from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.learning.reflect import RankedAttempt, attempts_to_show, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
@@ -15,7 +15,7 @@ LONG = "Always " + "check " * 40 + "the sum."
 
 def ranked(reward, *, tokens=5, index=0, output="x", rank=None):
     rollout = FinishedRollout(
-        f"g/{index}", index, 1, Trajectory(output, ()), None, (), (), Tally(1, 1, tokens), latency_s=0.1
+        f"g/{index}", index, 1, Trajectory(output, ()), None, (), (), Usage(1, 1, tokens), latency_s=0.1
     )
     return RankedAttempt(rollout, reward, reward if rank is None else rank)
 
@@ -52,7 +52,7 @@ async def test_the_extreme_pair_is_shown_with_rewards_and_the_reference_answer(t
     assert request.messages[0].content == "Say what separated them. 2 32"
     [proposal] = reflection.proposals
     assert (proposal.text, proposal.evidence, proposal.best_reward) == ("Add the tens first.", ("g/0", "g/1"), 1.0)
-    assert (reflection.spend.calls, reflection.spend.tokens) == (1, 15)
+    assert (reflection.spend.usage.calls, reflection.spend.usage.tokens) == (1, 15)
 
 
 async def test_the_reference_answer_can_be_hidden(tmp_path):
@@ -89,7 +89,7 @@ async def test_a_broken_answer_is_asked_for_again_with_the_error(tmp_path):
     assert '"error"' in second.messages[3].content
     assert key.attempt == 1
     assert len(reflection.proposals) == 1
-    assert reflection.spend.calls == 2
+    assert reflection.spend.usage.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_an_answer_that_stays_broken_voids_this_group_alone(tmp_path, brok
     _, reflection = await reflect(lambda *_: reply(broken or " "), tmp_path, tfgrpo={"max_repairs": 1})
     assert reflection.proposals == ()
     assert reflection.spend.failure.error_type == RepairExhausted.__name__
-    assert reflection.spend.calls == 2
+    assert reflection.spend.usage.calls == 2
     assert reflection.spend.fatal is None
 
 
@@ -223,7 +223,7 @@ async def test_shortening_is_paid_for_like_every_learning_call(tmp_path):
         return {"text": "Check the sum."} if key.role == "shorten" else lessons(LONG)
 
     _, reflection = await reflect(script, tmp_path)
-    assert (reflection.spend.calls, reflection.spend.tokens, reflection.spend.cost_usd) == (2, 30, 0.002)
+    assert reflection.spend.usage == Usage(2, 20, 10, 0.002)
 
 
 @pytest.mark.parametrize("error", [BudgetRefused("max_calls 3"), ModelAuthRefused("401")])

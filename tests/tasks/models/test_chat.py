@@ -23,11 +23,12 @@ from tfgrpo.stores.errors import (
     ModelUnreachable,
     TfgrpoError,
 )
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import Price, PriceBook
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.limiter import AdaptiveLimiter
@@ -36,7 +37,7 @@ from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.models.wire import WireOptions, encode_request
 
 SECRET = "sk-very-secret-0123456789"
-KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
 BOUND = len(encode_request(REQUEST, WireOptions())) + 64
@@ -91,7 +92,7 @@ async def bench(server: Any) -> AsyncIterator[Callable[..., Bench]]:
 async def test_a_call_is_sent_answered_priced_and_settled(server: Any, bench: Any) -> None:
     use = bench()
     reply = await use.ask(dataclasses.replace(REQUEST, seed=5))
-    assert reply == ChatReply(Message("assistant", "fine"), "stop", Usage(10, 5), 1, 20_000 / 1e9, "m", "cmpl-1")
+    assert reply == ChatReply(Message("assistant", "fine"), "stop", TokenUsage(10, 5), 1, 20_000 / 1e9, "m", "cmpl-1")
     (seen,) = server.seen
     assert (seen.method, seen.path) == ("POST", "/v1/chat/completions")
     assert seen.headers["authorization"] == f"Bearer {SECRET}"
@@ -220,7 +221,7 @@ async def test_usage_that_an_endpoint_may_have_added_to_a_request_is_counted_as_
         act(body=reply_body(usage={"prompt_tokens": 90_000, "completion_tokens": 5, "total_tokens": 90_005}))
     ]
     use = bench()
-    assert (await use.ask()).usage == Usage(90_000, 5)
+    assert (await use.ask()).usage == TokenUsage(90_000, 5)
     totals = use.ledger.totals()
     assert (totals.tokens, totals.implausible_usage, totals.overruns) == (90_005, 0, 1)
 

@@ -29,6 +29,7 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import PriceBook
 from tfgrpo.stores.ledger.state import Budget
@@ -47,7 +48,7 @@ REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
 
 
 def key(number: int = 0) -> CallKey:
-    return CallKey(1, "train", 0, f"q{number}", 0, 0, "rollout")
+    return CallKey(GroupKey(1, "train", "train", 0, f"q{number}"), 0, 0, "rollout")
 
 
 class Use:

@@ -24,13 +24,14 @@ from tfgrpo.stores.errors import (
     ReplayMiss,
     TfgrpoError,
 )
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel, call_key_of, reply_of_json, reply_to_json
 from tfgrpo.tasks.models.wire import request_digest
 
-KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=1)
 REPLY = ChatReply(
     Message(
@@ -40,7 +41,7 @@ REPLY = ChatReply(
         extra='{"reasoning_content":""}',
     ),
     "tool_calls",
-    Usage(10, 5, cached=3, reasoning=2),
+    TokenUsage(10, 5, cached=3, reasoning=2),
     0.25,
     0.001,
     "m-served",
@@ -98,7 +99,7 @@ async def test_an_answered_call_is_never_made_again(journal: Journal) -> None:
         ),
         st.sampled_from(["stop", "length", "tool_calls", "content_filter", "other"]),
         st.none()
-        | st.builds(Usage, st.integers(9, 2**53), st.integers(9, 2**53), st.integers(0, 9), st.integers(0, 9)),
+        | st.builds(TokenUsage, st.integers(9, 2**53), st.integers(9, 2**53), st.integers(0, 9), st.integers(0, 9)),
         st.floats(0, 1e6),
         st.none() | st.floats(0, 1e3),
         st.text(max_size=5),
@@ -318,7 +319,7 @@ async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal
     watched = Watched()
     model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
     with pytest.raises(ModelTimeout):
-        await model.complete(REQUEST, CallKey(3, "candidate", 0, "q1", 0, 0, "rollout"))
+        await model.complete(REQUEST, CallKey(GroupKey(3, "eval", "candidate", 0, "q1"), 0, 0, "rollout"))
     ((attributes, _),) = watched.points("tfgrpo.llm.duration")
     assert (attributes["error.type"], attributes["tfgrpo.phase"]) == ("ModelTimeout", "eval")
     (span,) = watched.spans()

@@ -9,11 +9,12 @@ import pytest
 
 from tests.support.models.calls import NOW, client
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelCallError, ModelRequestRejected, ModelServerFault
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.refusals import hint_of
 
-KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import ModelReplyMalformed
-from tfgrpo.tasks.models.base import Message, Usage
+from tfgrpo.tasks.models.base import Message, TokenUsage
 from tfgrpo.tasks.models.replies import decode_reply, decode_usage, parse_body, repeats_empty
 
 
@@ -133,9 +133,9 @@ def test_no_reply_breaks_the_decoder(body: Any) -> None:
 @pytest.mark.parametrize(
     ("usage", "meant"),
     [
-        ({"prompt_tokens": 3, "completion_tokens": 4}, Usage(3, 4)),
-        ({"prompt_tokens": 3, "total_tokens": 7}, Usage(3, 4)),
-        ({"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": None}, Usage(3, 4)),
+        ({"prompt_tokens": 3, "completion_tokens": 4}, TokenUsage(3, 4)),
+        ({"prompt_tokens": 3, "total_tokens": 7}, TokenUsage(3, 4)),
+        ({"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": None}, TokenUsage(3, 4)),
         (
             {
                 "prompt_tokens": 9,
@@ -143,11 +143,14 @@ def test_no_reply_breaks_the_decoder(body: Any) -> None:
                 "prompt_tokens_details": {"cached_tokens": 8},
                 "completion_tokens_details": {"reasoning_tokens": 2},
             },
-            Usage(9, 4, cached=8, reasoning=2),
+            TokenUsage(9, 4, cached=8, reasoning=2),
         ),
-        ({"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(1, 1, 1)),
+        (
+            {"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 5}},
+            TokenUsage(1, 1, 1),
+        ),
         ({"prompt_tokens": 0, "completion_tokens": 0}, None),
-        ({"prompt_tokens": 10, "completion_tokens": 50, "total_tokens": 560}, Usage(10, 550)),
+        ({"prompt_tokens": 10, "completion_tokens": 50, "total_tokens": 560}, TokenUsage(10, 550)),
         (
             {
                 "prompt_tokens": 21,
@@ -155,9 +158,9 @@ def test_no_reply_breaks_the_decoder(body: Any) -> None:
                 "total_tokens": 81,
                 "completion_tokens_details": {"reasoning_tokens": 60},
             },
-            Usage(21, 60, reasoning=60),
+            TokenUsage(21, 60, reasoning=60),
         ),
-        ({"prompt_tokens": 3, "total_tokens": 3}, Usage(3, 0)),
+        ({"prompt_tokens": 3, "total_tokens": 3}, TokenUsage(3, 0)),
         ({"prompt_tokens": 10**400, "completion_tokens": 3}, None),
         ({"prompt_tokens": 3, "completion_tokens": 1e300}, None),
         ({"prompt_tokens": 3}, None),
@@ -169,7 +172,7 @@ def test_no_reply_breaks_the_decoder(body: Any) -> None:
         ([], None),
     ],
 )
-def test_usage_is_read_or_unknown_and_never_made_up(usage: Any, meant: Usage | None) -> None:
+def test_usage_is_read_or_unknown_and_never_made_up(usage: Any, meant: TokenUsage | None) -> None:
     assert decode_usage({"usage": usage}) == meant
 
 

@@ -20,15 +20,16 @@ from tfgrpo.stores.errors import (
     ModelRequestRejected,
     ModelServerFault,
 )
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.replies import SHORTENED
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, ToolCall, Usage
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.models.structured import parse_answer
 from tfgrpo.tasks.models.wire import WireOptions, encode_request
 
-KEY = CallKey(1, "train", 0, "q1", 0, 0, "rollout")
+KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
 
 OPENAI = {
@@ -171,17 +172,17 @@ async def ask(server: Any, retries: int = 0, request: ChatRequest = REQUEST) -> 
 @pytest.mark.parametrize(
     ("body", "text", "usage"),
     [
-        (OPENAI, "4", Usage(1117, 46, cached=1024, reasoning=40)),
-        (AZURE, "4", Usage(12, 1)),
-        (VLLM_REASONING, "\n\n4", Usage(15, 185)),
-        (LLAMA_CPP, "4", Usage(14, 2)),
-        (OPENROUTER, "4", Usage(9, 80)),
-        (DEEPSEEK, "4", Usage(20, 2, cached=16)),
+        (OPENAI, "4", TokenUsage(1117, 46, cached=1024, reasoning=40)),
+        (AZURE, "4", TokenUsage(12, 1)),
+        (VLLM_REASONING, "\n\n4", TokenUsage(15, 185)),
+        (LLAMA_CPP, "4", TokenUsage(14, 2)),
+        (OPENROUTER, "4", TokenUsage(9, 80)),
+        (DEEPSEEK, "4", TokenUsage(20, 2, cached=16)),
     ],
     ids=["openai", "azure", "vllm", "llama.cpp", "openrouter", "deepseek"],
 )
 async def test_each_vendors_answer_is_read_without_its_reasoning(
-    server: Any, act: Any, body: Any, text: str, usage: Usage
+    server: Any, act: Any, body: Any, text: str, usage: TokenUsage
 ) -> None:
     server.acts = [act(body=body)]
     reply = await ask(server)

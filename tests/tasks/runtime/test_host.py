@@ -15,6 +15,7 @@ from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import PackError, StoreError
+from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.models.simulated import generate_items
@@ -42,7 +43,9 @@ def specs(count, size=2):
     rendered = PackText(text, sha256_hex(text), "arithmetic", pack.manifest.stamp, ())
     for raw in generate_items("arithmetic", count):
         item = Item(id=raw["id"], prompt=raw["prompt"], answer=raw["answer"], source="arithmetic.jsonl:1")
-        yield GroupSpec(f"run/1/train/{item.id}", 1, "train", "train", 0, item, size, 0.7, rendered, reflect=True)
+        yield GroupSpec(
+            f"run/1/train/{item.id}", GroupKey(1, "train", "train", 0, item.id), item, size, 0.7, rendered, reflect=True
+        )
 
 
 def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):

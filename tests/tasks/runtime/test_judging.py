@@ -53,8 +53,8 @@ async def judged(tmp_path, judging=None, *rewarders, replay=False, size=2, **mor
 async def test_a_judged_group_is_rewarded_and_its_calls_are_counted_apart(tmp_path):
     model, _, result = await judged(tmp_path)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
-    assert (result.judge_calls, result.judge_tokens, result.judge_cost_usd) == (2, 30, pytest.approx(0.002))
-    assert (result.learning_calls, result.signal) == (1, "mixed")
+    assert (result.judging.calls, result.judging.tokens, result.judging.cost_usd) == (2, 30, pytest.approx(0.002))
+    assert (result.learning.calls, result.signal) == (1, "mixed")
     asked = [request for request, key in model.requests if key.role == "judge"]
     assert {request.model for request in asked} == {"learner"}
     assert {request.answer_schema.name for request in asked} == {"tfgrpo_judgement"}
@@ -75,7 +75,7 @@ async def test_votes_have_names_and_seeds_of_their_own_that_no_arm_changes(tmp_p
         model, _, _ = await judged(tmp_path / arm, None, weighted(options={"votes": 3}), arm=arm, reflect=False)
         asked = [(key, request) for request, key in model.requests if key.role == "judge"]
         assert len({(key.rollout, key.turn, key.attempt) for key, _ in asked}) == 6
-        assert all(key.arm == arm for key, _ in asked)
+        assert all(key.group.arm == arm for key, _ in asked)
         seeds[arm] = {(key.rollout, key.turn): request.seed for key, request in asked}
         assert len(set(seeds[arm].values())) == 6
     assert seeds["champion"] == seeds["candidate"]
@@ -186,4 +186,4 @@ async def test_a_function_of_the_users_may_ask_the_model_too(tmp_path):
 
     _, _, result = await judged(tmp_path, lambda *_: "0.25", WeightedRewarder(Own()), of=item(), reflect=False)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.25, 0.25]
-    assert result.judge_calls == 1
+    assert result.judging.calls == 1

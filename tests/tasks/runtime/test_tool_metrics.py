@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.runtime.tool_metrics import add_costs, estimated_tokens, sum_by_tool
+from tfgrpo.stores.usage import add_costs
+from tfgrpo.tasks.runtime.tool_metrics import estimated_tokens, sum_by_tool
 from tfgrpo.tasks.shapes import ToolMetricEvent
 
 events = st.lists(

@@ -129,7 +129,7 @@ def test_a_flawed_answer_goes_back_with_the_reason_and_comes_back_right(tmp_path
     assert again[0].messages[-1].content.startswith("3 + 4?\n\n")
     assert {request.temperature for request in again} == {0.5, 0.7}
     assert len({request.seed for request, _ in model.requests}) == 4
-    assert (selection.candidates[0].calls, selection.candidates[0].prompt_tokens) == (2, 20)
+    assert (selection.candidates[0].usage.calls, selection.candidates[0].usage.prompt_tokens) == (2, 20)
 
 
 def test_findings_of_the_validator_are_repaired_too(tmp_path):
@@ -189,7 +189,7 @@ def test_any_actor_is_repaired(tmp_path):
         actor=Counting(),
         rewarders=LIKENESS,
     )
-    assert (selection.best.text, selection.best.calls) == (GOOD, 0)
+    assert (selection.best.text, selection.best.usage.calls) == (GOOD, 0)
 
 
 # Failures.

@@ -129,7 +129,7 @@ def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monke
 
 def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_order(monkeypatch):
     batches = [[spec(epoch=number * 10 + place) for place in range(2)] for number in range(3)]
-    batches = [[replace(one, group_id=f"g{one.epoch}") for one in batch] for batch in batches]
+    batches = [[replace(one, group_id=f"g{one.key.epoch}") for one in batch] for batch in batches]
     asked, recorded, closed = [], [], []
 
     def run_groups(_session, specs):
