@@ -1,6 +1,6 @@
-"""How is a runtime built from a context? Opens the journal, the ledger and the way to the model, in this process.
+"""Build a runtime from a context: journal, ledger, client to the model, actor and rewarders, in this process.
 
-Everything it can refuse was refused before by the plan; what changed since raises the same errors here.
+Bad settings were refused by the plan; files and modules that changed since raise the same errors here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import PriceBook
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
@@ -30,7 +29,7 @@ from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Closer, Runtime, closed
+from tfgrpo.tasks.runtime.runtime import Closer, Runtime, close_all
 from tfgrpo.tasks.runtime.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
@@ -38,30 +37,30 @@ _SIMULATED_URL = "http://simulated.invalid/v1"
 
 
 async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtime:
-    """Build the runtime on the running event loop. Without a journal nothing of it is on disk, and nothing is resumed."""
+    """Build the runtime on the running event loop. Without a journal the run cannot be resumed or replayed."""
     closers: list[Closer] = []
     try:
         return await _opened(context, closers, journaled=journaled)
     except BaseException as error:
-        late = await closed(closers)
-        if late is not None:
-            error.add_note(f"closing what was open failed too: {type(late).__name__}: {late}")
+        second = await close_all(closers)
+        if second is not None:
+            error.add_note(f"closing the opened resources failed too: {type(second).__name__}: {second}")
         raise
 
 
 async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool) -> Runtime:
-    """The runtime; how to close what was opened for it is added to ``closers`` as it is opened."""
+    """Add the closer of each resource to ``closers`` as it is opened."""
     settings = context.settings
     telemetry = configure(context.telemetry, os.environ)
-    place = context.replay_from or context.paths.journal
-    journal = Journal(place, repair=context.replay_from is None) if journaled else None
+    journal_path = context.replay_from or context.paths.journal
+    journal = Journal(journal_path, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         closers.append(_calling(journal.close))
-    ledger = Ledger(budget_of(settings), shared=context.ledger_path, within=_task_ledger(context))
+    ledger = _ledger(context)
     closers.append(_calling(ledger.close))
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     closers.append(_calling(threads.shutdown))
-    # In a thread: a Secret block is fetched with an event loop of its own.
+    # In a thread: fetching a Secret block runs a separate event loop.
     endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
     client = open_client(context, ledger, endpoint) if endpoint is not None else None
     if client is not None:
@@ -99,50 +98,42 @@ def _calling(close: Callable[[], object]) -> Closer:
 
 
 def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> ChatClient:
-    """The client to the endpoint, or to the simulated model in process."""
+    """Return the client to the endpoint, or to the simulated model in process."""
     settings = context.settings
+    concurrency = settings.tfgrpo.concurrency
+    app = _simulated_app(settings) if context.simulated else None
     return ChatClient(
         endpoint,
-        open_transport(
-            concurrency=settings.tfgrpo.concurrency, app=_simulated_app(settings) if context.simulated else None
-        ),
-        limiter=AdaptiveLimiter(settings.tfgrpo.concurrency),
+        open_transport(concurrency=concurrency, app=app),
+        limiter=AdaptiveLimiter(concurrency),
         ledger=ledger,
-        prices=prices_of(settings),
+        # A model without a price has an unknown cost; the simulated one has an invented price.
+        prices=choose_models(settings).price_book,
         retry=RetryPolicy(max_retries=settings.model.max_retries),
-        # Jitter only: it reaches no result, and processes must not draw the same.
+        # For jitter only: no result depends on it, and processes must not draw the same.
         rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
     )
 
 
 def endpoint_for(context: RunContext) -> Endpoint:
-    """Where calls go. The key is read here, in the process that uses it; the simulated model gets none."""
+    """Return the endpoint of the calls. The key is read here, in the process that uses it; the simulated model has none."""
     model = context.settings.model
     if context.base_url is None:
         return endpoint_of(model, _SIMULATED_URL, None)
     return endpoint_of(model, context.base_url, context.read_secret(model))
 
 
-def budget_of(settings: Settings) -> Budget:
-    """The caps of the run."""
-    budget = settings.budget
-    return Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
-
-
-def _task_ledger(context: RunContext) -> Ledger | None:
-    if context.task_ledger_path is None:
-        return None
-    budget = Budget(max_usd=context.settings.budget.task_max_usd, scope="task_")
-    return Ledger(budget, shared=context.task_ledger_path)
-
-
-def prices_of(settings: Settings) -> PriceBook:
-    """Prices by model name; a model without one has an unknown price, the simulated one has an invented price."""
-    return choose_models(settings).price_book
+def _ledger(context: RunContext) -> Ledger:
+    budget = context.settings.budget
+    task_ledger = None
+    if context.task_ledger_path is not None:
+        task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
+    own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
+    return Ledger(own, shared=context.ledger_path, within=task_ledger)
 
 
 def _simulated_app(settings: Settings) -> Callable[..., Any]:
-    # Imported where it is needed: a run on a real endpoint does without the simulated worlds.
+    # Imported here: a run on a real endpoint does without the simulated worlds.
     from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
 
     app: Callable[..., Any] = simulated_app(SimulatedOptions.of(settings.simulated))

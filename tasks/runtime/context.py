@@ -1,4 +1,4 @@
-"""What does a process need to know to work for a run? A small picklable value; the API key is never in it."""
+"""Context of a run: what a process needs to work for it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
-"""Finds the API key in the process that needs it: a function of an importable module, so that it pickles by name."""
+"""Returns the API key in the process that uses it: a function of an importable module, so that it pickles by name."""
 
 LEARNING_RULES: Final = 2
-"""Version of the rules of learning. A resumed or replayed run keeps those it began with, because its journal holds the
-calls that they led to. Under 1, which runs before this number had, a confirmed proposal counts as turned down, a lesson
-may change its direction freely, a cut-off answer is asked for again, and equal libraries are swept."""
+"""Version of the learning rules. A resumed or replayed run keeps the version of its start, on which its journalled calls
+depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
+freely, a cut-off answer is requested again, and equal libraries are swept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One run as every process of it sees it."""
+    """One run as each of its processes needs it. Picklable, and without the API key."""
 
     settings: Settings
     run_dir: Path
     run_id: str
     pack_id: str
     packs_root: Path | None
-    """None: the packs that ship."""
+    """None: the built-in packs."""
     read_secret: SecretReader
     rollout_model: str
-    """Name on the wire of the model that attempts."""
+    """Model of the rollouts, as requests name it."""
     learning_model: str
-    """Name on the wire of the model that reflects and curates."""
+    """Model of reflection and curation, as requests name it."""
     base_url: str | None = None
     """None: the simulated model, in process."""
     replay: bool = False
-    """Nothing is sent: what the journal does not hold cannot be had."""
+    """No request is sent: a call that is not in the journal fails."""
     replay_from: Path | None = None
     """Journal to replay when it is not the run's own."""
     ledger_path: Path | None = None

@@ -1,8 +1,7 @@
-"""How do callers on any thread or loop reach the runtime? By one event loop per process and run, made at first use.
+"""Run the runtime on one event loop per process and run, for callers on any thread or loop.
 
-All groups of a process share that loop, and with it one connection pool. Prefect's own loops come and go; this one
-stays until the run closes it. The table of open hosts is this module's only state: a worker process has no other place
-where the second task could find what the first one opened.
+All groups of a process share that loop, and with it one connection pool; Prefect's own loops come and go. The table of
+open hosts is module state, because a worker process has no other object that survives from one task to the next.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 T = TypeVar("T")
 Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
 _CLOSING_S: Final = 30.0
-"""Seconds the loop gets to close what is open. A loop that a user's code blocks would keep the process for ever."""
+"""Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever."""
 _LOG: Final = logging.getLogger("tfgrpo.runtime")
 
 
 class RuntimeHost:
-    """An event loop in a daemon thread, and the runtime that lives on it."""
+    """An event loop in a daemon thread, and the runtime that belongs to it."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class RuntimeHost:
         cancel_wait_s: float = CANCEL_WAIT_S,
         closing_s: float = _CLOSING_S,
     ) -> None:
-        """``cancel_wait_s``: how long cancelled work may take to end. ``closing_s``: how long closing may take in all."""
+        """``cancel_wait_s``: seconds for cancelled work to end. ``closing_s``: seconds for closing in all."""
         self._context = context
         self._opener = opener
         self._cancel_wait_s = cancel_wait_s
@@ -56,36 +55,36 @@ class RuntimeHost:
         self._watch.start()
 
     def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
-        """Run ``factory(runtime)`` on the loop. What opening the runtime raises, every caller gets."""
+        """Run ``factory(runtime)`` on the loop. Every caller gets the error of a runtime that cannot be opened."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
 
     async def wait_idle(self) -> None:
-        """Return when the loop has nothing to do, or after a tenth of a second. Awaited on another loop."""
+        """Return when the loop is idle, at the latest after a tenth of a second. To be awaited on another loop."""
         await self._selector.wait_idle()
 
     def halt(self) -> None:
-        """Cancel what still runs and wait until it has ended, within reason; the runtime stays open."""
-        self._within_reason(self._cancel_all())
+        """Cancel all work and wait until it has ended, for a limited time; the runtime stays open."""
+        self._run_limited(self._cancel_all())
 
     def close(self) -> None:
-        """Cancel what still runs, close the runtime, end the thread. A loop that is blocked is left behind."""
+        """Cancel all work, close the runtime, end the thread. A blocked loop is abandoned."""
         self._watch.stop()
         try:
-            ended = self._within_reason(self._cancel_all()) and self._within_reason(self._shut_down())
+            ended = self._run_limited(self._cancel_all()) and self._run_limited(self._shut_down())
         finally:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(None if ended else 0.0)
 
-    def _within_reason(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether the loop got round to it. What the work raises is raised, unless an agent had it cancelled."""
+    def _run_limited(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether the work ended in time. Its errors are raised, except a cancellation, which an agent may cause."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         done = concurrent.futures.wait([future], self._closing_s).done
         if done:
             with contextlib.suppress(concurrent.futures.CancelledError):
                 future.result()
         else:
-            _LOG.warning("the event loop did not answer within %g s; it is left behind", self._closing_s)
+            _LOG.warning("the event loop did not answer within %g s; it is abandoned", self._closing_s)
         return bool(done)
 
     def _serve(self) -> None:
@@ -94,14 +93,14 @@ class RuntimeHost:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
-                # Raised in a task that an agent started by itself; asyncio ends the loop for it, and all rollouts.
-                _LOG.warning("%s in a task of an agent; the run goes on", type(error).__name__)
+                # Raised in a task that an agent created. asyncio stops the loop for it, and with it all rollouts.
+                _LOG.warning("%s in a task of an agent; the run continues", type(error).__name__)
         self._finish(cancel_all(asyncio.all_tasks(self._loop), self._cancel_wait_s))
         self._finish(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     def _finish(self, work: Coroutine[Any, Any, object]) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # an agent that is left behind may cancel whatever it finds
+        with contextlib.suppress(asyncio.CancelledError):  # abandoned agents may cancel any task
             self._loop.run_until_complete(work)
 
     async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
@@ -113,7 +112,7 @@ class RuntimeHost:
         mine = asyncio.current_task()
         running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
         if not await cancel_all(running, self._cancel_wait_s):
-            _LOG.warning("some work ignored its cancellation for %g s; it is left behind", self._cancel_wait_s)
+            _LOG.warning("some work ignored its cancellation for %g s; it is abandoned", self._cancel_wait_s)
 
     async def _shut_down(self) -> None:
         if self._opening is None:
@@ -123,51 +122,36 @@ class RuntimeHost:
             await opened.aclose()
 
 
-class _Hosts:
-    """Open hosts by process and run directory."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[tuple[int, str], RuntimeHost] = {}
-
-    def get(self, context: RunContext) -> RuntimeHost:
-        with self._lock:
-            key = _key(context)
-            if key not in self._open:
-                self._open[key] = RuntimeHost(context)
-            return self._open[key]
-
-    def find(self, context: RunContext) -> RuntimeHost | None:
-        with self._lock:
-            return self._open.get(_key(context))
-
-    def take(self, context: RunContext) -> RuntimeHost | None:
-        with self._lock:
-            return self._open.pop(_key(context), None)
+_LOCK: Final = threading.Lock()
+_HOSTS: Final[dict[tuple[int, str], RuntimeHost]] = {}
+"""Open hosts by process and run directory: a forked process must not use its parent's."""
 
 
 def _key(context: RunContext) -> tuple[int, str]:
     return os.getpid(), str(context.run_dir)
 
 
-_HOSTS = _Hosts()
-
-
 def runtime_for(context: RunContext) -> RuntimeHost:
-    """The host of this process for a run, opened at the first call."""
-    return _HOSTS.get(context)
+    """Return the host of this process for a run, opened at the first call."""
+    with _LOCK:
+        key = _key(context)
+        if key not in _HOSTS:
+            _HOSTS[key] = RuntimeHost(context)
+        return _HOSTS[key]
 
 
 def close_runtime(context: RunContext) -> None:
     """Close this process's host of a run, if there is one."""
-    host = _HOSTS.take(context)
+    with _LOCK:
+        host = _HOSTS.pop(_key(context), None)
     if host is not None:
         host.close()
 
 
 def halt_runtime(context: RunContext) -> None:
-    """Cancel what this process's host of a run is doing: what was interrupted must not go on spending."""
-    host = _HOSTS.find(context)
+    """Cancel the work of this process's host of a run: an interrupted run must not continue to spend money."""
+    with _LOCK:
+        host = _HOSTS.get(_key(context))
     if host is not None:
         host.halt()
 
@@ -177,8 +161,8 @@ async def run_on_runtime(
 ) -> T:
     """Await ``factory(runtime)`` from another event loop; cancelling this cancels that.
 
-    ``begun`` is called when that is under way. It and the return wait for a lull on the runtime, should it be busy: what
-    the caller does next would else be done while replies are waiting to be read and calls to be sent.
+    ``begun`` is called after the submission. It and the return wait until the runtime's loop is idle: the caller's next
+    work would otherwise compete with replies to be read and calls to be sent.
     """
     host = runtime_for(context)
     work = asyncio.wrap_future(host.submit(factory))
@@ -195,9 +179,9 @@ async def run_on_runtime(
 def call_blocking(
     context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] | None = None
 ) -> T:
-    """Wait for ``factory(runtime)`` from a thread without an event loop; interrupting this cancels that.
+    """Wait for ``factory(runtime)`` in a thread without an event loop; an interrupt, or an error of ``meanwhile``, cancels it.
 
-    ``meanwhile`` is called once that is on its way; what it raises cancels that too.
+    ``meanwhile`` is called after the submission.
     """
     future = runtime_for(context).submit(factory)
     try:

@@ -1,7 +1,4 @@
-"""How do judges reach the run's model? One group's way to it: named, seeded, journalled and paid like every other call.
-
-It answers questions that rewarders put, and counts what that took. What a judgement means is known to ``rewarders``.
-"""
+"""Give the judges of one group access to the run's model: seeded, journalled and charged like every other call."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.learning.ask import Spend
-from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatReply, ChatRequest, Message
+from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupSpec, ReflectionFailure
 
@@ -24,7 +21,7 @@ ROLE = "judge"
 
 
 class GroupJudge:
-    """``JudgeModel`` within one group. ``spend`` tells afterwards what was used, what broke, and what stopped the run."""
+    """``JudgeModel`` within one group. ``spend`` counts what was used, what failed, and what stopped the run."""
 
     def __init__(self, spec: GroupSpec, runtime: Runtime) -> None:
         self._spec = spec
@@ -32,7 +29,7 @@ class GroupJudge:
         self.spend = Spend()
 
     def context(self, outputs: Sequence[Attempt]) -> RewardContext:
-        """What rewarders get to see: the group's item and lessons, these attempts, and this way to the model."""
+        """Return the context of the rewarders: the group's item and lessons, these attempts, and this judge."""
         item = self._spec.item
         return RewardContext(
             fixture_path=f"{item.source.rpartition(':')[0] or item.source or 'dataset'}#{item.id}",
@@ -46,7 +43,7 @@ class GroupJudge:
         )
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
-        """Answer, as ``JudgeModel`` says. A call that is given up on is kept by name, so that a replay loses it too."""
+        """Answer one question. A cancelled call is recorded as broken, so that a replay loses it too."""
         request, key = self._request(question)
         try:
             async with asyncio.timeout(timeout_s):
@@ -68,41 +65,31 @@ class GroupJudge:
             self._broken(error, request, key)
             raise
         self.spend.add(reply)
-        return _judge_reply(reply)
+        return JudgeReply(
+            text=reply.message.content or "",
+            cut_off=reply.finish_reason in CUT_OFF,
+            tokens=reply.usage.total if reply.usage is not None else None,
+            cost_usd=reply.cost_usd,
+            model=reply.model,
+        )
 
     def _request(self, question: JudgeQuestion) -> tuple[ChatRequest, CallKey]:
         spec, context = self._spec, self._runtime.context
-        key = CallKey(spec.key, question.rollout, question.turn, ROLE, question.attempt)
-        # The simulated model has one name, whatever an endpoint would call the judge.
+        rollout, turn, attempt = question.rollout, question.turn, question.attempt
+        key = CallKey(spec.key, rollout, turn, ROLE, attempt)
+        run_seed = context.settings.tfgrpo.seed_of(spec.key.phase)
+        # The simulated model has only one name.
         named = None if context.simulated else question.model
         request = ChatRequest(
             model=named or context.learning_model,
             messages=tuple(Message(role, text) for role, text in question.messages),
             temperature=question.temperature,
             max_tokens=question.max_tokens or context.settings.model.max_tokens,
-            # Not of the arm: in the sweep the same output is judged by the same draw, whoever wrote it.
-            seed=derive_seed(
-                context.settings.tfgrpo.seed_of(spec.key.phase),
-                ROLE,
-                spec.key.epoch,
-                spec.key.draw_id,
-                key.rollout,
-                key.turn,
-                key.attempt,
-            ),
+            # Without the arm: in the sweep equal outputs of champion and candidate are judged by the same draw.
+            seed=derive_seed(run_seed, ROLE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
             answer_schema=AnswerSchema(question.schema_name, question.schema),
         )
         return request, key
 
     def _broken(self, error: ModelCallError, request: ChatRequest, key: CallKey) -> None:
         self.spend.broken.append(ReflectionFailure(type(error).__name__, str(error), model_key(key, request)))
-
-
-def _judge_reply(reply: ChatReply) -> JudgeReply:
-    return JudgeReply(
-        text=reply.message.content or "",
-        cut_off=reply.finish_reason in CUT_OFF,
-        tokens=reply.usage.total if reply.usage is not None else None,
-        cost_usd=reply.cost_usd,
-        model=reply.model,
-    )

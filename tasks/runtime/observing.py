@@ -1,7 +1,4 @@
-"""What does the outside see of a group? Its rollouts, rewards and tool calls, as metrics and on the spans.
-
-Values come from what was recorded anyway; nothing here feeds back into a run.
-"""
+"""Report groups and rollouts to telemetry, from what is recorded anyway; the run does not depend on it."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
 
 
 def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: float | None, latency_s: float) -> None:
-    """What is known of a rollout when it is over, before anything is graded."""
+    """Set what is known of a rollout at its end, before it is graded."""
     if isinstance(loss, Failed):
         span.fail(loss.error_type)
     span.rollout_result(
@@ -42,7 +39,7 @@ def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: f
 def observe_verdict(
     span: SpanHandle | None, outcome: Outcome, relative_rank: float | None, scores: Sequence[RewardScore]
 ) -> None:
-    """What the span of a rollout carries once it is graded: how it ended, and an event for every score."""
+    """Set the outcome of a graded rollout on its span, with an event for every score."""
     if span is None:
         return
     reward = outcome.reward if isinstance(outcome, Scored) else None
@@ -51,9 +48,9 @@ def observe_verdict(
 
 
 def observe_scores(span: SpanHandle, scores: Sequence[RewardScore], rollout_index: int | None = None) -> None:
-    """An event for every score. ``rollout_index`` tells whose they are, on a span of several attempts."""
+    """Add an event for every score; ``rollout_index`` names the attempt on a span of several."""
     for score in scores:
-        # A rank says which attempt is the best of its group, not that it is any good.
+        # A rank compares attempts of a group; the best of them may still be wrong.
         label = None if score.rewarder_id == "relative" else _LABELS.get(score.score)
         span.evaluation(
             score.rewarder_id, score.score, label=label, rollout_index=rollout_index, evidence=score.evidence

@@ -1,6 +1,6 @@
-"""What does a group use while it runs? The seams of one process, gathered in one value that belongs to one event loop.
+"""Resources that the steps of one process share: model, actor, rewarders, journal, ledger, threads.
 
-Building it from a context is ``tfgrpo.tasks.runtime.assembly``; keeping one per process is ``tfgrpo.tasks.runtime.host``.
+Built from a context in ``tfgrpo.tasks.runtime.assembly``, kept by ``tfgrpo.tasks.runtime.host``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Closer = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Models, actor, rewarders and records of one run in one process."""
+    """Models, actor, rewarders and records of one run in one process, for one event loop."""
 
     context: RunContext
     model: ChatModel
-    """Answers for every role; the journal stands in front of it."""
+    """For every role, with the journal in front."""
     actor: Actor
     rewarders: tuple[WeightedRewarder, ...]
     pack: LoadedPack
@@ -43,9 +43,9 @@ class Runtime:
     slots: asyncio.Semaphore
     """Bounds the actors in flight."""
     threads: RewarderThreads
-    """For code that blocks: rewarders, synchronous tools and agents."""
+    """For blocking code: rewarders, synchronous tools and agents."""
     scrub: Scrub = replace_surrogates
-    """Makes a text that foreign code wrote fit to be recorded or shown: without the API key."""
+    """Removes the API key from text of foreign code, before it is recorded or shown."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now
     closers: Sequence[Closer] = field(default=())
@@ -61,7 +61,7 @@ class Runtime:
         return self.context.settings.tfgrpo.experience_max_chars
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run a blocking function. One that is given up on is abandoned: it holds up nobody."""
+        """Run a blocking function in a thread, which is abandoned when this is cancelled."""
         future = self.threads.submit(without_stop_iteration(work))
         try:
             return await asyncio.wrap_future(future)
@@ -69,18 +69,18 @@ class Runtime:
             self.threads.abandon(future)
 
     async def aclose(self) -> None:
-        """Close what was opened, newest first, all of it; then raise the first error that this brought."""
-        error = await closed(self.closers)
+        """Close all resources, newest first; then raise the first error."""
+        error = await close_all(self.closers)
         if error is not None:
             raise error
 
 
-async def closed(closers: Sequence[Closer]) -> BaseException | None:
-    """Close everything, newest first, whatever becomes of the others. The first error is returned."""
+async def close_all(closers: Sequence[Closer]) -> BaseException | None:
+    """Close all resources, newest first, despite errors; return the first error."""
     first: BaseException | None = None
     for close in reversed(closers):
         try:
             await close()
-        except BaseException as error:  # noqa: BLE001 - the others hold threads and files
+        except BaseException as error:  # noqa: BLE001 - the others have threads and files to release
             first = first or error
     return first

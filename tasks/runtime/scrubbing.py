@@ -1,7 +1,6 @@
-"""What may be kept of texts that others wrote? Nothing with the API key in it, and nothing that no file can hold.
+"""Remove the API key, and what no file can store, from texts of the user's agents, tools and rewarders.
 
-Agents, tools and rewarders of the user's say what they like. What comes from them passes here where it comes in, before
-it is journalled, recorded or shown.
+Applied where such texts come in, before they are journalled, recorded or shown.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ Scrub: TypeAlias = Callable[[str], str]
 
 
 def scrubber(key: ApiKey | None) -> Scrub:
-    """What takes this key and lone surrogates out of a text."""
+    """Return the function that removes this key and lone surrogates from a text."""
     return replace_surrogates if key is None else lambda text: replace_surrogates(key.scrub(text))
 
 
 def scrubbed_trajectory(trajectory: Trajectory, scrub: Scrub) -> Trajectory:
-    """A trajectory as it may be journalled."""
+    """Return a trajectory as it may be journalled."""
     return replace(
         trajectory, output=scrub(trajectory.output), frames=tuple(_frame(frame, scrub) for frame in trajectory.frames)
     )
 
 
 def scrubbed_scores(scores: GroupScores, scrub: Scrub) -> GroupScores:
-    """What the rewarders said, as it may be recorded."""
+    """Return scores as they may be recorded."""
     return replace(
         scores,
         verdicts=tuple(tuple(_verdict(verdict, scrub) for verdict in each) for each in scores.verdicts),

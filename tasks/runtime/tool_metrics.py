@@ -1,7 +1,6 @@
-"""What did the tools of a rollout cost? One event per tool call, and their sums by tool.
+"""Estimate the tokens of tool results, and add up costs and counts, of which one unknown part makes the sum unknown.
 
-Tokens are what the tool's result adds to the model's context, estimated at four characters a token because no tokeniser
-is at hand; a price that nobody stated stays unknown and makes the sum unknown, never zero.
+Tokens are estimated at four characters each, because no tokenizer is at hand.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ _CHARS_PER_TOKEN = 4
 
 
 def estimated_tokens(text: str) -> int:
-    """Tokens of a text, rounded up; 0 only for the empty text."""
+    """Return tokens of a text, rounded up; 0 only for the empty text."""
     return -(-len(text) // _CHARS_PER_TOKEN)
 
 
 def sum_by_tool(events: Iterable[ToolMetricEvent]) -> tuple[ToolStat, ...]:
-    """One entry per tool, by name. Failed calls count: they were paid for too."""
+    """Return one entry per tool, by name. Failed calls count, because they cost as much."""
     return add_stats(
         ToolStat(tool=event.tool, tokens=event.tokens, latency_ms=event.latency_ms, cost_usd=event.cost_usd)
         for event in events
@@ -29,7 +28,7 @@ def sum_by_tool(events: Iterable[ToolMetricEvent]) -> tuple[ToolStat, ...]:
 
 
 def add_stats(stats: Iterable[ToolStat]) -> tuple[ToolStat, ...]:
-    """Merge entries of the same tool; the order given does not matter beyond float rounding."""
+    """Merge entries of the same tool, independent of their order (up to float rounding)."""
     by_tool: dict[str, list[ToolStat]] = {}
     for stat in stats:
         by_tool.setdefault(stat.tool, []).append(stat)

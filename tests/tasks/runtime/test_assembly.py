@@ -45,7 +45,9 @@ async def test_what_cannot_be_opened_leaves_nothing_open_and_is_told_first(tmp_p
     with pytest.raises(PackError) as caught:
         await open_runtime(context(tmp_path, pack_id="no-such-pack"))
     assert shut == [RewarderThreads, Ledger, Journal]
-    assert caught.value.__notes__ == ["closing what was open failed too: StoreError: the disk refuses RewarderThreads"]
+    assert caught.value.__notes__ == [
+        "closing the opened resources failed too: StoreError: the disk refuses RewarderThreads"
+    ]
 
 
 async def test_a_ledger_that_cannot_be_opened_leaves_no_journal_open(tmp_path, shut, monkeypatch):

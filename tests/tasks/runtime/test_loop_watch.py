@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import steps as kit
-from tfgrpo.tasks.runtime.loop_watch import LoopWatch, _place
+from tfgrpo.tasks.runtime.loop_watch import LoopWatch, _location
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 
@@ -35,8 +35,8 @@ def served() -> Any:
     made.close()
 
 
-def watch(served: Served, held_up_s: float = 0.05) -> LoopWatch:
-    made = LoopWatch(served.loop, served.thread.ident or 0, held_up_s)
+def watch(served: Served, blocked_s: float = 0.05) -> LoopWatch:
+    made = LoopWatch(served.loop, served.thread.ident or 0, blocked_s)
     made.start()
     return made
 
@@ -49,7 +49,7 @@ def until(said: Any) -> None:
     pytest.fail("it never happened")
 
 
-def test_who_blocks_the_loop_is_named_once(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_blockage_is_logged_once_with_its_location(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "tfgrpo.runtime")
     released = threading.Event()
     watching = watch(served)
@@ -60,11 +60,11 @@ def test_who_blocks_the_loop_is_named_once(served: Served, caplog: pytest.LogCap
     watching.stop()
     watching._thread.join(5)
     assert len(caplog.records) == 1
-    assert "held up for 0.05 s at " in caplog.text
+    assert "blocked for 0.05 s at " in caplog.text
     assert "threading.py" in caplog.text
 
 
-def test_a_loop_that_moves_is_left_in_peace(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_moving_loop_is_not_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     watching = watch(served, 0.02)
     time.sleep(0.2)
     watching.stop()
@@ -80,9 +80,9 @@ def test_a_loop_that_is_closed_ends_its_watch() -> None:
     assert not watching._thread.is_alive()
 
 
-def test_a_place_is_file_line_and_function() -> None:
+def test_a_location_is_file_line_and_function() -> None:
 
-    assert _place(sys._getframe()).endswith("in test_a_place_is_file_line_and_function")
+    assert _location(sys._getframe()).endswith("in test_a_location_is_file_line_and_function")
 
 
 async def test_a_blocking_function_that_stops_an_iteration_is_a_failure_not_a_wait(tmp_path: Any) -> None:
