@@ -1,4 +1,4 @@
-"""Estimate the tokens of tool results, and add up costs and counts, of which one unknown part makes the sum unknown.
+"""Estimate the tokens of tool results, and sum tool use by tool.
 
 Tokens are estimated at four characters each, because no tokenizer is at hand.
 """
