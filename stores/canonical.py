@@ -1,4 +1,4 @@
-"""Which bytes are hashed? Our own canonical form of JSON values and of texts; no other room serialises for a digest."""
+"""Canonical form of JSON values and texts, and their SHA-256. Nothing else serialises for a digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time is it? Clocks are passed in, so that a run can be replayed and a test can stand still."""
+"""Clock type, passed in so that a run can be replayed and a test can fix the time."""
 
 from __future__ import annotations
 

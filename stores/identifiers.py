@@ -1,4 +1,4 @@
-"""Which names may become file names? One strict rule, checked wherever an identifier enters."""
+"""Check identifiers that become file names, by one strict rule for every platform."""
 
 from __future__ import annotations
 

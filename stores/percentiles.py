@@ -1,8 +1,7 @@
-"""How is a column of numbers summed up? Count, sum, mean and percentiles, with what is unknown counted apart.
+"""Summarise a column of numbers: count, sum, mean and percentiles, with unknown values counted apart.
 
-Percentiles are exact, with linear interpolation between the two nearest values (Hyndman and Fan 1996, type 7, which is
-also numpy's default): the q-th of n sorted values lies at position q/100 * (n - 1), counted from 0. Exactness costs eight
-bytes per value.
+Percentiles are exact, with linear interpolation between the two nearest values (Hyndman and Fan 1996, type 7, numpy's
+default): the q-th of n sorted values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per value.
 """
 
 from __future__ import annotations

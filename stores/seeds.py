@@ -1,4 +1,4 @@
-"""Where does randomness come from? One run seed, split into independent streams by purpose."""
+"""Split one run seed into independent random streams by purpose."""
 
 from __future__ import annotations
 

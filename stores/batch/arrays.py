@@ -1,6 +1,6 @@
-"""What does a batch look like as arrays? One row per group, one column per rollout, and masks for what is absent.
+"""View a batch as arrays: one row per group, one column per rollout, masks for absent values.
 
-A value that does not exist is NaN behind a mask that is False: it can be averaged by nobody unseen.
+An absent value is NaN and its mask is False, so that no mean includes it unnoticed.
 """
 
 from __future__ import annotations

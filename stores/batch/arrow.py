@@ -1,7 +1,7 @@
-"""How do groups become Arrow tables and Parquet files, and come back? One row per rollout; the extra ``parquet``.
+"""Convert groups to Arrow tables and Parquet files and back, one row per rollout (extra ``parquet``).
 
-What has no fixed type (prompts, completions, metadata) is a column of JSON texts. Files are written and read in pieces, so
-that their size does not matter; a reader sees the old file or the new one.
+Values without a fixed type (prompts, completions, metadata) are columns of JSON text. Files are written and read in
+chunks, so that their size does not matter, and replaced atomically.
 """
 
 from __future__ import annotations

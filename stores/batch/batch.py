@@ -1,8 +1,6 @@
-"""What is a batch of experience? Groups of rollouts as data, checked as a whole when it is made.
+"""A batch of experience: groups of rollouts as data, checked as a whole on construction.
 
-It is made in memory and handed on: it is no record of a run, draws no conclusions, and computes no advantages
-(``tfgrpo.rewarders.advantages.batch`` does, from ``arrays()``). The shapes of one rollout and one group are in
-``tfgrpo.stores.batch.shapes``.
+It is not a record of a run and computes no advantages (``tfgrpo.rewarders.advantages.batch`` does, from ``arrays()``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Do the values of a batch fit together? Every group is looked at, and everything that is wrong is told at once.
-
-It repairs nothing and leaves nothing out.
-"""
+"""Check that the values of a batch fit together, and report every problem of every group at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is a group called that nobody named, and when are two groups the same? By their content, not by when it came.
+"""Default ids of groups from their content, and comparison of groups without latencies.
 
-A place alone would name the first group of every collection alike. A digest of what was asked, answered and rewarded is
-equal for equal replies in every process, and differs where anything else does. How long it took is left out of both.
+A position alone would name the first group of every collection alike; a digest of prompt, replies and rewards is equal
+in every process for equal replies.
 """
 
 from __future__ import annotations

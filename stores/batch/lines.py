@@ -1,7 +1,7 @@
-"""How do groups stand in a JSONL file? One line for the group, then one line for each of its rollouts.
+"""Read and write groups as JSONL: one line for the group, then one for each of its rollouts.
 
-The canonical form: it holds everything, carries a schema version, is appended to in whole groups, and streams in and out
-one group at a time. NaN and infinity are refused. A line that is not what it should be is an error, never skipped.
+The canonical form: lossless, versioned, appended in whole groups, streamed one group at a time. NaN and infinity are
+refused; a malformed line is an error, never skipped.
 """
 
 from __future__ import annotations

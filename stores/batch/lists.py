@@ -1,7 +1,7 @@
-"""How do four parallel lists become groups, and how do groups become such lists? Checked first, then built.
+"""Convert four parallel lists to groups and back, with every problem reported before anything is built.
 
 States [B], then actions, rewards and old log-probabilities [B][G]: the form in which experience buffers hand data to
-trainers. What such a buffer passes in silence is an error here, and every error is found before anything is built.
+trainers.
 """
 
 from __future__ import annotations

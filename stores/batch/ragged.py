@@ -1,6 +1,6 @@
-"""What becomes of groups that lost rollouts? Four policies, each of which says what it left out.
+"""Four policies for groups that lost rollouts; each reports what it excluded.
 
-A rollout counts when it has a reward. Nothing is invented: a rollout that stands in for a lost one is a marked copy.
+A rollout counts when it has a reward. No data are invented: a resampled rollout is a marked copy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What is a rollout as data, and what is a group of them? Frozen values, without the run they came from.
+"""Rollouts and groups as frozen values, independent of the run that made them.
 
-They hold what a trainer or a second look needs: prompt, completion, reward, log-probabilities and how it was sampled.
-What is absent is None, never zero. A shape alone refuses nothing but what is no JSON; whether its values fit together,
-and are finite, is checked where it is used: by a batch, a window, a file (``tfgrpo.stores.batch.checks``).
+They carry what a trainer needs: prompt, completion, reward, log-probabilities and sampling. Absent is None, never zero.
+The types alone refuse only values outside JSON; batch, window and files check the rest (``tfgrpo.stores.batch.checks``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where do long texts of a batch go? Beside it, under the digest of their content, with a reference in their place.
-
-A prompt that a thousand rollouts share is then on disk once. A text that is not there, or not what it was, is an error.
-"""
+"""Store long texts of a batch once, in files named by digest, with references in their place."""
 
 from __future__ import annotations
 

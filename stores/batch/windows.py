@@ -1,7 +1,6 @@
-"""How does experience arrive over time? A window over the latest groups, with everything else on disk if wanted.
+"""A sliding window over the latest groups, optionally with every group appended to a file.
 
-A window forgets the oldest group for each new one beyond its size. It is a view: what must last is appended to a file
-of groups as it comes (``tfgrpo.stores.batch.lines``).
+The window drops the oldest group for each new one beyond its size; the file (``tfgrpo.stores.batch.lines``) keeps all.
 """
 
 from __future__ import annotations

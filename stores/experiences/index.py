@@ -1,8 +1,7 @@
-"""Index of a store on disk: where each record is, and which records of a domain are in force, the most valuable first.
+"""SQLite index of an experience store: offset of each record, and the ranked records in force by domain.
 
-``experiences.index`` beside the store is a SQLite database that follows the file: only what was appended since the last
-look is read. It is a view. It is built anew when it does not fit the file or the packs in force, nothing else is lost
-with it, and every line that it points to is parsed again by its reader.
+``experiences.index`` follows the store and reads only what was appended since the last time. It is a view: rebuilt when
+it does not fit the file or the packs in force, and every line it points to is parsed again by its reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which experiences are in force? A fold over records: history stays as it is, a library is computed from it."""
+"""Compute the library of experiences in force by folding the append-only history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run's manifest does a stored batch belong to? ``batches.jsonl`` beside the store, one line per batch."""
+"""Record which run's manifest each stored batch belongs to, in ``batches.jsonl``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What did the gate decide, run by run? An append-only file; the champion is what was promoted last.
+"""Append-only decisions of the gate; the champion is the last promotion.
 
-Each line carries the digest of the line before it, so that a line that was removed or changed is noticed. The last
-lines can be removed: what is left is a whole chain.
+Each line has the digest of the line before it, so that removed and changed lines are noticed; only lines removed at
+the end are not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does a stored experience look like? The strict, frozen shape of one line of ``experiences.jsonl``."""
+"""The strict, frozen shape of one experience: a line of ``experiences.jsonl``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What binds a record to the pack it was learned for? A digest over pack stamp, manifest timestamp and content."""
+"""Bind a record to the pack it was learned for: a digest of pack stamp, manifest timestamp and content."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How does a task stand? ``state.json``, a view for people and other programs.
-
-It is computed from the store and the promotions, replaced at one stroke, and never read to decide anything.
-"""
+"""Write ``state.json``, a view of a task for people and other programs; no decision reads it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which experiences has a task stored, and which are worth showing? The append-only store ``experiences.jsonl``.
+"""The append-only experience store of a task, ``experiences.jsonl``.
 
-It takes stamped records in whole batches and gives back the best that are still in force, by an index beside it that can
-always be made anew. It never rewrites a line, never decides what is learned, and never shows what is unstamped or too long.
+It stores stamped records in whole batches and returns the best that are in force, by a rebuildable index. It never
+rewrites a line, never decides what is learned, and never returns unstamped or over-long lessons.
 """
 
 from __future__ import annotations

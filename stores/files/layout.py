@@ -1,4 +1,4 @@
-"""Which file of a task stands where? The one place that knows names under ``out/``."""
+"""Paths of all files under ``out/``, in one place."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""May this call leave? Calls, tokens and money are reserved before a call and settled with what it really used.
+"""Reserve calls, tokens and money before a call, and settle with the actual usage after it.
 
-One ledger serves rollouts, judges, reflection and curation, so that a cap holds whatever runs at once; with a
-``shared`` file it serves several processes. It makes no calls, knows no prices, and never refuses while a running call
-may still leave room: then it waits.
+One ledger serves rollouts, judges, reflection and curation, so that a cap holds under concurrency; with a ``shared``
+file it serves several processes. It never refuses while a running call may still leave room: then it waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What does a call cost? Prices per token by model name, in nano-dollars (1e-9 USD), computed without rounding drift.
+"""Prices per token by model, in nano-dollars (1e-9 USD), without rounding drift.
 
-A model that is not in the book has an unknown price; nothing here turns unknown into zero.
+A model without a price has an unknown cost, never zero.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Where does the ledger keep its figures? In this process, or in a file that several processes share.
+"""State of a ledger, in this process or in a file shared by several processes.
 
-Both take turns on one state (totals and what is in flight) and neither judges anything. In the shared file each
-process has an entry of its own for what it has in flight; the process keeps a lock on a small owner file, so that
-another one notices when it was killed and counts what it had in flight as lost.
+In the shared file each process has an entry for its calls in flight, and keeps a lock on a small owner file, so that
+the others notice when it was killed and count its calls in flight as lost.
 """
 
 from __future__ import annotations

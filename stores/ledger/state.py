@@ -1,7 +1,4 @@
-"""What has been spent, and does one more call fit? Frozen figures and pure rules, all in integers.
-
-Waiting, locking and files are the business of ``tfgrpo.stores.ledger.ledger``.
-"""
+"""Budget, totals and the rule whether one more call fits: frozen integers and pure functions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What would a table of successes alone remember? Running averages by labels, and the hint made of them.
+"""Running averages of successes by label, and the prompt hint of earlier best-of-K systems.
 
-This is how earlier best-of-K systems kept their memory: only rewards of at least 0.5 enter, so that no average ever falls
-below that, and structures with the same labels are one. It is kept for comparison with their figures; what selections go
-by are the statistics over all observations in ``tfgrpo.stores.patterns.stats``.
+Only rewards of at least 0.5 count, so no average is below that. Kept for comparison with those systems; selections use
+the statistics over all observations (``tfgrpo.stores.patterns.stats``).
 """
 
 from __future__ import annotations

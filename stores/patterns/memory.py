@@ -1,8 +1,7 @@
-"""Which structures did earlier selections of a task try, and how did they do? ``patterns.jsonl``, for one scope at a time.
+"""Remember the structures that earlier selections of a task tried, and their rewards, in ``patterns.jsonl``.
 
-Observations are appended; when there are many more lines than structures the file is replaced by one line each. Lines are
-signed with the stamp of the pack they were made under: one that was edited, or is of another version of the pack, counts
-for nothing. What is made of the figures is said elsewhere.
+Observations are appended; when there are many more lines than structures, the file is replaced by one line each. Lines
+are signed with the stamp of their pack: edited lines, and those of another version of the pack, do not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What do all observations of one structure come to? Count, mean, spread and a memory that fades; pure figures, no file.
-
-A structure that did well once and badly since shows it: every observation counts, whatever its reward.
-"""
+"""Statistics of all observations of one structure: count, mean, variance and an exponentially fading weight."""
 
 from __future__ import annotations
 

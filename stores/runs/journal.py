@@ -1,9 +1,8 @@
-"""Which calls of this run were answered already? An append-only file, read by key.
+"""Append-only journal of the answered calls of a run, read by key.
 
-A reply is on disk before its caller sees it, so a run that is killed and started again pays for nothing twice. The
-journal neither sends calls nor knows what a reply means, and it never drops or rewrites an entry: when a key occurs
-twice, the later entry counts. Every line carries a checksum. A damaged line is counted and moved to ``<name>.torn``, and
-its call counts as unanswered.
+A reply is on disk before its caller sees it, so a killed and resumed run pays for no call twice. The journal never
+drops or rewrites an entry; of entries with one key the latest counts. Every line has a checksum: a damaged line is
+counted and moved to ``<name>.torn``, and its call counts as unanswered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What was this run? ``manifest.json``: status, settings with their sources, seeds, stamps, cohorts, results, warnings.
+"""``manifest.json`` of a run: status, settings with sources, seeds, stamps, cohorts, results, warnings.
 
-Replaced whole at every change, so a reader finds the manifest before or after, never between. It records what it is
-given; deciding and measuring happen elsewhere. Secrets are never among the settings, so they are never in here.
+Replaced atomically at every change. Secrets are never among the settings, so never in here.
 """
 
 from __future__ import annotations

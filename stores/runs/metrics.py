@@ -1,7 +1,6 @@
-"""What did each group of a run measure? ``metrics.jsonl``, one line per (run, epoch, group), appended as groups come back.
+"""Metrics of a run's groups: ``metrics.jsonl``, one line per (run, epoch, group), and their sums by epoch.
 
-A line that is there already is not written again, so a resumed run may report its groups once more. Lines are never held
-in memory, only a digest per key. What the lines come to by epoch is the business of ``tfgrpo.stores.runs.per_epoch``.
+A line that exists is not written again, so a resumed run may report its groups once more.
 """
 
 from __future__ import annotations

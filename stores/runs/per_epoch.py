@@ -1,7 +1,7 @@
-"""What do the lines of ``metrics.jsonl`` come to, epoch by epoch? Sums, means and percentiles in one pass.
+"""Aggregate ``metrics.jsonl`` by epoch in one pass: sums, means and percentiles.
 
-Rewards and outcomes stay apart by arm: a mean over champion and candidate together would be nobody's. What is unknown
-(a price, the reward of a group without scored rollouts) is counted as unknown and enters no sum.
+Rewards and outcomes are kept apart by arm. Unknown values (a price, the reward of a group without scored rollouts) are
+counted as unknown and enter no sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How did the best-of-K rounds of a task go? ``selections.jsonl``, one line each, append-only.
-
-It is a history to decide the next stage from, and for people. Prompts and answers are not in it.
-"""
+"""History of the best-of-K rounds of a task: ``selections.jsonl``, append-only, without prompts and answers."""
 
 from __future__ import annotations
 

