@@ -1,36 +1,36 @@
-"""Which failures exist? Every exception tfgrpo raises on purpose is in this tree, and nowhere else.
+"""Every exception that tfgrpo raises on purpose, in one tree.
 
     TfgrpoError
-    ├── ConfigError              bad input found before anything is spent: exit code 2
+    ├── ConfigError              bad input, found before any spending: exit code 2
     │   ├── SettingsError        an option, an environment variable or a pipeline key
     │   ├── PipelineError        a pipeline file
     │   ├── DatasetError         a dataset file or its lines
-    │   ├── PackError            a prompt pack or instruction file: unknown, unstamped, tampered
-    │   └── EndpointError        the endpoint cannot be reached or refuses the key, at preflight
+    │   ├── PackError            a prompt pack or instruction file: unknown, unstamped, tampered with
+    │   └── EndpointError        the endpoint is unreachable or refuses the key, at preflight
     ├── StoreError               the disk or a record refuses
     │   ├── RecordRejected       a record that may not be stored: unstamped, over-long, malformed
-    │   └── CorruptFile          a file that cannot be read as what it claims to be
-    ├── ModelCallError           a call to a model that brought no usable answer
-    │   ├── ModelTimeout         nothing came within the time limit
+    │   └── CorruptFile          a file that is not readable as its kind
+    ├── ModelCallError           a model call without a usable answer
+    │   ├── ModelTimeout         no answer within the time limit
     │   ├── ModelUnreachable     no connection, or it broke
     │   ├── ModelRateLimited     429 after the last retry
     │   ├── ModelServerFault     5xx after the last retry
     │   ├── ModelAuthRefused     401 or 403: never retried, ends the run
     │   ├── ModelRequestRejected any other 4xx: never retried
-    │   └── ModelReplyMalformed  a reply that is not the protocol, or is empty
-    ├── ActorError               an actor or tool of the user's raised, or ran out of turns
-    ├── BudgetRefused            the ledger would not reserve: the run ends with exit code 3
-    ├── RewardError              a rewarder raised, or returned what is no score
+    │   └── ModelReplyMalformed  a reply outside the protocol, or an empty one
+    ├── ActorError               a user's actor or tool raised, or ran out of turns
+    ├── BudgetRefused            the ledger refused to reserve: the run ends with exit code 3
+    ├── RewardError              a rewarder raised, or returned something that is not a score
     │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
-    │   └── GraderUnavailable    a grader that cannot be asked at all: asking it item by item is no use
+    │   └── GraderUnavailable    a grader that no item can be sent to
     ├── ShapeError               rollouts, rewards or log-probabilities that do not fit together
-    ├── PowlError                a text, JSON or tree that is no process model; says where
-    ├── SelectionFailed          no candidate of a best-of-K round can be chosen
+    ├── PowlError                a text, JSON or tree that is not a process model, with its position
+    ├── SelectionFailed          no candidate of a best-of-K round is eligible
     ├── RepairExhausted          a structured answer stayed invalid; carries every attempt
     ├── PrefectUnavailable       Prefect's server does not start, or fails a run: exit code 1
-    ├── ReplayMiss               a replay asked for a call that the journal does not hold
+    ├── ReplayMiss               a replay asked for a call that is not in the journal
     ├── FlowFailed               a flow ended as failed, with its summary
-    └── RunAborted               the run cannot go on after spending began: exit code 1, resumable
+    └── RunAborted               the run stopped after spending started: exit code 1, resumable
 
 A class exists only where a caller handles it differently.
 """
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 
@@ -48,10 +49,10 @@ class TfgrpoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the input: where it stands, what was given, what is accepted."""
+    """One problem of the input: its place, the value, and the accepted values."""
 
     source: str
-    """Where it came from: ``--epochs``, ``TFGRPO_EPOCHS``, ``items.jsonl:17``, ``pipeline.yaml: tfgrpo.epochs``."""
+    """For example ``--epochs``, ``TFGRPO_EPOCHS``, ``items.jsonl:17``, ``pipeline.yaml: tfgrpo.epochs``."""
     given: str
     """The offending value as text, shortened; never a secret."""
     accepted: str
@@ -62,13 +63,13 @@ class Problem:
 
 
 class ConfigError(TfgrpoError):
-    """Bad input. Carries every problem found, so that one run of the command shows them all."""
+    """Bad input. Carries every problem, so that one run of the command shows them all."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         if not problems:
             raise ValueError("a ConfigError needs at least one problem")
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(map(str, problems)))
 
     @classmethod
     def one(cls, source: str, given: str, accepted: str) -> ConfigError:
@@ -96,7 +97,7 @@ class PackError(ConfigError):
 
 
 class EndpointError(ConfigError):
-    """The model endpoint cannot be reached, or refuses the credential, before spending began."""
+    """The model endpoint is unreachable or refuses the credential, before any spending."""
 
 
 class StoreError(TfgrpoError):
@@ -108,15 +109,15 @@ class RecordRejected(StoreError):
 
 
 class CorruptFile(StoreError):
-    """A file cannot be read as what it claims to be."""
+    """A file is not readable as its kind."""
 
 
 class ModelCallError(TfgrpoError):
-    """A call to a model brought no usable answer."""
+    """A model call without a usable answer."""
 
 
 class ModelTimeout(ModelCallError):
-    """Nothing came within the time limit."""
+    """No answer within the time limit."""
 
 
 class ModelUnreachable(ModelCallError):
@@ -140,19 +141,19 @@ class ModelRequestRejected(ModelCallError):
 
 
 class ModelReplyMalformed(ModelCallError):
-    """A reply that is not the protocol, or that is empty."""
+    """A reply outside the protocol, or an empty one."""
 
 
 class ActorError(TfgrpoError):
-    """An actor or tool of the user's raised, or ran out of turns."""
+    """A user's actor or tool raised, or ran out of turns."""
 
 
 class BudgetRefused(TfgrpoError):
-    """The ledger would not reserve what the call may cost, or the account at the endpoint has nothing left."""
+    """The ledger refused to reserve what the call may cost, or the account at the endpoint has no credit."""
 
 
 class RewardError(TfgrpoError):
-    """A rewarder raised, or returned something that is no score."""
+    """A rewarder raised, or returned something that is not a score."""
 
 
 class RewarderTimeout(RewardError):
@@ -160,19 +161,19 @@ class RewarderTimeout(RewardError):
 
 
 class GraderUnavailable(RewardError):
-    """A grader cannot be asked at all: its service is down or refuses, or its calls hang."""
+    """A grader is unavailable: its service is down or refuses, or its calls hang. Asking item by item is no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeProblem:
-    """One thing that does not fit: what it is called, what was expected, what was received, and where."""
+    """One value that does not fit: its name, what was expected, what was received, and where."""
 
     name: str
     """``rewards``, ``action_groups``, ``group_size`` …"""
     expected: str
     received: str
     where: str = ""
-    """The first place, and how many more there are; empty when there is only one."""
+    """The first place, and how many more; empty when there is only one."""
 
     def __str__(self) -> str:
         text = f"{self.name}: expected {self.expected}, received {self.received}"
@@ -180,7 +181,7 @@ class ShapeProblem:
 
 
 class ShapeError(TfgrpoError, ValueError):
-    """Groups as data do not fit together. Carries every problem; the first one is also in the four fields."""
+    """Groups that do not fit together. Carries every problem; the first is also in the four fields."""
 
     def __init__(self, problems: Sequence[ShapeProblem]) -> None:
         if not problems:
@@ -200,11 +201,11 @@ class ShapeError(TfgrpoError, ValueError):
 
 
 class PowlError(TfgrpoError):
-    """A text, JSON or tree that is no process model.
+    """A text, JSON or tree that is not a process model.
 
-    ``reason`` says what is wrong in one sentence. Where it is wrong: ``line`` and ``column`` (from 1) and an ``excerpt``
-    with a caret for text and for JSON that does not parse; ``pointer`` (RFC 6901) for JSON that parses and is no model.
-    ``str`` of it has all of that, ready for a person or for a model that is asked to repair its answer.
+    ``reason`` is one sentence. Its position: ``line`` and ``column`` (from 1) and an ``excerpt`` with a caret for text and
+    for JSON that does not parse, ``pointer`` (RFC 6901) for JSON that parses. ``str`` has all of it, for a person or for
+    a model that repairs its answer.
     """
 
     def __init__(
@@ -225,17 +226,12 @@ class PowlError(TfgrpoError):
         super().__init__(f"{where}{reason}" + (f"\n{excerpt}" if excerpt else ""))
 
     def __reduce__(self) -> tuple[Callable[..., PowlError], tuple[object, ...]]:
-        return _powl_error, (self.reason, self.line, self.column, self.excerpt, self.pointer)
-
-
-def _powl_error(
-    reason: str, line: int | None, column: int | None, excerpt: str | None, pointer: str | None
-) -> PowlError:
-    return PowlError(reason, line=line, column=column, excerpt=excerpt, pointer=pointer)
+        make = partial(PowlError, line=self.line, column=self.column, excerpt=self.excerpt, pointer=self.pointer)
+        return make, (self.reason,)
 
 
 class RepairExhausted(TfgrpoError):
-    """A structured answer stayed invalid. ``attempts`` holds every (reply, error) pair, oldest first."""
+    """A structured answer stayed invalid. ``attempts``: every (reply, error) pair, oldest first."""
 
     def __init__(self, message: str, attempts: Sequence[tuple[str, str]]) -> None:
         self.message = message
@@ -247,7 +243,7 @@ class RepairExhausted(TfgrpoError):
 
 
 class SelectionFailed(TfgrpoError):
-    """No candidate of a best-of-K round can be chosen."""
+    """No candidate of a best-of-K round is eligible."""
 
 
 class PrefectUnavailable(TfgrpoError):
@@ -255,11 +251,11 @@ class PrefectUnavailable(TfgrpoError):
 
 
 class ReplayMiss(TfgrpoError):
-    """A replay asked for a call that the journal does not hold."""
+    """A replay asked for a call that is not in the journal."""
 
 
 class FlowFailed(TfgrpoError):
-    """A flow of ours ended as a failure. What it came to, for machines, is its ``summary``."""
+    """A flow ended as failed; ``summary`` is its result for machines."""
 
     def __init__(self, message: str, summary: Mapping[str, object] | None = None) -> None:
         super().__init__(message, summary)  # both, so that it can be pickled
@@ -270,7 +266,7 @@ class FlowFailed(TfgrpoError):
 
 
 class RunAborted(TfgrpoError):
-    """The run cannot go on after spending began; everything paid for is on disk."""
+    """The run stopped after spending started; everything paid for is on disk."""
 
 
 _KINDS: Final[Mapping[str, type[TfgrpoError]]] = {
@@ -279,11 +275,11 @@ _KINDS: Final[Mapping[str, type[TfgrpoError]]] = {
 
 
 def error_kind(name: str) -> type[TfgrpoError]:
-    """What a recorded failure of this name was. ``ActorError`` for a name that is not in the tree: it is a user's own."""
+    """Return the class of a recorded failure; ``ActorError`` for a name outside the tree, which is a user's class."""
     return _KINDS.get(name, ActorError)
 
 
 def error_named(name: str, reason: str) -> TfgrpoError:
-    """A recorded failure as the error it was; ``ActorError`` also for classes that carry more than a text."""
+    """Return a recorded failure as an error; ``ActorError`` also for classes that carry more than a text."""
     kind = error_kind(name)
     return ActorError(reason) if issubclass(kind, ConfigError | ShapeError | RepairExhausted) else kind(reason)

@@ -45,7 +45,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.identifiers import ACCEPTED, LONGEST
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.shared import spent_in
+from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import Budget, Totals
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -273,7 +273,7 @@ def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool)
         return
     try:
         with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
-            ledger.begin_with(lambda: _spent_before(task, simulated=simulated))
+            ledger.start_from(lambda: _spent_before(task, simulated=simulated))
     except CorruptFile as error:
         raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
 
@@ -283,7 +283,7 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
     for path in task.root.glob("runs/*/manifest.json"):
         run = RunPaths(path.parent)
         if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
-            total = total.plus(spent_in(run.ledger))
+            total = total.plus(totals_in(run.ledger))
     return total
 
 

@@ -7,56 +7,50 @@ file it serves several processes. It never refuses while a running call may stil
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
 from tfgrpo.stores.errors import BudgetRefused
-from tfgrpo.stores.ledger.shared import LedgerStore, MemoryStore, SharedStore
-from tfgrpo.stores.ledger.state import Amount, Budget, Totals, judge
+from tfgrpo.stores.ledger.shared import MemoryStore, SharedStore
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals, check_budget
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2
 
 
 class Reservation:
-    """Room held for one call (or a few). Ends exactly once: ``settle``, ``lose`` or ``release``."""
+    """Reserved budget of one call or a few. Ends exactly once: ``settle``, ``lose`` or ``release``."""
 
     __slots__ = ("_held", "_open", "_outer", "_store")
 
-    def __init__(self, store: LedgerStore, held: Amount, outer: Reservation | None = None) -> None:
+    def __init__(self, store: MemoryStore, held: Amount, outer: Reservation | None = None) -> None:
         self._store = store
         self._held = held
         self._outer = outer
         self._open = True
 
-    @property
-    def open(self) -> bool:
-        """Whether the room is still held."""
-        return self._open
-
     def settle(self, tokens: int, nano_usd: int | None, *, believed: bool = True) -> None:
-        """The call came back with this usage; None when its price is unknown, and then what was held stays at risk.
+        """Settle with the actual usage; with an unknown price (None) the reserved money stays at risk.
 
-        ``believed`` False: the figures are the upper bound, because those that came back made no sense.
+        ``believed`` False: the figures are the upper bound, because the reported ones were implausible.
         """
         if tokens < 0 or (nano_usd is not None and nano_usd < 0):
-            raise ValueError("a call cannot use less than nothing")
+            raise ValueError("the usage of a call cannot be negative")
         self._end("settled")
         self._store.update(lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed), self._held)
         if self._outer is not None:
             self._outer.settle(tokens, nano_usd, believed=believed)
 
     def lose(self) -> None:
-        """The call left and no usage came back: all that was held stays counted as at risk."""
+        """Count everything reserved as at risk: the call was sent and its usage is unknown."""
         self._end("lost")
         self._store.update(lambda totals: totals.lost(self._held), self._held)
         if self._outer is not None:
             self._outer.lose()
 
     def release(self) -> None:
-        """Nothing was sent. Harmless after the reservation has ended, so that it fits a ``finally``."""
+        """Give the reservation back: no call was sent. Harmless after it has ended, so that it fits a ``finally``."""
         if self._open:
             self._end("released")
             self._store.update(lambda totals: totals, self._held)
@@ -70,7 +64,7 @@ class Reservation:
 
 
 class Ledger:
-    """The budget of one run, or of a task. Safe for coroutines, threads and, with ``shared``, processes of one machine."""
+    """Budget of a run or a task. Safe for coroutines, threads and, with ``shared``, processes of one machine."""
 
     def __init__(
         self,
@@ -80,20 +74,20 @@ class Ledger:
         within: Ledger | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``shared`` names the file that all processes of a run keep the state in; it is created when absent.
+        """``shared``: file with the state of all processes of a run, created when absent.
 
-        ``within``: a wider ledger, closed with this one, in which every reservation must have room as well.
+        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well.
         """
         self.budget = budget
         self._within = within
         self._sleep = sleep
-        self._store: LedgerStore = MemoryStore(threading.Lock()) if shared is None else SharedStore(shared)
+        self._store = MemoryStore() if shared is None else SharedStore(shared)
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
-        """Hold room for upper bounds of what a call may use; ``nano_usd`` None when its price is unknown.
+        """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
 
-        Waits while the room is only taken by calls in flight, which may settle for less. Raises ``BudgetRefused``,
-        naming the cap and the figures, when it would not fit even if everything in flight came to nothing.
+        Waits while only calls in flight are in the way, which may settle for less. Raises ``BudgetRefused``, with cap
+        and figures, when it would not fit even if all calls in flight used zero.
         """
         pause = _POLL_S
         while True:
@@ -104,14 +98,14 @@ class Ledger:
             pause = min(pause * 1.5, _LONGEST_POLL_S)
 
     def try_reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation | None:
-        """As ``reserve`` for callers outside an event loop: None means not now."""
+        """As ``reserve``, for callers outside an event loop: return None instead of waiting."""
         outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd)
         if self._within is not None and outer is None:
             return None
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         granted = False
         try:
-            verdict = self._store.hold(ask, lambda totals, in_flight: judge(self.budget, totals, in_flight, ask))
+            verdict = self._store.hold(ask, lambda totals, in_flight: check_budget(self.budget, totals, in_flight, ask))
             granted = verdict.granted
         finally:
             if outer is not None and not granted:
@@ -120,26 +114,26 @@ class Ledger:
             raise BudgetRefused(verdict.refusal)
         return Reservation(self._store, ask, outer) if granted else None
 
-    def begin_with(self, spent: Callable[[], Totals]) -> None:
-        """Start from what was spent before this ledger was kept; nothing changes in one that was used."""
+    def start_from(self, earlier: Callable[[], Totals]) -> None:
+        """Add the totals from before this ledger existed, unless it was used already."""
         if self.totals() == Totals():
-            before = spent()
+            before = earlier()
             self._store.update(lambda totals: before if totals == Totals() else totals, Amount())
 
     def count_unmeasured(self) -> None:
-        """Note an attempt that called models by itself, so that what it spent is unknown."""
+        """Count an attempt that called models without the ledger: its usage is unknown."""
         self._store.update(lambda totals: totals.plus(Totals(unmeasured_attempts=1)), Amount())
 
     def totals(self) -> Totals:
-        """What has been spent so far, by all processes."""
+        """Return the usage so far, of all processes."""
         return self._store.read()[0]
 
     def in_flight(self) -> Amount:
-        """What is reserved and not yet settled, by all processes."""
+        """Return what is reserved and not settled, of all processes."""
         return self._store.read()[1]
 
     def close(self) -> None:
-        """Give up this process's part; calls it still has in flight then count as lost. Harmless when repeated."""
+        """Close; calls of this process still in flight count as lost. Harmless when repeated."""
         self._store.close()
         if self._within is not None:
             self._within.close()

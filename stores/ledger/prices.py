@@ -16,12 +16,12 @@ NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of one model per token, in nano-dollars. A fraction where the list price per million is finer than that."""
+    """Price of one model per token, in nano-dollars; a fraction where the list price per million needs one."""
 
     input_nano: int | Fraction
     output_nano: int | Fraction
     cached_nano: int | Fraction | None = None
-    """Of prompt tokens served from the endpoint's cache. None: as any other prompt token."""
+    """Of prompt tokens from the endpoint's cache; None: as other prompt tokens."""
 
     def __post_init__(self) -> None:
         if min(self.input_nano, self.output_nano, self.cached_nano or 0) < 0:
@@ -29,11 +29,11 @@ class Price:
 
     @classmethod
     def per_million(cls, input_usd: float, output_usd: float, cached_usd: float | None = None) -> Price:
-        """From list prices in USD per million tokens, taken at their decimal value: 0.1 is one tenth."""
+        """Return the price for list prices in USD per million tokens, at their decimal value: 0.1 is one tenth."""
         return cls(_nano(input_usd), _nano(output_usd), None if cached_usd is None else _nano(cached_usd))
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
-        """Nano-dollars of one call, rounded up. ``cached`` tokens are part of ``prompt``."""
+        """Return the nano-dollars of one call, rounded up. ``cached`` tokens are part of ``prompt``."""
         hits = min(cached, prompt)
         cached_nano = self.input_nano if self.cached_nano is None else self.cached_nano
         return math.ceil((prompt - hits) * self.input_nano + hits * cached_nano + completion * self.output_nano)
@@ -45,10 +45,10 @@ def _nano(usd_per_million: float) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """Prices by the model name that is sent on the wire."""
+    """Prices by model name in requests."""
 
     prices: Mapping[str, Price]
 
     def price(self, model: str) -> Price | None:
-        """The price, or None when it is unknown."""
+        """Return the price, or None when it is unknown."""
         return self.prices.get(model)

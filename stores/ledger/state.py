@@ -19,7 +19,7 @@ class Budget:
     max_tokens: int | None = None
     max_calls: int | None = None
     scope: str = ""
-    """Put before the name of a cap in messages."""
+    """Prefix of the names of caps in messages."""
 
     @property
     def max_nano(self) -> int | None:
@@ -60,44 +60,44 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a ledger says. Money counts only calls of known price; ``unknown_price_calls`` says how many were not."""
+    """Sums of a ledger. Money covers calls of known price; ``unknown_price_calls`` counts the others."""
 
     calls: int = 0
-    """Calls that left, with or without an answer."""
+    """Calls that were sent, with or without an answer."""
     tokens: int = 0
     """Tokens that endpoints reported."""
     nano_usd: int = 0
     """Their price."""
     at_risk_tokens: int = 0
-    """Upper bound of the tokens of calls that left and brought no usage back; they count against the cap."""
+    """Upper bound of the tokens of calls whose usage was not reported; they count against the cap."""
     at_risk_nano: int = 0
     unknown_price_calls: int = 0
     lost_calls: int = 0
-    """Calls that left and brought no usage back."""
+    """Calls whose usage was not reported."""
     overruns: int = 0
-    """Calls that used more than had been reserved for them; the excess is counted as it was."""
+    """Calls that used more than was reserved; the excess counts in full."""
     implausible_usage: int = 0
-    """Calls whose reported usage was far above what their request could use; they are settled at their upper bound."""
+    """Calls with a reported usage far above what the request could use; settled at their upper bound."""
     unmeasured_attempts: int = 0
-    """Attempts of agents that call models by themselves. What they spent comes on top of all other figures, unknown."""
+    """Attempts of agents that call models without the ledger; their usage is unknown and in no other figure."""
 
     @property
     def usd(self) -> float:
-        """Known money spent, in dollars, without what is at risk."""
+        """Known cost in dollars, without what is at risk."""
         return self.nano_usd / NANO
 
     @property
     def at_risk_usd(self) -> float:
-        """Money that lost calls may have cost, in dollars."""
+        """Upper bound of the cost of lost calls, in dollars."""
         return self.at_risk_nano / NANO
 
     @property
     def committed(self) -> Amount:
-        """What counts against the caps for good: settled and at risk."""
+        """What counts against the caps: settled and at risk."""
         return Amount(self.calls, self.tokens + self.at_risk_tokens, self.nano_usd + self.at_risk_nano)
 
     def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
-        """After a call for which ``held`` was reserved came back with this usage; price unknown when None."""
+        """Return the totals after a call with ``held`` reserved used this much; None: price unknown."""
         unknown = nano_usd is None
         over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
         call = Totals(
@@ -112,7 +112,7 @@ class Totals:
         return self.plus(call)
 
     def lost(self, held: Amount) -> Totals:
-        """After a call left for which ``held`` was reserved and no usage came back."""
+        """Return the totals after a call with ``held`` reserved was sent and reported no usage."""
         call = Totals(
             calls=held.calls,
             at_risk_tokens=held.tokens,
@@ -123,19 +123,19 @@ class Totals:
         return self.plus(call)
 
     def to_json(self) -> Json:
-        """Figures by name."""
+        """Return the figures by name."""
         return {name: getattr(self, name) for name in _FIGURES}
 
     @classmethod
     def from_json(cls, figures: Json) -> Totals:
-        """Back from ``to_json``; names that are absent count zero. Raises ``ValueError`` for anything but integers."""
+        """Return the totals of ``to_json``; absent names are 0. Raises ``ValueError`` for values that are not counts."""
         known = {name: figures.get(name, 0) for name in _FIGURES}
         if not all(type(value) is int and value >= 0 for value in known.values()):
             raise ValueError(f"ledger totals must be integers from 0: {known}")
         return cls(**known)
 
     def plus(self, more: Totals) -> Totals:
-        """Both together."""
+        """Return the sum of both."""
         return Totals(*(getattr(self, name) + getattr(more, name) for name in _FIGURES))
 
 
@@ -144,14 +144,14 @@ _FIGURES: Final = tuple(field.name for field in fields(Totals))
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """May an amount be reserved? ``refusal`` is set when no outcome of the calls in flight could make room."""
+    """Whether an amount is granted. ``refusal``: why waiting for the calls in flight is useless."""
 
     granted: bool
     refusal: str | None = None
 
 
-def judge(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> Verdict:
-    """Grant when all that is committed, in flight and asked for fits every cap; refuse when waiting is useless."""
+def check_budget(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> Verdict:
+    """Grant when the sum of committed, in flight and ``ask`` fits every cap; refuse when waiting is useless."""
     granted = True
     committed = totals.committed
     for name, cap, spent, flying, more in (
@@ -168,12 +168,8 @@ def judge(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> Ver
 
 
 def _refusal(name: str, cap: int, spent: int, more: int) -> str:
-    show = _as_usd if name.endswith("max_usd") else str
+    show = (lambda nano: f"{nano / NANO:.6f}") if name.endswith("max_usd") else str
     return (
         f"{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need {show(more)}; "
         "under a higher cap it goes on"
     )
-
-
-def _as_usd(nano: int) -> str:
-    return f"{nano / NANO:.6f}"
