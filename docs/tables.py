@@ -18,7 +18,7 @@ from typing import Final, get_args
 from pydantic_core import to_jsonable_python
 
 from docs import house
-from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options
+from tfgrpo.pipelines.settings.fields import SettingField, setting_fields
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry.names import (
     GENAI,
@@ -44,7 +44,7 @@ _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(
 def every_setting() -> str:
     """All leaves of the settings."""
     rows = [
-        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in leaf_options()
+        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in setting_fields()
     ]
     return markdown(("setting", "option and variable", "default", "accepted", "meaning"), rows)
 
@@ -53,7 +53,7 @@ def settings_with_an_option() -> str:
     """The settings that have an option or a variable."""
     rows = [
         (_code(leaf.flag or ""), _code(leaf.env or ""), _default(leaf.default), leaf.help)
-        for leaf in leaf_options()
+        for leaf in setting_fields()
         if leaf.flag or leaf.env
     ]
     return markdown(("option", "environment", "default", "meaning"), rows)
@@ -149,7 +149,7 @@ def _keys(metric: Metric) -> str:
     return ", ".join(_code(key) for key in sorted(metric.keys))
 
 
-def _doors(leaf: LeafOption) -> str:
+def _doors(leaf: SettingField) -> str:
     return " ".join(_code(door) for door in (leaf.flag, leaf.env) if door)
 
 

@@ -1,3 +1,3 @@
-"""A run as declared: settings, datasets, data mixes, the plan with its forecast, and the data server."""
+"""The declaration of a run: settings, datasets, data mixes, the plan with its forecast, and the data server."""
 
-__all__ = ["datasets", "loopback", "mix", "parts", "plan", "problems", "server", "settings"]
+__all__ = ["datasets", "mix", "plan", "problems", "server", "settings"]

@@ -41,7 +41,7 @@ from tests.support.runs.settings_observations import (
 )
 from tests.support.runs.settings_probe import NEVER, REAL, Bench
 from tfgrpo.pipelines.plan.curriculum import Difficulty
-from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.tasks.gate import decide_gate
 
@@ -302,7 +302,7 @@ def _others(bench: Bench) -> Path:
 def _fields_of_elements() -> set[str]:
     """Fields of the classes that lists and mappings of the settings hold, by dotted key."""
     found = set()
-    for leaf in leaf_options():
+    for leaf in setting_fields():
         if leaf.type not in (tuple, dict):
             continue
         owner: Any = Settings
@@ -316,7 +316,7 @@ def _fields_of_elements() -> set[str]:
 
 
 def test_every_setting_has_its_demonstration() -> None:
-    assert set(DEMOS) == {leaf.key for leaf in leaf_options()}
+    assert set(DEMOS) == {leaf.key for leaf in setting_fields()}
     assert set(PARTS) == _fields_of_elements()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.index import LATEST, find_run, known_runs, known_tasks
-from tfgrpo.pipelines.settings.layers import LeafOption, leaf_options
+from tfgrpo.pipelines.settings.fields import SettingField, setting_fields
 from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -32,10 +32,10 @@ def add_settings(parser: Parser) -> None:
         metavar="P",
         help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())} [tfgrpo-learning]",
     )
-    add_setting_flags(parser, ((leaf.flag, leaf) for leaf in leaf_options() if leaf.flag is not None))
+    add_setting_flags(parser, ((leaf.flag, leaf) for leaf in setting_fields() if leaf.flag is not None))
 
 
-def add_setting_flags(parser: Parser, flags: Iterable[tuple[str, LeafOption]]) -> None:
+def add_setting_flags(parser: Parser, flags: Iterable[tuple[str, SettingField]]) -> None:
     """Add an option for each setting, and ``--set`` for the others."""
     group = parser.add_argument_group("settings")
     for flag, leaf in flags:
@@ -106,7 +106,7 @@ def prepared_run(
 
 def add_task(parser: Parser) -> None:
     """Add ``--out`` and ``--task-id``, as the settings of the same names."""
-    defaults = {leaf.flag: leaf.default for leaf in leaf_options()}
+    defaults = {leaf.flag: leaf.default for leaf in setting_fields()}
     parser.add_argument("--out", metavar="DIR", help=f"directory of the tasks [{defaults['--out']}] (TFGRPO_OUT)")
     parser.add_argument(
         "--task-id", metavar="TASK", help=f"name of the task [{defaults['--task-id']}] (TFGRPO_TASK_ID)"
@@ -130,7 +130,7 @@ def existing_task(options: argparse.Namespace) -> TaskPaths:
 
 def task_of(options: argparse.Namespace) -> TaskPaths:
     """Return the same task, which need not exist yet. Raise ``SettingsError`` for an invalid name."""
-    defaults = {leaf.flag: str(leaf.default) for leaf in leaf_options()}
+    defaults = {leaf.flag: str(leaf.default) for leaf in setting_fields()}
     if options.out is not None and not options.out.strip():
         raise SettingsError.one("--out", repr(options.out), "a directory for tasks")
     out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
@@ -169,13 +169,13 @@ def run_of(options: argparse.Namespace) -> RunPaths:
     return run
 
 
-def _metavar(leaf: LeafOption) -> str:
+def _metavar(leaf: SettingField) -> str:
     if leaf.choices:
         return f"{{{','.join(leaf.choices)}}}"
     return _NUMBERS.get(leaf.type, "TEXT")
 
 
-def _help(leaf: LeafOption) -> str:
+def _help(leaf: SettingField) -> str:
     text = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""

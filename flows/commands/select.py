@@ -12,7 +12,7 @@ from tfgrpo.flows.commands.options import add_setting_flags, asked_settings
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
-from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
 
@@ -40,7 +40,7 @@ def add(parser: Parser) -> None:
         help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
     )
     parser.add_argument("--pipeline", metavar="P", help="a pipeline file, or a shipped one by name [the defaults]")
-    leaves = leaves_by_key()
+    leaves = fields_by_key()
     add_setting_flags(parser, ((flag, leaves[key]) for flag, key in _FLAGS.items()))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.console.version import installed_version
-from tfgrpo.pipelines.loopback import is_loopback
+from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 
 Scalar: TypeAlias = str | int | float | bool
@@ -58,7 +58,7 @@ class RunRequest(FlowRequest):
     """A learning run as asked for. Absent fields keep what environment, pipeline file and defaults say."""
 
     KEYS: ClassVar[Mapping[str, str]] = {
-        leaf.flag.removeprefix("--").replace("-", "_"): leaf.key for leaf in leaf_options() if leaf.flag is not None
+        leaf.flag.removeprefix("--").replace("-", "_"): leaf.key for leaf in setting_fields() if leaf.flag is not None
     }
 
     pipeline: str = "tfgrpo-learning"

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts
-from tfgrpo.pipelines.datasets.datasets import shipped_dataset
-from tfgrpo.pipelines.datasets.prompts import prompts_of, prompts_of_mix
+from tfgrpo.pipelines.datasets.datasets import prompts_by_id, shipped_dataset
+from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -113,9 +113,9 @@ def _prompts(manifest: Json, wanted: set[str]) -> dict[str, str]:
         return {}
     try:
         if dataset.get("mix"):
-            return prompts_of_mix(dataset["mix"], wanted)
+            return mix_prompts(dataset["mix"], wanted)
         path = dataset.get("path") or str(shipped_dataset(settings["simulated"]["world"]))
-        return prompts_of(path, FieldMap.model_validate(dataset.get("fields", {})), wanted)
+        return prompts_by_id(path, FieldMap.model_validate(dataset.get("fields", {})), wanted)
     except (ConfigError, ValidationError, KeyError, OSError):
         return {}
 

@@ -17,7 +17,7 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.replay import compare_with_original
 from tfgrpo.flows.run.timing import Timing
-from tfgrpo.pipelines.plan.spec_guard import guard_run
+from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.seeds import derive_seed
@@ -119,7 +119,7 @@ def _stages(session: Session) -> list[dict[str, Any]]:
             )
             continue
         try:
-            found = guard_run(session.paths.root)
+            found = check_spec(session.paths.root)
         except (StoreError, OSError) as error:
             stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
             continue

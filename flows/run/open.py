@@ -30,8 +30,7 @@ from tfgrpo.flows.run.loop.state import LearningState
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.run.resume import manifest_of
 from tfgrpo.flows.run.timing import Stopwatch
-from tfgrpo.pipelines.datasets.item_fields import said_by
-from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.curriculum import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe
@@ -213,7 +212,7 @@ def _digest_of(items: Iterable[Item]) -> str:
     """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
     digest = hashlib.sha256(b"[")
     for number, item in enumerate(items):
-        line = canonical_json(said_by(item))
+        line = canonical_json(item_texts(item))
         digest.update(f"{',' if number else ''}{line}".encode())
     digest.update(b"]")
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import settings_of_run, with_run_id
 from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
-from tfgrpo.pipelines.settings.guardrails import unasked_world
+from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
@@ -51,7 +51,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
         resolved = _tonight(resolved)
-        checks = (*_CHECKS, partial(unasked_world, sources=resolved.sources))  # a run that began so may end so
+        checks = (*_CHECKS, partial(unnamed_world, sources=resolved.sources))  # a run that began so may end so
     plan = build_plan(resolved, env, extra_checks=checks)
     _check_run_id(request, plan.paths)
     said: tuple[str, ...] = ()

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST, find_run, known_runs
-from tfgrpo.pipelines.settings.layers import Resolved, leaf_options, resolve_settings
+from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, Problem, SettingsError
@@ -60,7 +61,7 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     model = stored.get("model")
     if isinstance(model, dict) and "max_tokens" in model:
         model.setdefault("learner_max_tokens", model["max_tokens"])
-    sources = {leaf.key: "default" for leaf in leaf_options()} | dict(manifest["sources"])
+    sources = {leaf.key: "default" for leaf in setting_fields()} | dict(manifest["sources"])
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")
     for key, source in asked.sources.items():

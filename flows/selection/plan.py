@@ -16,8 +16,8 @@ from tfgrpo.flows.selection.context import context_of, lessons_of, memory_of, pa
 from tfgrpo.flows.selection.item import answer_asked, format_asked, item_asked, rewarders_asked
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.parts import Parts
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of
+from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.model_choice import (
@@ -80,15 +80,15 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     """Resolve, check and load. Raises one ``ConfigError`` with all problems."""
     resolved = _resolved(request, env)
     settings = resolved.settings
-    parts = Parts()
-    item = parts.run(partial(item_asked, request, settings))
-    answer = parts.run(partial(answer_asked, request, settings))
-    fmt = parts.run(partial(format_asked, settings))
-    task = parts.run(partial(_task, resolved))
-    pack = parts.run(partial(_pack, resolved, task[0] if task else None))
-    named = parts.run(partial(rewarders_asked, request, resolved))
-    parts.run(partial(_check_numbers, settings, has_task=bool(task and task[0])))
-    parts.raise_found()
+    checks = ProblemCollector()
+    item = checks.run(partial(item_asked, request, settings))
+    answer = checks.run(partial(answer_asked, request, settings))
+    fmt = checks.run(partial(format_asked, settings))
+    task = checks.run(partial(_task, resolved))
+    pack = checks.run(partial(_pack, resolved, task[0] if task else None))
+    named = checks.run(partial(rewarders_asked, request, resolved))
+    checks.run(partial(_check_numbers, settings, has_task=bool(task and task[0])))
+    checks.raise_problems()
     asked = item[0] if answer[0] is None else replace(item[0], answer=answer[0])
     loaded = _Loaded(asked, _told_once(fmt[0], pack[0]), pack[0], task[0], named[0], answer[0] is not None)
     return _planned(request, resolved, env, loaded, clock)
@@ -231,12 +231,12 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
 
 def _check_parts(settings: Settings, sources: Mapping[str, str], loaded: _Loaded) -> None:
     """What runs are checked for too: combinations, the actor, the rewarders, and whether these can grade the item."""
-    parts = Parts()
-    parts.run(partial(validate_tfgrpo_config, settings, sources=sources))
-    parts.run(partial(_raise, check_actor(settings.actor)))
-    parts.run(partial(_check_rewarders, settings))
-    parts.run(partial(_refuse_without_reference, settings, loaded))
-    parts.raise_found()
+    checks = ProblemCollector()
+    checks.run(partial(validate_tfgrpo_config, settings, sources=sources))
+    checks.run(partial(_raise, check_actor(settings.actor)))
+    checks.run(partial(_check_rewarders, settings))
+    checks.run(partial(_refuse_without_reference, settings, loaded))
+    checks.raise_problems()
 
 
 def _check_rewarders(settings: Settings) -> None:

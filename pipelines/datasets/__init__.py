@@ -1,3 +1,3 @@
-"""Read items from files, tables and hubs."""
+"""Items read from text files, Parquet files, folders and Hugging Face datasets."""
 
-__all__ = ["datasets", "item_fields", "items", "prompts", "rows", "source_base", "stored_items"]
+__all__ = ["datasets", "items", "sources", "stored_items"]

@@ -1,160 +1,153 @@
-"""Which items does a dataset hold? Its rows read into ``Item``s, every bad row reported at once.
+"""Read a dataset into items, report every bad row at once, and warn of what is unusual.
 
-It refuses to guess: an unknown kind of file, a missing column, a repeated id or a line that does not parse is an error
-that names ``path:line``. What is only odd (equal prompts, unused columns, missing answers) comes back as warnings. A
-large dataset is not held: its items are read again when they are needed.
+An unknown kind of file, a missing column, a repeated id or a line that does not parse is an error with ``path:line``.
+Equal prompts, unused columns and missing answers are warnings. A large dataset is indexed instead of kept in memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.pipelines.datasets.item_fields import item_of, text_key
-from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.rows import Row
-from tfgrpo.pipelines.datasets.source_base import RowSource, field_names, first_part
-from tfgrpo.pipelines.datasets.sources import open_source
-from tfgrpo.pipelines.datasets.stored_items import ItemIndex, StoredItems, equals, ids_of, texts_of
-from tfgrpo.pipelines.problems import did_you_mean
+from tfgrpo.pipelines.datasets.items import Item, item_of
+from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
+from tfgrpo.pipelines.datasets.stored_items import ItemIndex, StoredItems, equals, ids_of, take, texts_of
+from tfgrpo.pipelines.problems import MAX_PROBLEMS, did_you_mean
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize
 
-__all__ = [
-    "Dataset",
-    "load_dataset",
-    "read_dataset",
-    "read_source",
-    "shipped_dataset",
-    "shipped_held_out",
-    "text_key",
-]
-
 _SHIPPED = Path(__file__).parent.parent / "data"
 _SHOWN = 5
-_MAX_PROBLEMS = 50
-_HELD_CHARS = 32_000_000
-"""Most characters of a dataset that are held in memory; of a larger one only an index is."""
+_MAX_CHARS = 32_000_000
+"""Most characters of a dataset in memory; of a larger one only an index is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The items of one dataset, in its order, and what is odd about them."""
+    """The items of one dataset, in its order."""
 
     path: Path
-    """As given; a name of the hub for what is no file."""
+    """As given; for a dataset of the hub its name."""
     items: Sequence[Item]
-    """In memory, or read when asked for when they are too many."""
+    """In memory, or ``StoredItems`` when they are too many."""
     warnings: tuple[str, ...]
     answers: int
-    """Items that have an answer to compare with."""
+    """Number of items with a reference answer."""
     domains: frozenset[str]
 
 
 def load_dataset(path: str | Path, fields: FieldMap | None = None) -> tuple[Item, ...]:
-    """The items of a dataset, all in memory. Raises ``DatasetError`` with every bad row (fifty shown, the rest counted)."""
+    """Return the items of a dataset in memory. Raise ``DatasetError`` with every bad row, at most fifty of them."""
     return tuple(read_dataset(path, fields).items)
 
 
-def read_dataset(path: str | Path, fields: FieldMap | None = None, *, held_chars: int = _HELD_CHARS) -> Dataset:
-    """The items of a dataset together with its warnings. Raises ``DatasetError`` as ``load_dataset`` does.
+def read_dataset(path: str | Path, fields: FieldMap | None = None, *, held_chars: int = _MAX_CHARS) -> Dataset:
+    """Return the items of a dataset with its warnings. Raise ``DatasetError`` as ``load_dataset`` does.
 
-    ``held_chars``: longest dataset, in characters of prompts and answers, whose items stay in memory.
+    ``held_chars``: the longest dataset, in characters of prompts and answers, whose items stay in memory.
     """
     fields = fields or FieldMap()
     return read_source(open_source(str(path), fields), fields, Path(path), held_chars=held_chars)
 
 
-def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: int = _HELD_CHARS) -> Dataset:
-    """The items of a source, called by ``path`` in messages. Raises ``DatasetError`` as ``load_dataset`` does."""
-    reading = _Reading(source, fields, held_chars)
-    for found in source.rows():
-        reading.add(found)
-    return reading.dataset(path)
+def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: int = _MAX_CHARS) -> Dataset:
+    """Return the items of a source, named ``path`` in messages. Raise ``DatasetError`` as ``load_dataset`` does."""
+    reader = _Reader(source, fields, held_chars)
+    for row in source.rows():
+        if isinstance(row, Problem):
+            reader.refuse(row)
+        else:
+            reader.add(row)
+    return reader.dataset(path)
+
+
+def prompts_by_id(path: str, fields: FieldMap, ids: Collection[str]) -> dict[str, str]:
+    """Return the prompts of these items as the data are now, without ids that are missing. Raise ``DatasetError``."""
+    items = read_dataset(path, fields).items
+    wanted = [index for index, name in enumerate(ids_of(items)) if name in ids]
+    return {item.id: item.prompt for item in take(items, wanted)}
 
 
 def shipped_dataset(world: str) -> Path:
-    """Path of the items of a simulated world."""
+    """Return the path of the items of a simulated world."""
     return _SHIPPED / f"{world}.jsonl"
 
 
 def shipped_held_out(world: str) -> Path | None:
-    """Path of the held-out items that a simulated world brings in a file of their own; None: they are split off."""
+    """Return the path of a simulated world's held-out items; None if they are split off its items."""
     path = _SHIPPED / f"{world}-held-out.jsonl"
     return path if path.is_file() else None
 
 
-class _Reading:
-    """Reads one source from end to end."""
+class _Reader:
+    """Collects items, problems and statistics of one source."""
 
     def __init__(self, source: RowSource, fields: FieldMap, held_chars: int) -> None:
         self._source = source
         self._fields = fields
         self._index = ItemIndex()
-        self._held: list[Item] | None = []
-        self._left = held_chars
-        self._places: dict[str, int] = {}
+        self._kept: list[Item] | None = []
+        self._chars_left = held_chars
+        self._first_with_id: dict[str, int] = {}
         self._rows = 0
         self._problems: list[Problem] = []
-        self._more = 0
+        self._more_problems = 0
         self._columns: Counter[tuple[str, ...]] = Counter()
         self._answers = 0
         self._domains: set[str] = set()
 
-    def add(self, found: Row | Problem) -> None:
-        """Take in the next row, or what is wrong with it."""
-        if isinstance(found, Problem):
-            self._refuse(found)
-            return
-        number, self._rows = self._rows, self._rows + 1
-        where = self._source.where(found.place, found.line)
-        try:
-            item = item_of(found.values, self._fields, number=number, source=where)
-        except DatasetError as error:
-            self._refuse(*error.problems)
-            return
-        earlier = self._places.setdefault(item.id, len(self._index.ids))
-        if earlier < len(self._index.ids):
-            before = self._index.lines[earlier]
-            at = self._source.where(self._index.places[earlier], before)
-            line = f"of line {before}" if at.rpartition(":")[0] == where.rpartition(":")[0] else f"at {at}"
-            self._refuse(Problem(where, f"the id {item.id!r} {line} again", "an id of its own for every item"))
-        self._index.add(item, place=found.place, line=found.line, number=number)
-        self._count(item, found)
-
-    def dataset(self, path: Path) -> Dataset:
-        """What came of it. Raises ``DatasetError`` for everything that was refused."""
-        if not self._index.ids and not self._problems:
-            self._refuse(Problem(str(path), "no items", "at least one line with an item"))
-        if self._more:
-            accepted = f"{len(self._problems) + self._more} problems fewer"
-            self._problems.append(Problem(str(path), f"{self._more} more problems", accepted))
-        if self._problems:
-            raise DatasetError(self._problems)
-        positions = range(len(self._index.ids))
-        stored = StoredItems(self._source, self._fields, self._index, positions)
-        items = stored if self._held is None else tuple(self._held)
-        return Dataset(path, items, tuple(self._warnings(path, items)), self._answers, frozenset(self._domains))
-
-    def _refuse(self, *problems: Problem) -> None:
+    def refuse(self, *problems: Problem) -> None:
+        """Record problems; beyond the limit only their number."""
         for problem in problems:
-            if len(self._problems) < _MAX_PROBLEMS:
+            if len(self._problems) < MAX_PROBLEMS:
                 self._problems.append(problem)
             else:
-                self._more += 1
+                self._more_problems += 1
+
+    def add(self, row: Row) -> None:
+        """Record the item of the next row, or its problems."""
+        number, self._rows = self._rows, self._rows + 1
+        where = self._source.where(row.position, row.line)
+        try:
+            item = item_of(row.values, self._fields, number=number, source=where)
+        except DatasetError as error:
+            self.refuse(*error.problems)
+            return
+        index = self._index
+        earlier = self._first_with_id.setdefault(item.id, len(index.ids))
+        if earlier < len(index.ids):
+            line, position = index.lines[earlier], index.positions[earlier]
+            same_file = self._source.where(position, row.line) == where
+            first = f"of line {line}" if same_file else f"at {self._source.where(position, line)}"
+            self.refuse(Problem(where, f"the id {item.id!r} {first} again", "an id of its own for every item"))
+        index.add(item, position=row.position, line=row.line, number=number)
+        self._count(item, row)
+
+    def dataset(self, path: Path) -> Dataset:
+        """Return the dataset. Raise ``DatasetError`` with all problems."""
+        if not self._index.ids and not self._problems:
+            self.refuse(Problem(str(path), "no items", "at least one line with an item"))
+        if self._more_problems:
+            accepted = f"{len(self._problems) + self._more_problems} problems fewer"
+            self._problems.append(Problem(str(path), f"{self._more_problems} more problems", accepted))
+        if self._problems:
+            raise DatasetError(self._problems)
+        stored = StoredItems(self._source, self._fields, self._index, range(len(self._index.ids)))
+        items = stored if self._kept is None else tuple(self._kept)
+        return Dataset(path, items, tuple(self._warnings(path, items)), self._answers, frozenset(self._domains))
 
     def _count(self, item: Item, row: Row) -> None:
         self._answers += bool(item.answer.strip())
         self._domains.add(item.domain)
         self._columns[tuple(row.values)] += 1
-        if self._held is not None:
-            self._left -= len(item.prompt) + len(item.answer) + len(item.system_prompt)
-            self._held.append(item)
-            if self._left < 0:
-                self._held = None
+        if self._kept is not None:
+            self._chars_left -= len(item.prompt) + len(item.answer) + len(item.system_prompt)
+            self._kept.append(item)
+            if self._chars_left < 0:
+                self._kept = None
 
     def _warnings(self, path: Path, items: Sequence[Item]) -> Iterator[str]:
         same = equals(texts_of(items))
@@ -163,12 +156,12 @@ class _Reading:
             yield f"{path}: items {', '.join(ids[each] for each in group[:_SHOWN])} ask the same in the same words"
         if (more := len(same) - _SHOWN) > 0:
             yield f"{path}: {more} more sets of items ask the same in the same words"
-        known = field_names(self._fields)
         unused: Counter[str] = Counter()
         for columns, count in self._columns.items():
-            used = {first_part(name, columns) for name in known}
+            used = {first_part(name, columns) for name in self._fields.names}
             unused.update({name: count for name in columns if name not in used})
         for name, count in sorted(unused.items()):
-            yield f"{path}: the field {name!r} of {pluralize(count, 'item')} is not used; used are {did_you_mean(name, known)}"
+            known = did_you_mean(name, self._fields.names)
+            yield f"{path}: the field {name!r} of {pluralize(count, 'item')} is not used; used are {known}"
         if without := len(items) - self._answers:
             yield f"{path}: {without} of {pluralize(len(items), 'item')} without an answer to compare with"

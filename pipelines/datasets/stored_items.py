@@ -1,6 +1,6 @@
-"""How are items kept that do not fit into memory? By an index: ids, places and digests; the items are read when needed.
+"""Index the items of a dataset too large for memory: ids, positions and digests; items are read again on access.
 
-Every function here takes plain sequences of items as well, and gives the same answers for them.
+The functions below take sequences of items in memory as well, with the same results.
 """
 
 from __future__ import annotations
@@ -10,30 +10,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from tfgrpo.pipelines.datasets.item_fields import content_digest, item_of, text_digest
-from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.source_base import RowSource, gone
+from tfgrpo.pipelines.datasets.items import Item, content_digest, item_of, text_digest
+from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.settings.data import FieldMap
 
 _CHUNK = 256
-"""Items read at once where all are looked at in turn."""
+"""Items read together by an iteration over all."""
+
+
+def _numbers() -> array[int]:
+    return array("Q")
 
 
 @dataclass(frozen=True, slots=True)
 class ItemIndex:
-    """Where the items of a source stand, in its order: their ids and 40 bytes each."""
+    """The items of a source in its order: their ids and 40 bytes each."""
 
     ids: list[str] = field(default_factory=list)
-    places: array[int] = field(default_factory=lambda: array("Q"))
-    lines: array[int] = field(default_factory=lambda: array("Q"))
-    numbers: array[int] = field(default_factory=lambda: array("Q"))
-    texts: array[int] = field(default_factory=lambda: array("Q"))
-    contents: array[int] = field(default_factory=lambda: array("Q"))
+    positions: array[int] = field(default_factory=_numbers)
+    lines: array[int] = field(default_factory=_numbers)
+    numbers: array[int] = field(default_factory=_numbers)
+    texts: array[int] = field(default_factory=_numbers)
+    contents: array[int] = field(default_factory=_numbers)
 
-    def add(self, item: Item, *, place: int, line: int, number: int) -> None:
-        """Note an item of the source."""
+    def add(self, item: Item, *, position: int, line: int, number: int) -> None:
+        """Append an item of the source."""
         self.ids.append(item.id)
-        self.places.append(place)
+        self.positions.append(position)
         self.lines.append(line)
         self.numbers.append(number)
         self.texts.append(text_digest(item))
@@ -42,19 +45,19 @@ class ItemIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredItems(Sequence[Item]):
-    """Items of a source, or some of them, each read anew whenever it is asked for.
+    """Some or all items of a source, read again on every access.
 
-    An item that is no longer what it was when the index was made raises ``DatasetError``.
+    Raise ``DatasetError`` for an item that has changed since it was indexed.
     """
 
     source: RowSource
     fields: FieldMap
     table: ItemIndex
-    positions: Sequence[int]
+    chosen: Sequence[int]
     """Which of the indexed items, in this order."""
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.chosen)
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -69,51 +72,51 @@ class StoredItems(Sequence[Item]):
         for first in range(0, len(self), _CHUNK):
             yield from self.take(range(first, min(first + _CHUNK, len(self))))
 
-    def pick(self, places: Sequence[int]) -> StoredItems:
-        """Some of these items; none of them is read."""
-        return StoredItems(self.source, self.fields, self.table, array("Q", (self.positions[each] for each in places)))
+    def pick(self, indices: Sequence[int]) -> StoredItems:
+        """Return some of these items without reading them."""
+        return StoredItems(self.source, self.fields, self.table, array("Q", (self.chosen[each] for each in indices)))
 
-    def take(self, places: Sequence[int]) -> tuple[Item, ...]:
-        """Some of these items, read together."""
-        wanted = [self.positions[each] for each in places]
-        rows = self.source.values_at([self.table.places[each] for each in wanted])
+    def take(self, indices: Sequence[int]) -> tuple[Item, ...]:
+        """Return some of these items, read together."""
+        wanted = [self.chosen[each] for each in indices]
+        rows = self.source.values_at([self.table.positions[each] for each in wanted])
         return tuple(self._checked(each, values) for each, values in zip(wanted, rows, strict=True))
 
-    def _checked(self, position: int, values: Mapping[str, Any]) -> Item:
+    def _checked(self, entry: int, values: Mapping[str, Any]) -> Item:
         table = self.table
-        where = self.source.where(table.places[position], table.lines[position])
-        item = item_of(values, self.fields, number=table.numbers[position], source=where)
-        if content_digest(item) != table.contents[position]:
-            raise gone(where)
+        where = self.source.where(table.positions[entry], table.lines[entry])
+        item = item_of(values, self.fields, number=table.numbers[entry], source=where)
+        if content_digest(item) != table.contents[entry]:
+            raise row_changed(where)
         return item
 
 
 def ids_of(items: Sequence[Item]) -> Sequence[str]:
-    """The ids, without reading any item."""
+    """Return the ids without reading any item."""
     if isinstance(items, StoredItems):
-        return [items.table.ids[each] for each in items.positions]
+        return [items.table.ids[each] for each in items.chosen]
     return [item.id for item in items]
 
 
 def texts_of(items: Sequence[Item]) -> Sequence[int]:
-    """A digest of what each item asks: equal for items that ask the same in the same words."""
+    """Return a digest of each item's question: equal for items that ask the same in the same words."""
     if isinstance(items, StoredItems):
-        return array("Q", (items.table.texts[each] for each in items.positions))
+        return array("Q", (items.table.texts[each] for each in items.chosen))
     return array("Q", map(text_digest, items))
 
 
-def pick(items: Sequence[Item], places: Sequence[int]) -> Sequence[Item]:
-    """Some of the items; those that are stored stay so."""
-    return items.pick(places) if isinstance(items, StoredItems) else tuple(items[each] for each in places)
+def pick(items: Sequence[Item], indices: Sequence[int]) -> Sequence[Item]:
+    """Return some of the items; stored ones stay stored."""
+    return items.pick(indices) if isinstance(items, StoredItems) else tuple(items[each] for each in indices)
 
 
-def take(items: Sequence[Item], places: Sequence[int]) -> tuple[Item, ...]:
-    """Some of the items, in memory."""
-    return items.take(places) if isinstance(items, StoredItems) else tuple(items[each] for each in places)
+def take(items: Sequence[Item], indices: Sequence[int]) -> tuple[Item, ...]:
+    """Return some of the items in memory."""
+    return items.take(indices) if isinstance(items, StoredItems) else tuple(items[each] for each in indices)
 
 
 def equals(keys: Sequence[int]) -> list[list[int]]:
-    """Places of keys that occur more than once, those of each together, in the order in which they first occur."""
+    """Return the indices of keys that occur more than once, grouped by key, in order of first occurrence."""
     order = sorted(range(len(keys)), key=keys.__getitem__)
     groups: list[list[int]] = []
     start = 0

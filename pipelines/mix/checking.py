@@ -1,7 +1,6 @@
-"""How is a YAML document of the mix form taken apart without stopping at its first mistake? Values out, problems noted.
+"""Take a YAML document of the mix form apart, and collect all its problems instead of stopping at the first.
 
 Numbers are read as the form has always read them: text that Python's ``int`` or ``float`` takes is a number too.
-What keys there are is known to ``tfgrpo.pipelines.mix.config``.
 """
 
 from __future__ import annotations
@@ -16,139 +15,127 @@ from typing import Any
 import yaml
 
 from tfgrpo.pipelines.problems import did_you_mean, shown
+from tfgrpo.pipelines.yaml_files import read_yaml
 from tfgrpo.stores.errors import ConfigError, PipelineError, Problem
 
 
 class Checker:
-    """Collects what is wrong with one file. Every value that is wrong comes out as None, or left out of a collection."""
+    """Collects the problems of one file. An invalid value is returned as None, or omitted from its collection."""
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.problems: list[Problem] = []
 
     def refuse(self, key: str, given: str, accepted: str) -> None:
-        """Note a problem with the value at a dotted key."""
+        """Record a problem of the value at a dotted key."""
         self.problems.append(Problem(f"{self.label}: {key}" if key else self.label, given, accepted))
 
     def take(self, error: ConfigError) -> None:
-        """Note what another part refused."""
+        """Record the problems of another check."""
         self.problems.extend(error.problems)
 
-    def raise_found(self) -> None:
-        """Raise everything noted, each once, if anything was."""
+    def raise_problems(self) -> None:
+        """Raise all problems, each once, if there are any."""
         if self.problems:
             raise PipelineError(tuple(dict.fromkeys(self.problems)))
 
     def mapping(self, value: object, key: str, known: Iterable[str] | None = None) -> Mapping[str, Any] | None:
-        """A mapping whose keys are text; keys that are not ``known`` are refused one by one, and the rest is read."""
+        """Return a mapping with text keys. Unknown keys are refused, and the rest is read."""
         if not isinstance(value, dict):
-            self.refuse(key, said(value), "a mapping")
+            self.refuse(key, shown_or_nothing(value), "a mapping")
             return None
         names = None if known is None else frozenset(known)
         for name in value:
+            below = f"{key}.{name}" if key else str(name)
             if not isinstance(name, str) or not name:
-                self.refuse(
-                    _below(key, name), f"{shown(name)} as a key", "text, in quotes where it looks like a number"
-                )
+                self.refuse(below, f"{shown(name)} as a key", "text, in quotes where it looks like a number")
             elif names is not None and name not in names:
-                self.refuse(_below(key, name), "an unknown key", did_you_mean(name, names))
+                self.refuse(below, "an unknown key", did_you_mean(name, names))
         return {name: part for name, part in value.items() if isinstance(name, str) and name}
 
     def sequence(self, value: object, key: str) -> Sequence[Any]:
-        """A list; nothing at all counts as an empty one."""
+        """Return a list; an empty one for None."""
         if value is None:
             return ()
         if not isinstance(value, list):
-            self.refuse(key, said(value), "a list")
+            self.refuse(key, shown_or_nothing(value), "a list")
             return ()
         return value
 
     def text(self, value: object, key: str) -> str | None:
-        """Text that is not blank."""
+        """Return text that is not blank."""
         if isinstance(value, str) and value.strip():
             return value
-        self.refuse(key, said(value), "text that is not empty")
+        self.refuse(key, shown_or_nothing(value), "text that is not empty")
         return None
 
     def number(self, value: object, key: str, *, positive: bool = False) -> float | None:
-        """A finite number of at least 0, or above 0."""
+        """Return a finite number of at least 0, or above 0."""
         try:
             number = float(value) if isinstance(value, str | int | float) else math.nan
         except (ValueError, OverflowError):
             number = math.nan
         if math.isfinite(number) and (number > 0.0 or (number == 0.0 and not positive)):
             return number
-        self.refuse(key, said(value), f"a finite number {'above' if positive else 'of at least'} 0")
+        self.refuse(key, shown_or_nothing(value), f"a finite number {'above' if positive else 'of at least'} 0")
         return None
 
     def whole(self, value: object, key: str) -> int | None:
-        """A whole number; a fraction is cut off, as ``int`` does."""
+        """Return a whole number; a fraction is cut off, as ``int`` does."""
         try:
             if isinstance(value, str | int | float):
                 return int(value)
         except (ValueError, OverflowError):
             pass
-        self.refuse(key, said(value), "a whole number")
+        self.refuse(key, shown_or_nothing(value), "a whole number")
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML file as read."""
+    """Content of a YAML file."""
 
     content: object
     digest: str
     """SHA-256 of its bytes."""
-    twice: tuple[Problem, ...]
-    """Keys that stand more than once in a mapping, of which YAML would keep the last without a word."""
+    repeated_keys: tuple[Problem, ...]
+    """Keys that a mapping has more than once: YAML would silently keep the last."""
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file as ``yaml.safe_load`` does. Raises ``PipelineError`` naming the line that is no YAML."""
-    try:
-        raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise PipelineError.one(str(path), error.strerror or type(error).__name__, "a file that can be read") from None
-    except UnicodeDecodeError as error:
-        raise PipelineError.one(str(path), f"no UTF-8 at byte {error.start}", "a file in UTF-8") from None
-    try:
-        loader = _Loader(text)
-        content: object = loader.get_single_data()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        raise PipelineError.one(where, error.problem or "no YAML", error.note or "YAML") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise PipelineError.one(str(path), str(error).split("\n", maxsplit=1)[0], "YAML") from None
-    twice = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in loader.twice)
-    return Document(content, hashlib.sha256(raw).hexdigest(), tuple(twice))
+    """Read a YAML file as ``yaml.safe_load`` does. Raise ``PipelineError`` with the line of bad YAML."""
+    raw, loader = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
+    problems = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in loader.repeated)
+    return Document(loader.content, hashlib.sha256(raw).hexdigest(), tuple(problems))
+
+
+def _load(text: str) -> _Loader:
+    loader = _Loader(text)
+    loader.content = loader.get_single_data()
+    return loader
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader that remembers which keys stand twice in a mapping, and on which line."""
+    """A SafeLoader that records repeated keys of mappings with their lines."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.twice: list[tuple[int, str]] = []
+        self.content: object = None
+        self.repeated: list[tuple[int, str]] = []
         self._seen: set[int] = set()
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Look at the keys as written, before merge keys are resolved into more of them, and only once."""
+        """Check the keys as written, once, before merge keys add more."""
         if id(node) not in self._seen:
             self._seen.add(id(node))
             keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             names = [key.value for key in keys]
-            self.twice += [
+            self.repeated += [
                 (key.start_mark.line + 1, key.value) for at, key in enumerate(keys) if key.value in names[:at]
             ]
         super().flatten_mapping(node)
 
 
-def said(value: object) -> str:
-    """A value as a message may repeat it; what is missing is nothing."""
+def shown_or_nothing(value: object) -> str:
+    """Return a value for a message; None is ``nothing``."""
     return "nothing" if value is None else shown(value)
-
-
-def _below(key: str, name: object) -> str:
-    return f"{key}.{name}" if key else str(name)

@@ -1,7 +1,7 @@
-"""Which data are drawn when, and what grades them? A file of the ``rl_data_config.yaml`` form, read strictly and whole.
+"""Read a staged data mix from a file of the ``rl_data_config.yaml`` form, with its datasets and graders.
 
-A file that the form accepts loads unchanged; every mistake in it, in its data and in its graders is reported at once,
-before anything is served or spent. Beside the keys of the form there is ``seed``, which makes the draws repeatable.
+All problems of the file, its data and its graders are reported at once. In addition to the keys of the form there is
+``seed``, which makes the draws repeatable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfgrpo.pipelines.mix.checking import Checker, read_document
 from tfgrpo.pipelines.mix.graders import GraderTable
 from tfgrpo.pipelines.mix.records import index_records
 from tfgrpo.pipelines.mix.shapes import MixConfig, MixDataset, MixEntry, MixGrader, MixStage
-from tfgrpo.pipelines.plan.references import ReferenceCount, matches_numbers
+from tfgrpo.pipelines.plan.rewarders import ReferenceCount, matches_numbers
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.stores.errors import DatasetError
 
@@ -26,32 +26,31 @@ _KEYS = ("paths", "datasets", "stages", "external_graders", "python_graders", "s
 
 
 def load_mix_config(path: str | Path, *, check_records: bool = True, build_graders: bool = True) -> MixConfig:
-    """Read a file of the form with everything that it names. Raises one ``PipelineError`` with every problem.
+    """Read a mix with all that it names. Raise one ``PipelineError`` with all problems.
 
-    ``~`` in ``path`` is expanded; ``paths.data_root`` is relative to the file's folder, a dataset's path to that root,
-    a grader's file to the folder. Of the datasets an index is kept, 20 bytes a record, and a file descriptor each.
+    ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to
+    that root. Each dataset has an index of 20 bytes a record, and an open file descriptor.
 
-    Graders of the user's are called once with a made-up item. ``check_records`` off leaves that out, and the lines of the
-    datasets unparsed: for a process that follows one which checked them.
-    ``build_graders`` off leaves the graders alone, and the code that they name unrun: for who only looks at the data.
+    The user's graders are called once with a made-up item. ``check_records=False`` skips that and the parsing of the
+    datasets, after an earlier check. ``build_graders=False`` neither builds graders nor imports their code.
     """
     file = Path(path).expanduser().resolve()
     document = read_document(file)
     checker = Checker(str(file))
-    checker.problems += document.twice
+    checker.problems += document.repeated_keys
     top = checker.mapping(document.content, "", _KEYS) or {}
     graders = GraderTable(checker, file.parent, build=build_graders, trial=check_records)
-    reading = _Reading(checker, file, graders, check_records=check_records)
-    seed = reading.seed(top.get("seed"))
+    reader = _Reader(checker, file, graders, check_records=check_records)
+    seed = reader.seed(top.get("seed"))
     graders.declare(top.get("external_graders"), top.get("python_graders"))
-    datasets = reading.datasets(top.get("datasets"), reading.data_root(top.get("paths")))
-    stages = reading.stages(top.get("stages"))
-    checker.raise_found()
+    datasets = reader.datasets(top.get("datasets"), reader.data_root(top.get("paths")))
+    stages = reader.stages(top.get("stages"))
+    checker.raise_problems()
     return MixConfig(file, seed, stages, datasets, graders.built, graders.timeouts_s, document.digest)
 
 
-class _Reading:
-    """The parts of one file, each read as far as it goes."""
+class _Reader:
+    """Reads the sections of one file, each as far as it is valid."""
 
     def __init__(self, checker: Checker, file: Path, graders: GraderTable, *, check_records: bool) -> None:
         self._checker = checker
@@ -61,14 +60,14 @@ class _Reading:
         self._dataset_ids: frozenset[str] = frozenset()
 
     def seed(self, value: object) -> int | None:
-        """The seed of the draws; absent for draws that nobody can repeat."""
+        """Return the seed of the draws; None for unrepeatable draws."""
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
             return value
         self._checker.refuse("seed", shown(value), "a whole number of at least 0, or no seed")
         return None
 
     def data_root(self, value: object) -> Path | None:
-        """The folder that paths of datasets are relative to."""
+        """Return the folder that datasets' paths are relative to."""
         paths = self._checker.mapping(value, "paths", ("data_root",))
         if paths is None:
             return None
@@ -76,11 +75,11 @@ class _Reading:
         return self._folder / root if root is not None else None
 
     def datasets(self, value: object, root: Path | None) -> Mapping[str, MixDataset]:
-        """Every dataset that could be read."""
+        """Return the valid datasets."""
         entries = self._checker.mapping(value, "datasets") or {}
         self._dataset_ids = frozenset(entries)
-        found = {name: self._dataset(name, entry, root) for name, entry in entries.items()}
-        return {name: dataset for name, dataset in found.items() if dataset is not None}
+        read = {name: self._dataset(name, entry, root) for name, entry in entries.items()}
+        return {name: dataset for name, dataset in read.items() if dataset is not None}
 
     def _dataset(self, name: str, value: object, root: Path | None) -> MixDataset | None:
         key = f"datasets.{name}"
@@ -110,7 +109,7 @@ class _Reading:
         return MixDataset(name, path, graders, gates, indexed.records, indexed.malformed, references.warnings())
 
     def _weighted(self, entry: Mapping[str, Any], key: str) -> tuple[MixGrader, ...]:
-        """The graders whose rewards are added up, with their weights."""
+        """Return the graders whose rewards are added, with their weights."""
         names = self._checker.sequence(entry.get("graders"), f"{key}.graders")
         weights = self._checker.sequence(entry.get("grader_weights"), f"{key}.grader_weights")
         if len(names) != len(weights):
@@ -126,24 +125,24 @@ class _Reading:
         )
 
     def _gates(self, value: object, key: str) -> tuple[str, ...]:
-        """The graders whose rewards the sum is multiplied by; whatever is empty is none."""
+        """Return the graders whose rewards multiply the sum; any empty value is none."""
         names = self._checker.sequence(value or None, key)
         for at, name in enumerate(names):
             self._graders.use(name, f"{key}.{at}")
         return tuple(str(name) for name in names)
 
     def stages(self, value: object) -> tuple[MixStage, ...]:
-        """The stages in the order of the file, with boundaries that increase."""
+        """Return the stages in the order of the file; their boundaries must increase."""
         entries = self._checker.sequence(value, "stages")
         if isinstance(value, list | None) and not entries:
             self._checker.refuse("stages", "no stage", "at least one stage")
         read = [self._stage(entry, f"stages.{at}") for at, entry in enumerate(entries)]
-        found = [each for each in read if each is not None]
-        for (_, before), (key, stage) in pairwise(found):
+        valid = [each for each in read if each is not None]
+        for (_, before), (key, stage) in pairwise(valid):
             if stage.until_step <= before.until_step:
                 given = f"{stage.until_step} after {before.until_step}"
                 self._checker.refuse(f"{key}.until_step", given, "a step above that of the stage before")
-        return tuple(stage for _, stage in found)
+        return tuple(stage for _, stage in valid)
 
     def _stage(self, value: object, key: str) -> tuple[str, MixStage] | None:
         entry = self._checker.mapping(value, key, ("name", "until_step", "datasets"))
@@ -157,7 +156,7 @@ class _Reading:
         return (key, MixStage(str(name), until, mixed)) if until is not None else None
 
     def _mixed(self, value: object, key: str) -> tuple[MixEntry, ...]:
-        found: list[MixEntry] = []
+        mixed: list[MixEntry] = []
         before = len(self._checker.problems)
         for at, part in enumerate(self._checker.sequence(value, key)):
             entry = self._checker.mapping(part, f"{key}.{at}", ("id", "weight"))
@@ -166,17 +165,16 @@ class _Reading:
             name = self._dataset_id(entry.get("id"), f"{key}.{at}.id")
             weight = self._checker.number(entry.get("weight"), f"{key}.{at}.weight")
             if name is not None and weight is not None:
-                found.append(MixEntry(name, weight))
-        whole = sum(entry.weight for entry in found)
+                mixed.append(MixEntry(name, weight))
+        whole = sum(entry.weight for entry in mixed)
         if len(self._checker.problems) == before and not 0.0 < whole < math.inf:
             self._checker.refuse(key, f"weights that sum to {whole:g}", "weights that sum to a finite number above 0")
-        return tuple(found)
+        return tuple(mixed)
 
     def _dataset_id(self, value: object, key: str) -> str | None:
         name = self._checker.text(value, key)
         if name is not None and name not in self._dataset_ids:
-            self._checker.refuse(
-                key, repr(name), did_you_mean(name, self._dataset_ids) if self._dataset_ids else "a dataset"
-            )
+            accepted = did_you_mean(name, self._dataset_ids) if self._dataset_ids else "a dataset"
+            self._checker.refuse(key, repr(name), accepted)
             return None
         return name

@@ -1,7 +1,6 @@
-"""Which grader does a name of a mix stand for? A python grader before an external one before a built-in of that name.
+"""Build the graders that a mix names: a python grader before an external one before a built-in of that name.
 
-The format grader is added to every dataset and cannot be named. How rewards are put together is decided in
-``tfgrpo.rewarders.graders.combine``.
+The format grader is added to every dataset and cannot be named.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfgrpo.pipelines.mix.checking import Checker, said
+from tfgrpo.pipelines.mix.checking import Checker, shown_or_nothing
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
@@ -29,16 +28,11 @@ _REMOTE = "remote_http"
 _TIMEOUT_S = 60.0
 _ANY_URL = "http://127.0.0.1/"
 _GRACE_S = 1.0
-"""What a grader with a time limit of its own gets on top, to say itself that it was late."""
-
-
-def _needs_options(name: str) -> bool:
-    options = inspect.signature(BUILT_IN[name]).parameters.values()
-    return any(option.default is option.empty for option in options)
+"""Added to a grader's own time limit, so that it can report the timeout itself."""
 
 
 def grader_sets(config: MixConfig) -> Mapping[str, GraderSet]:
-    """What grades the completions of each dataset, by dataset id. The graders themselves are shared."""
+    """Return the graders of each dataset by its id. The grader objects are shared."""
 
     def named(name: str, weight: float = 1.0) -> NamedGrader:
         limit_s = config.timeouts_s.get(name)
@@ -54,13 +48,10 @@ def grader_sets(config: MixConfig) -> Mapping[str, GraderSet]:
 
 
 class GraderTable:
-    """The graders of one file by name. What cannot be built is noted as a problem, once."""
+    """The graders of one file by name. One that cannot be built is recorded as a problem once."""
 
     def __init__(self, checker: Checker, folder: Path, *, build: bool = True, trial: bool = True) -> None:
-        """``build`` off: nothing is built and nothing refused, as if no grader were named.
-
-        ``trial`` off: no grader is called.
-        """
+        """``build=False``: build and refuse none, as if no grader were named. ``trial=False``: call none."""
         self.built: dict[str, Grader] = {}
         self.timeouts_s: dict[str, float] = {}
         self._checker = checker
@@ -82,7 +73,7 @@ class GraderTable:
                 build(name, entry, f"{section}.{name}")
 
     def use(self, name: object, key: str) -> None:
-        """See that a name that a dataset lists can grade."""
+        """Check the name of a grader in a dataset, and build it if it is a built-in."""
         if not isinstance(name, str):
             self._checker.refuse(key, shown(name), "the name of a grader")
         elif self._build and name not in self._declared and name not in self.built:
@@ -100,7 +91,8 @@ class GraderTable:
                 self.built[name] = build_grader(name)
             except PipelineError as error:
                 given, accepted = error.problems[0].given, error.problems[0].accepted
-                if _needs_options(name):
+                options = inspect.signature(BUILT_IN[name]).parameters.values()
+                if any(option.default is option.empty for option in options):
                     given = "no options"
                     accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
                 self._checker.refuse(key, f"{name!r} with {given}", accepted)
@@ -111,12 +103,12 @@ class GraderTable:
             return
         before = len(self._checker.problems)
         if entry.get("type") != _REMOTE:
-            self._checker.refuse(f"{key}.type", said(entry.get("type")), _REMOTE)
+            self._checker.refuse(f"{key}.type", shown_or_nothing(entry.get("type")), _REMOTE)
         url = self._checker.text(entry.get("url"), f"{key}.url")
         timeout_s = self._checker.number(entry.get("timeout_s", _TIMEOUT_S), f"{key}.timeout_s", positive=True)
         more = {option: entry[option] for option in ("retries", "token_env") if entry.get(option) is not None}
         try:
-            # Built from whatever could be read, so that what is wrong with the rest is told along with it.
+            # Built even from partly invalid values, so that the other problems are reported too.
             built = RemoteGrader(url or _ANY_URL, timeout_s=timeout_s or _TIMEOUT_S, **more)
         except PipelineError as error:
             for problem in error.problems:
@@ -137,6 +129,6 @@ class GraderTable:
                 named = next(f"{kind}: {entry[kind]}" for kind in ("import", "path", "builtin") if entry.get(kind))
                 refuse_no_grader(built, f"{source}.{named}")
             self.built[name] = built
-            self.timeouts_s.pop(name, None)  # it stands in the place of an external one of that name
+            self.timeouts_s.pop(name, None)  # it replaces an external one of that name
         except PipelineError as error:
             self._checker.take(error)

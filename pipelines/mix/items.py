@@ -1,23 +1,23 @@
-"""Which items does a learning run draw from a mix, step by step? Those of the stage in force that are not held out.
+"""Draw the items of a learning run from a staged mix, without the held-out ones.
 
-The step of a learning batch is its running number in the run, from 0, times ``dataset.mix_stride``. Every batch has a
-random stream of its own, so that it draws the same however the run came to it. Grading is not its business.
+The step of a learning batch is its number in the run, from 0, times ``dataset.mix_stride``. Every batch has its own
+random stream, so that a resumed run draws the same.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
-from tfgrpo.pipelines.datasets.rows import Row
-from tfgrpo.pipelines.datasets.source_base import gone
+from tfgrpo.pipelines.datasets.sources import Row, row_changed
 from tfgrpo.pipelines.datasets.stored_items import ids_of, take
 from tfgrpo.pipelines.mix.records import unservable
-from tfgrpo.pipelines.mix.sampling import MixSampler, sample_id
+from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
 from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.plan.split import Split, split_items
@@ -27,98 +27,97 @@ from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.seeds import stream
 
 _INDEX_BITS = 44
+_INDEX_MASK = (1 << _INDEX_BITS) - 1
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MixSource:
-    """The records of some datasets of a mix as rows, those that cannot be served left out."""
+    """The servable records of some datasets of a mix as rows. The high bits of a position are the dataset."""
 
     config: MixConfig
     used: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Path of the file that declares the mix."""
+        """Path of the mix file."""
         return str(self.config.path)
 
     def rows(self) -> Iterator[Row | Problem]:
-        """Dataset after dataset, in the order of the file."""
+        """Yield dataset after dataset, in the order of the file."""
         for number, name in enumerate(self.used):
             dataset = self.config.datasets[name]
             for index in dataset.servable:
                 values = _values(sample_id(name, index), dataset.records[index])
                 yield Row(dataset.records.line(index), values, number << _INDEX_BITS | index)
 
-    def values_at(self, places: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Records by dataset and number."""
-        for place in places:
-            name, index = self.used[place >> _INDEX_BITS], place & ((1 << _INDEX_BITS) - 1)
+    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+        """Yield records by dataset and number."""
+        for position in positions:
+            name, index = self.used[position >> _INDEX_BITS], position & _INDEX_MASK
             records = self.config.datasets[name].records
             record = records[index]
             if unservable(record):
-                raise gone(records.where(index))
+                raise row_changed(records.where(index))
             yield _values(sample_id(name, index), record)
 
-    def where(self, place: int, line: int) -> str:
-        """File of the dataset and line."""
-        return f"{self.config.datasets[self.used[place >> _INDEX_BITS]].path}:{line}"
+    def where(self, position: int, line: int) -> str:
+        """Return file of the dataset and line."""
+        return f"{self.config.datasets[self.used[position >> _INDEX_BITS]].path}:{line}"
 
 
 @dataclass(frozen=True, slots=True)
 class LearningMix:
-    """A mix as a learning run sees it."""
+    """A mix for a learning run."""
 
     config: MixConfig
     stride: int
-    """Steps of the mix that one learning batch goes forward."""
+    """Steps of the mix that one learning batch advances."""
     data: Dataset
     """The records of every dataset that any stage draws from."""
     split: Split
 
     @property
     def learnable(self) -> Mapping[str, range]:
-        """Places among the items to learn on that each dataset fills."""
+        """Indices of each dataset among the items to learn on."""
         counts = Counter(name.rpartition(":")[0] for name in ids_of(self.split.learn))
-        found: dict[str, range] = {}
+        ranges: dict[str, range] = {}
         start = 0
         for name in used_datasets(self.config):
-            found[name] = range(start, start + counts[name])
+            ranges[name] = range(start, start + counts[name])
             start += counts[name]
-        return found
+        return ranges
 
     def draw(self, *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None) -> Cohort:
-        """The cohort of epoch 1, 2, …: ``sample_size`` draws, with replacement, a batch at each step.
+        """Draw the cohort of epoch 1, 2, …: ``sample_size`` draws with replacement, a batch at each step.
 
-        ``weights``, one for each item to learn on, say how likely it is within its dataset; None: all alike.
+        ``weights``, one for each item to learn on, are relative within its dataset; None: all equal.
         """
         only = self.learnable
         drawn: list[int] = []
-        told = []
+        steps = []
         for step, size in _steps(epoch, settings, self.stride):
             rng = stream(settings.seed_of("train"), "mix", -1 if self.config.seed is None else self.config.seed, step)
             draws = MixSampler(self.config, rng, only=only, weights=weights).draw(step, size)
-            drawn += [place for _, place in draws]
+            drawn += [index for _, index in draws]
             counts = Counter(name for name, _ in draws)
             stage = self.config.stage_at(step).name
-            told.append({"step": step, "stage": stage, "datasets": dict(sorted(counts.items()))})
+            steps.append({"step": step, "stage": stage, "datasets": dict(sorted(counts.items()))})
         items = take(self.split.learn, drawn)
         cohort = cohort_of(items, epoch=epoch, population=len(self.split.learn), settings=settings, purpose="learn")
-        mix = {"path": str(self.config.path), "sha256": self.config.digest, "seed": self.config.seed, "draws": told}
-        return Cohort(
-            cohort.items, cohort.batches, cohort.draws, {**cohort.metadata, "with_replacement": True, "mix": mix}
-        )
+        mix = {"path": str(self.config.path), "sha256": self.config.digest, "seed": self.config.seed, "draws": steps}
+        return replace(cohort, metadata={**cohort.metadata, "with_replacement": True, "mix": mix})
 
 
 def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: LearningSettings) -> LearningMix:
-    """The mix of a run, split into items to learn on and held-out ones by a stable hash of their ids.
+    """Return the mix of a run, split into items to learn on and held-out ones by a stable hash of their ids.
 
-    Raises ``DatasetError`` when a record has an answer or prompt that no item can have, when a side comes out too
-    small, and for every dataset that a step of the run may draw from and that has nothing to learn on.
+    Raise ``DatasetError`` for a record with an answer or prompt that no item can have, for a side that is too small,
+    and for every dataset in use without items to learn on.
     """
     data = read_source(MixSource(config, used_datasets(config)), FieldMap(), config.path)
     mix = LearningMix(config, dataset.mix_stride, data, split_items(data.items, dataset.held_out))
-    empty = {name for name, places in mix.learnable.items() if not places}
+    empty = {name for name, indices in mix.learnable.items() if not indices}
     drawn = {
         name
         for step in _all_steps(settings, mix.stride)
@@ -134,13 +133,13 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
 
 
 def used_datasets(config: MixConfig) -> tuple[str, ...]:
-    """Datasets that any stage draws from, in the order of the file."""
+    """Return the datasets that any stage draws from, in the order of the file."""
     drawn = {name for stage in config.stages for name, share in stage.shares.items() if share > 0.0}
     return tuple(name for name in config.datasets if name in drawn)
 
 
 def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
-    """What is allowed and probably not meant, as sentences."""
+    """Yield sentences about what is allowed and probably unintended."""
     yield from mix.config.warnings
     steps = list(_all_steps(settings, mix.stride))
     reached = {id(mix.config.stage_at(step)) for step in steps}
@@ -152,8 +151,22 @@ def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
         )
 
 
+def mix_prompts(path: str, ids: Collection[str]) -> dict[str, str]:
+    """Return the prompts of a mix's records by id, without missing ids. Raise ``PipelineError`` for a bad mix."""
+    from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415 - few report pages are about a mix
+
+    config = load_mix_config(path, check_records=False, build_graders=False)
+    prompts = {}
+    for name in ids:
+        with suppress(DatasetError):
+            _, record = record_of(config, name)
+            if isinstance(record, dict) and isinstance(record.get("prompt"), str):
+                prompts[name] = record["prompt"]
+    return prompts
+
+
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:
-    """Step and size of each batch of an epoch."""
+    """Yield step and size of each batch of an epoch."""
     starts = range(0, settings.sample_size, settings.batch_size)
     for batch, start in enumerate(starts):
         yield ((epoch - 1) * len(starts) + batch) * stride, min(settings.batch_size, settings.sample_size - start)
@@ -165,7 +178,7 @@ def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:
 
 
 def _values(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What an item takes from a record. An answer that is neither text nor a number is shown as JSON."""
+    """Return the fields of an item. An answer that is neither text nor a number becomes JSON."""
     answer = record.get("answer")
     if answer is None or answer == "":  # a zero is an answer
         answer = record.get("expected_category")

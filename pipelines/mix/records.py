@@ -1,7 +1,7 @@
-"""Where does each record of a JSONL file stand? An index of byte offsets: a record is read when asked for, none is held.
+"""Index the records of a JSONL file by byte offset, and read them on access.
 
-Every line is parsed once, so that what is no JSON is refused before anything is served. A record that can be graded
-and not served, because it has no prompt, is kept and named. Stages and graders are unknown here.
+Every line is parsed once to refuse what is not JSON. A record without a prompt can be graded but not served; it is kept
+and reported.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from tfgrpo.pipelines.datasets.source_base import other_encoding
+from tfgrpo.pipelines.datasets.sources import other_encoding
+from tfgrpo.pipelines.problems import MAX_PROBLEMS
 from tfgrpo.stores.errors import DatasetError, Problem
 
-_MAX_PROBLEMS = 50
 _RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
-"""What a line holds when it is JSON for Python and for few others."""
+"""Texts in lines that are JSON for Python and for few other readers."""
 _ACCEPTED = "JSON lines in UTF-8: one object on each line"
 
 
 class Records(Sequence[Any]):
-    """The records of one file by their number from 0, blank lines not counted; each is parsed anew when asked for.
+    """The records of one file by number from 0, without blank lines, each parsed on access; thread-safe.
 
-    The file stays open, so that putting another in its place changes nothing. Any number of threads may read.
+    The file stays open, so that replacing it has no effect.
     """
 
     def __init__(self, path: Path, fd: int, index: _Index) -> None:
@@ -50,25 +50,25 @@ class Records(Sequence[Any]):
         try:
             return json.loads(raw.decode().strip())
         except (ValueError, RecursionError):
-            given = "another line than when the file was opened"
-            raise DatasetError.one(self.where(index), given, "a file that nobody writes into") from None
+            given = "a line that changed since the file was opened"
+            raise DatasetError.one(self.where(index), given, "a file that stays unchanged") from None
 
     def line(self, index: int) -> int:
-        """Line of a record, from 1."""
+        """Return the line of a record, from 1."""
         return self._index.lines[index]
 
     def where(self, index: int) -> str:
-        """``path:line`` of a record."""
+        """Return ``path:line`` of a record."""
         return f"{self.path}:{self.line(index)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A file after the one time that it was read from end to end."""
+    """An indexed file."""
 
     records: Records
     malformed: dict[int, str]
-    """What is wrong with the records that can be graded but not served, by number."""
+    """Reasons why records can be graded but not served, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _Index:
 
 
 class _LineCheck:
-    """Parses lines, and collects what is wrong with them."""
+    """Parses lines and collects their problems."""
 
     def __init__(self, path: Path, visit: Callable[[str, object], None] | None) -> None:
         self._path, self._visit = path, visit
@@ -99,20 +99,19 @@ class _LineCheck:
         unreadable, record = _parsed(raw)
         if unreadable:
             self.bad += 1
-            if len(self.problems) < _MAX_PROBLEMS:
+            if len(self.problems) < MAX_PROBLEMS:
                 self.problems.append(Problem(f"{self._path}:{line}", unreadable, "one JSON object on the line"))
             return
-        if wrong := _unservable_line(raw, record):
-            self.malformed[number] = wrong
+        if reason := _unservable_line(raw, record):
+            self.malformed[number] = reason
         if self._visit is not None:
             self._visit(f"{self._path}:{line}", record)
 
 
 def index_records(path: Path, *, check: bool = True, visit: Callable[[str, object], None] | None = None) -> Indexed:
-    """Index a file. Raises ``DatasetError`` when it cannot be read, and with every line that is no JSON.
+    """Index a file. Raise ``DatasetError`` if it is unreadable, and for every line that is not JSON.
 
-    With ``check`` off no line is parsed: for a process that works after another has checked them. ``visit`` gets
-    ``path:line`` and the value of each line that is parsed.
+    ``check=False`` parses no line, after an earlier check. ``visit`` gets ``path:line`` and value of each parsed line.
     """
     index = _Index(array("Q"), array("Q"), array("L"))
     first = b""
@@ -142,7 +141,7 @@ def index_records(path: Path, *, check: bool = True, visit: Callable[[str, objec
 
 
 def unservable(record: object) -> str:
-    """Why a record cannot be shown to an actor; empty when it can."""
+    """Return why a record cannot be shown to an actor; empty if it can."""
     if not isinstance(record, dict):
         return "no JSON object"
     for name, kinds, needed in (
@@ -157,7 +156,7 @@ def unservable(record: object) -> str:
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Lines that are not blank: number from 1, byte that they begin at, content."""
+    """Yield number from 1, first byte and content of the lines that are not blank."""
     at = 0
     for number, raw in enumerate(stream, start=1):
         mark = len(codecs.BOM_UTF8) if number == 1 and raw.startswith(codecs.BOM_UTF8) else 0
@@ -167,7 +166,7 @@ def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _blank(raw: bytes) -> bool:
-    """Whether a line holds nothing but white space, that of Unicode included."""
+    """Return whether a line is only white space, Unicode's included."""
     rest = raw.strip()
     if rest and rest[:1].isascii() and rest[0] >= ord(" "):
         return False
@@ -175,7 +174,7 @@ def _blank(raw: bytes) -> bool:
 
 
 def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
-    """What a file is that was not written as JSON lines, as its first line shows; empty when it may have been."""
+    """Name the format of a file that is not JSON lines, by its first line; empty if it may be."""
     if broken and path.suffix.lower() in {".csv", ".tsv"}:
         return "a table of separated values"
     if broken and first.strip() == b"{":
@@ -200,17 +199,13 @@ def _parsed(raw: bytes) -> tuple[str, object]:
 
 def _unservable_line(raw: bytes, record: object) -> str:
     """Return why the record of a line cannot be served; empty when it can."""
-    wrong = unservable(record)
-    if not wrong and isinstance(record, dict) and any(rare in raw for rare in _RARE):
-        wrong = _not_for_everyone([record.get(name) for name in ("prompt", "system_prompt", "metadata")])
-    return wrong
-
-
-def _not_for_everyone(served: list[object]) -> str:
-    try:
-        json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return "half a surrogate pair, which is no character"
-    except ValueError:
-        return "NaN or infinity, which is no JSON number"
-    return ""
+    reason = unservable(record)
+    if not reason and isinstance(record, dict) and any(rare in raw for rare in _RARE):
+        served = [record.get(name) for name in ("prompt", "system_prompt", "metadata")]
+        try:
+            json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            return "half a surrogate pair, which is no character"
+        except ValueError:
+            return "NaN or infinity, which is no JSON number"
+    return reason

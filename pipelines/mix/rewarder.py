@@ -1,7 +1,7 @@
-"""What do the graders of a mix say of a group? Those of the item's dataset, put together as the data server does it.
+"""Score a group by the graders of the item's dataset in the mix, combined as in the data server.
 
-The item's id names its dataset and record; the graders are given the whole record. An item that a grader could not
-grade is abstained on, never given a number.
+The item's id names its dataset and record; the graders get the whole record. An attempt that a grader cannot grade gets
+an abstention, never a number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DatasetGraders:
 
     rewarder_id = DATASET_GRADERS
     limits_itself = True
-    """An attempt that a grader is late for is abstained on, and no other."""
+    """A timeout of a grader costs only the attempt that it was grading."""
 
     def __init__(self, config: MixConfig) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class DatasetGraders:
         self._runner = GraderRunner()
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt. Raises ``RewardError`` for an item that is of no dataset of the mix."""
+        """Return one verdict for each attempt. Raise ``RewardError`` for an item of no dataset of the mix."""
         try:
             dataset_id, record = record_of(self._config, context.item_id)
         except (DatasetError, OSError) as error:
@@ -53,7 +53,7 @@ class DatasetGraders:
         return tuple(self._verdict(grade) for grade in grades)
 
     def close(self) -> None:
-        """Let go of the graders' threads and connections."""
+        """Close the graders' threads and connections."""
         self._runner.close()
 
     def _verdict(self, grade: ItemGrade) -> Verdict:

@@ -1,7 +1,6 @@
-"""Which samples come at a step of the mix? A dataset by the weights of the stage in force, then one of its records evenly.
+"""Draw samples at a step of the mix: a dataset by the weights of the stage, then one of its records.
 
-Every draw is independent: with replacement, no passes over the data, and the same step asked twice gives other samples.
-Only the random stream is advanced. It draws no record that could not be shown to an actor.
+Draws are independent, with replacement: the same step gives other samples every time. Only servable records are drawn.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from itertools import accumulate
 from typing import Any
 
 from tfgrpo.pipelines.mix.records import unservable
-from tfgrpo.pipelines.mix.shapes import MixConfig, MixStage
+from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.stores.errors import DatasetError
 
 _DRAWS = 50
-"""Most draws for one sample where records cannot be read."""
-_NOT_THERE = "the id of a sample that was drawn, <dataset>:<number of the record>"
+"""Most draws for one sample if records are unreadable."""
+_SAMPLE_IDS = "the id of a sample that was drawn, <dataset>:<number of the record>"
 
 
 @dataclass(frozen=True, slots=True)
 class MixSample:
-    """One record as it was drawn."""
+    """One drawn record."""
 
     sample_id: str
-    """``<dataset>:<index>``, the index being the number of the record in its file from 0, blank lines not counted."""
+    """``<dataset>:<index>``, the number of the record in its file from 0, without blank lines."""
     dataset_id: str
     record: Mapping[str, Any]
 
 
 class MixSampler:
-    """Draws from a mix. Threads share one random stream, so what each of them gets depends on who comes first."""
+    """Draws from a mix. Threads share one random stream, so their samples depend on their order."""
 
     def __init__(
         self,
@@ -45,31 +44,24 @@ class MixSampler:
         only: Mapping[str, Sequence[int]] | None = None,
         weights: Sequence[float] | None = None,
     ) -> None:
-        """Without ``rng`` the stream is that of the config's seed, or one that nobody can repeat when it has none.
+        """Without ``rng``, draw by the config's seed, or unrepeatably without one.
 
-        ``only``: what there is to draw of each dataset, as numbers; a dataset that is absent from it has nothing.
-        ``weights``: how likely each of those numbers is within its dataset, by number; None: all alike.
+        ``only``: the numbers to draw from, by dataset; an absent dataset has none.
+        ``weights``: relative weight of each number within its dataset; None: all equal.
         """
         self._config = config
         self._rng = rng or random.Random(config.seed)
         self._turn = threading.Lock()
         self._numbers = {name: dataset.servable for name, dataset in config.datasets.items()} if only is None else only
-        self._sums = (
-            {}
-            if weights is None
-            else {
-                name: list(accumulate(weights[number] for number in numbers)) for name, numbers in self._numbers.items()
-            }
-        )
-
-    def stage_at(self, iteration: int) -> MixStage:
-        """The stage in force at a step."""
-        return self._config.stage_at(iteration)
+        self._sums: dict[str, list[float]] = {}
+        if weights is not None:
+            for name, numbers in self._numbers.items():
+                self._sums[name] = list(accumulate(weights[number] for number in numbers))
 
     def draw(self, iteration: int, n: int) -> list[tuple[str, int]]:
-        """``n`` independent draws as (dataset id, number), none when ``n`` is not above 0.
+        """Return ``n`` independent draws as (dataset id, number), none if ``n`` is not above 0.
 
-        Raises ``DatasetError`` when the lot falls on a dataset without records.
+        Raise ``DatasetError`` if a drawn dataset has no records.
         """
         entries = self._config.stage_at(iteration).datasets
         names = [entry.dataset_id for entry in entries]
@@ -79,9 +71,9 @@ class MixSampler:
             return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
 
     def sample(self, iteration: int, n: int) -> list[MixSample]:
-        """``n`` independent draws with their records. Raises as ``draw`` does, and ``OSError`` when no record can be read.
+        """Return ``n`` independent draws with their records. Raise as ``draw`` does, and ``OSError`` without any record.
 
-        A record that is no longer what it was, because its file has been written into, is replaced by another draw.
+        A record that was overwritten in its file is replaced by another draw.
         """
         return [self._readable(iteration, name, index) for name, index in self.draw(iteration, n)]
 
@@ -104,29 +96,29 @@ class MixSampler:
 
 
 def sample_id(dataset_id: str, index: int) -> str:
-    """The id of a record of a dataset."""
+    """Return the sample id of a record."""
     return f"{dataset_id}:{index}"
 
 
-def place_of(config: MixConfig, name: str) -> tuple[str, int]:
-    """Dataset id and number of the record of a sample id. Raises ``DatasetError`` for an id that no sample can have.
+def locate(config: MixConfig, name: str) -> tuple[str, int]:
+    """Return dataset id and record number of a sample id. Raise ``DatasetError`` for an unknown id.
 
-    The number stands behind the last colon, so that the id of a dataset may hold one.
+    The number follows the last colon, because a dataset id may contain one.
     """
     dataset_id, colon, index = name.rpartition(":")
     dataset = config.datasets.get(dataset_id)
     if not colon or dataset is None:
-        raise DatasetError.one("sample_id", repr(name[:200]), _NOT_THERE)
+        raise DatasetError.one("sample_id", repr(name[:200]), _SAMPLE_IDS)
     try:
         number = int(index)
     except ValueError:
         number = -1
     if not 0 <= number < len(dataset.records):
-        raise DatasetError.one("sample_id", repr(name[:200]), _NOT_THERE)
+        raise DatasetError.one("sample_id", repr(name[:200]), _SAMPLE_IDS)
     return dataset_id, number
 
 
 def record_of(config: MixConfig, name: str) -> tuple[str, Any]:
-    """Dataset id and record of a sample id. Raises as ``place_of``, and when the record cannot be read any more."""
-    dataset_id, number = place_of(config, name)
+    """Return dataset id and record of a sample id. Raise as ``locate``, and if the record is unreadable."""
+    dataset_id, number = locate(config, name)
     return dataset_id, config.datasets[dataset_id].records[number]

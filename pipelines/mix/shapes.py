@@ -1,7 +1,4 @@
-"""What does a staged data mix say? Stages with their weights, datasets with their graders; the shapes and nothing else.
-
-Reading them from a file is ``tfgrpo.pipelines.mix.config``, drawing from them ``tfgrpo.pipelines.mix.sampling``.
-"""
+"""Define the data of a staged mix: stages with their weights, datasets with their graders."""
 
 from __future__ import annotations
 
@@ -28,16 +25,16 @@ class MixEntry:
 
 @dataclass(frozen=True, slots=True)
 class MixStage:
-    """What is drawn from until a step."""
+    """The datasets that are drawn from until a step."""
 
     name: str
     until_step: int
-    """First step that the stage is no longer in force at."""
+    """First step after the stage."""
     datasets: tuple[MixEntry, ...]
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of each dataset in the draws; they sum to 1. A dataset named twice has the sum of its weights."""
+        """Share of each dataset in the draws, in sum 1. A dataset named twice has the sum of its weights."""
         whole = math.fsum(entry.weight for entry in self.datasets)
         shares: dict[str, float] = {}
         for entry in self.datasets:
@@ -47,7 +44,7 @@ class MixStage:
 
 @dataclass(frozen=True, slots=True)
 class MixGrader:
-    """A grader that a dataset names, with its weight beside the others and the format grader's 1."""
+    """A grader of a dataset, with its weight; the format grader has weight 1."""
 
     name: str
     weight: float
@@ -55,18 +52,18 @@ class MixGrader:
 
 @dataclass(frozen=True, slots=True)
 class MixDataset:
-    """One dataset: its records, and the names of what grades completions for them."""
+    """One dataset: its records and the names of its graders."""
 
     id: str
     path: Path
     graders: tuple[MixGrader, ...]
     multiplicative: tuple[str, ...]
-    """Names of graders whose rewards the weighted sum is multiplied by."""
+    """Names of graders whose rewards multiply the weighted sum."""
     records: Records
     malformed: Mapping[int, str]
     """Records that can be graded but not served, with the reason; they are never drawn."""
     warnings: tuple[str, ...] = ()
-    """What is odd about its references."""
+    """Warnings about its references."""
 
     @property
     def servable(self) -> range | tuple[int, ...]:
@@ -78,42 +75,42 @@ class MixDataset:
 
 @dataclass(frozen=True, slots=True)
 class MixConfig:
-    """A whole file, checked, with its datasets indexed and its graders built."""
+    """A checked mix with its datasets indexed and its graders built."""
 
     path: Path
     """Resolved."""
     seed: int | None
-    """None: draws cannot be repeated."""
+    """None: draws are unrepeatable."""
     stages: tuple[MixStage, ...]
     """Their boundaries increase."""
     datasets: Mapping[str, MixDataset]
     """Every dataset of the file, whether a stage draws from it or not."""
     graders: Mapping[str, Grader]
-    """Every grader that is declared or that a dataset names, by name."""
+    """Every declared or used grader by name."""
     timeouts_s: Mapping[str, float]
-    """Total time limit of a batch, of the graders that have one of their own."""
+    """Total time limit of a batch, for graders with a limit."""
     digest: str
     """SHA-256 of the file's text."""
 
     @property
     def total_iterations(self) -> int:
-        """The last boundary; the last stage stays in force behind it."""
+        """The last boundary; the last stage continues after it."""
         return self.stages[-1].until_step
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the data, as sentences."""
-        found = []
+        """Warnings about the data, as sentences."""
+        warnings = []
         for dataset in self.datasets.values():
             if dataset.malformed:
                 first, reason = next(iter(dataset.malformed.items()))
-                found.append(
+                warnings.append(
                     f"dataset {dataset.id!r}: {len(dataset.malformed)} of {len(dataset.records)} records can be graded "
                     f"but not served; the first: {dataset.records.where(first)}: {reason}"
                 )
-            found += [f"dataset {dataset.id!r}: {warning}" for warning in dataset.warnings]
-        return tuple(found)
+            warnings += [f"dataset {dataset.id!r}: {warning}" for warning in dataset.warnings]
+        return tuple(warnings)
 
     def stage_at(self, iteration: int) -> MixStage:
-        """The first stage whose boundary lies above ``iteration``; behind all of them the last one, for ever."""
+        """Return the first stage whose boundary is above ``iteration``, else the last one."""
         return next((stage for stage in self.stages if iteration < stage.until_step), self.stages[-1])

@@ -1,8 +1,4 @@
-"""Which items does a run learn on, and which does it measure on? A dataset split or two datasets paired, or a staged mix.
-
-Everything is read here once, before anything is spent. How a cohort is drawn from it is the business of
-``tfgrpo.pipelines.plan.sampling`` and, for a mix, of ``tfgrpo.pipelines.mix.items``.
-"""
+"""Read the data of a run, from a split dataset, two datasets or a staged mix, and draw its cohorts."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_da
 from tfgrpo.pipelines.datasets.stored_items import ids_of
 from tfgrpo.pipelines.mix.items import LearningMix, learning_mix, mix_advice
 from tfgrpo.pipelines.mix.shapes import MixConfig
-from tfgrpo.pipelines.parts import Parts
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts
 from tfgrpo.pipelines.plan.split import Split, pair_datasets, split_items
+from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.registry import COMPARING_REWARDERS
@@ -28,27 +24,27 @@ from tfgrpo.stores.text import pluralize
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """Both sides of the data of a run."""
+    """The learning and held-out items of a run."""
 
     split: Split
     warnings: tuple[str, ...]
-    """What is odd about the files."""
+    """Unusual facts about the files."""
     domains: frozenset[str]
-    """Fields of knowledge that the items name."""
+    """Fields of knowledge of the items."""
     mix: LearningMix | None
-    """What the items are drawn from step by step; None where they are those of a dataset."""
+    """The staged mix of the items; None for a dataset."""
 
     def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
-        """The items of a learning epoch. ``difficulty`` counts only when the setting ``tfgrpo.curriculum`` says so."""
-        weights, told = self._weights(settings, difficulty)
+        """Return the items of a learning epoch. ``difficulty`` is used only with ``tfgrpo.curriculum: difficulty``."""
+        weights, metadata = self._weights(settings, difficulty)
         if self.mix is not None:
             cohort = self.mix.draw(epoch=epoch, settings=settings.tfgrpo, weights=weights)
         else:
             cohort = draw_cohort(self.split.learn, epoch=epoch, settings=settings.tfgrpo, weights=weights)
-        return replace(cohort, metadata={**cohort.metadata, **told})
+        return replace(cohort, metadata={**cohort.metadata, **metadata})
 
     def cohorts(self, epochs: int, settings: Settings) -> list[Cohort]:
-        """Epochs 1 to ``epochs`` as they are when no group has been seen yet. Raises ``SettingsError`` for too many groups."""
+        """Return epochs 1 to ``epochs`` before any group is known. Raise ``SettingsError`` for too many groups."""
         learning, items = settings.tfgrpo, len(self.split.learn)
         again = learning.with_replacement or self.mix is not None
         groups = epochs * (learning.sample_size if again else min(learning.sample_size, items))
@@ -61,7 +57,7 @@ class RunData:
         return list(draw_cohorts(self.split.learn, epochs=epochs, settings=learning, weights=weights))
 
     def _weights(self, settings: Settings, difficulty: Difficulty | None) -> tuple[list[float] | None, dict[str, Any]]:
-        """How likely each item is, None when all alike, and what the manifest says of it."""
+        """Return a weight for each item, None if all are equal, and the metadata for the manifest."""
         if settings.tfgrpo.curriculum != "difficulty":
             return None, {}
         ids = ids_of(self.split.learn)
@@ -70,7 +66,7 @@ class RunData:
 
 
 def data_of_mix(settings: Settings, config: MixConfig) -> RunData:
-    """The data of a run on a staged mix. Raises ``DatasetError`` as ``learning_mix`` does."""
+    """Return the data of a run on a staged mix. Raise ``DatasetError`` as ``learning_mix`` does."""
     mix = learning_mix(config, settings.dataset, settings.tfgrpo)
     _refuse_without_answers(settings, [mix.data])
     warnings = (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings)
@@ -78,12 +74,11 @@ def data_of_mix(settings: Settings, config: MixConfig) -> RunData:
 
 
 def data_of_run(settings: Settings) -> RunData:
-    """The data of a run on one dataset or two. Raises ``DatasetError`` with everything wrong with both."""
+    """Return the data of a run on one or two datasets. Raise ``DatasetError`` with the problems of both."""
     dataset = settings.dataset
-    parts = Parts()
-    paths = _paths(settings)
-    read = [found for each in paths for found in parts.run(partial(read_dataset, each, dataset.fields))]
-    parts.raise_found()
+    checks = ProblemCollector()
+    read = [data for path in _paths(settings) for data in checks.run(partial(read_dataset, path, dataset.fields))]
+    checks.raise_problems()
     _refuse_without_answers(settings, read)
     sides = [each.items for each in read]
     split = split_items(sides[0], dataset.held_out) if len(sides) == 1 else pair_datasets(sides[0], sides[1])
@@ -92,7 +87,7 @@ def data_of_run(settings: Settings) -> RunData:
 
 
 def _paths(settings: Settings) -> list[str]:
-    """What is learned on and, where that is no part of it, what is measured on."""
+    """Return the dataset to learn on and, if separate, the dataset to measure on."""
     dataset, world = settings.dataset, settings.simulated.world
     if dataset.path is None:
         return [str(path) for path in (shipped_dataset(world), shipped_held_out(world)) if path is not None]
@@ -100,7 +95,7 @@ def _paths(settings: Settings) -> list[str]:
 
 
 def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
-    """Comparing with answers that no item has would leave every rollout ungraded, after it was paid for."""
+    """Refuse data without answers for a rewarder that compares with them: every paid rollout would be ungraded."""
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING_REWARDERS]
     if not comparing:
         return

@@ -1,15 +1,14 @@
-"""How many calls, tokens and dollars lie ahead? Bounds computed from the plan, before the first call.
+"""Forecast calls, tokens and money of a run from its plan: bounds, and a likely figure between them.
 
-Low: one turn a rollout, nothing informative, no sweep, every group's outputs the same. High: every turn used,
-every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms,
-every output judged apart. It does not foresee calls sent again after faults. With n items, groups of G, t turns, m
-informative groups and S batches, an epoch is n·(G·t) + m + S calls, and those of judges; a batch with more proposals than
-fit into one reply takes several curations.
+Low: one turn a rollout, no informative group, no sweep, equal outputs in every group. High: all turns, every group
+informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms, every output
+judged separately. Retries after faults are not included. With n items, groups of G, t turns, m informative groups and S
+batches, an epoch is n·(G·t) + m + S calls, plus those of judges; a batch with more proposals than fit into one reply
+takes several curations.
 
-Likely, before any other run of the task: one turn a rollout (three with tools), a third of the groups informative, nothing
-repaired or shortened, both arms, every output judged once, and for each call a quarter of the tokens that the upper bound
-has for it, of learning calls a sixteenth. After one: as far between the bounds as the last decided run with the same model
-ended between its own.
+Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no repairs
+or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a sixteenth
+for learning calls. For later runs: where the last decided run with the same model ended between its bounds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A number of things that lies between two bounds."""
+    """A number of things between two bounds."""
 
     low: int
     high: int
@@ -50,32 +49,32 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
 
-    def said(self, noun: str) -> str:
-        """In words, the likely figure with two digits that count."""
+    def phrase(self, noun: str) -> str:
+        """Return the figures as text, the likely one with two significant digits."""
         return f"{self.low:,} to {self.high:,} {noun}, likely about {round(self.likely, 2 - len(str(self.likely))):,}"
 
-    def at(self, place: float) -> Counts:
-        """The same bounds, with the likely figure at this place between them: 0 is the lower, 1 the upper."""
-        return replace(self, likely=round(self.low + place * (self.high - self.low)))
+    def at(self, share: float) -> Counts:
+        """Return the same bounds with the likely figure at a share of their distance: 0 is the lower, 1 the upper."""
+        return replace(self, likely=round(self.low + share * (self.high - self.low)))
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """A quantity that lies between two bounds."""
+    """A quantity between two bounds."""
 
     low: float
     high: float
     likely: float
 
-    def at(self, place: float) -> Amounts:
-        """As ``Counts.at``."""
-        return replace(self, likely=self.low + place * (self.high - self.low))
+    def at(self, share: float) -> Amounts:
+        """Return the quantity as ``Counts.at`` does."""
+        return replace(self, likely=self.low + share * (self.high - self.low))
 
 
 _INFORMATIVE_ONE_IN = 3
 _TOKENS_ONE_IN = 4
 _LEARNING_TOKENS_ONE_IN = 16
-"""Learning calls leave more of their limit unused than attempts do, and repairs are rare."""
+"""Learning calls use less of their limit than attempts, and repairs are rare."""
 _TOOL_TURNS = 3
 _BYTES_PER_TOKEN_LOW, _BYTES_PER_TOKEN_HIGH = 2.5, 6.0
 _MESSAGE_TOKENS = 40
@@ -86,7 +85,7 @@ _COMPLAINT_TOKENS = 300
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run may need: bounds, and what is likely between them."""
+    """Forecast of one run."""
 
     calls: Counts
     prompt_tokens: Counts
@@ -94,7 +93,7 @@ class Forecast:
     usd: Amounts | None
     """None when the price of a model in use is unknown."""
     seconds: Amounts | None
-    """None when nobody knows how long a call takes, which is so for every real endpoint."""
+    """None for a real endpoint, whose latency is unknown."""
     simulated: bool
 
     def __str__(self) -> str:
@@ -103,30 +102,30 @@ class Forecast:
             money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {self.usd.likely:.2g}"
         tokens = self.prompt_tokens + self.completion_tokens
         label = " (SIMULATED)" if self.simulated else ""
-        return f"{self.calls.said('calls')}; {tokens.said('tokens')}; {money}{label}"
+        return f"{self.calls.phrase('calls')}; {tokens.phrase('tokens')}; {money}{label}"
 
     def after(self, manifest: Mapping[str, Any]) -> Forecast:
-        """Return the forecast in the light of an earlier run; what that run did not measure or foresee changes nothing."""
+        """Return the forecast corrected by an earlier run, as far as that run measured and forecast the same."""
         ahead, spent = manifest["forecast"], Totals.from_json(manifest["ledger"])
         if spent.unmeasured_attempts:
             return self
         kinds = ("prompt_tokens", "completion_tokens")
         foreseen = {bound: sum(ahead[kind][bound] for kind in kinds) for bound in ("low", "high")}
-        tokens = _place(spent.tokens, foreseen)
+        tokens = _share(spent.tokens, foreseen)
         usd = self.usd
         if usd is not None and ahead["usd"] is not None and not spent.unknown_price_calls:
-            usd = usd.at(_place(spent.usd, ahead["usd"]))
+            usd = usd.at(_share(spent.usd, ahead["usd"]))
         return replace(
             self,
-            calls=self.calls.at(_place(spent.calls, ahead["calls"])),
+            calls=self.calls.at(_share(spent.calls, ahead["calls"])),
             prompt_tokens=self.prompt_tokens.at(tokens),
             completion_tokens=self.completion_tokens.at(tokens),
             usd=usd,
         )
 
 
-def _place(value: float, bounds: Mapping[str, float]) -> float:
-    """Where a figure lies between two bounds, from 0 to 1."""
+def _share(value: float, bounds: Mapping[str, float]) -> float:
+    """Return the position of a figure between two bounds, from 0 to 1."""
     low, high = bounds["low"], bounds["high"]
     return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0
 
@@ -144,7 +143,7 @@ class _Use:
         return _Use(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
 
     def likely(self, tokens: _Bounds) -> int:
-        """Likely tokens where these are the bounds."""
+        """Return the likely tokens between these bounds."""
         share = self.calls.likely / (self.tokens_one_in * self.calls.high) if self.calls.high else 0.0
         return max(tokens.low, round(tokens.high * share))
 
@@ -158,15 +157,14 @@ def forecast(
     evaluation: Sequence[Item],
     judges: Sequence[JudgeLoad] = (),
 ) -> Forecast:
-    """Bounds for a run over these cohorts and this sweep. Empty ``evaluation`` means that nothing is compared.
+    """Return the forecast of a run over these cohorts and this sweep; an empty ``evaluation`` has no comparison.
 
-    ``judges``: what the rewarders ask of a model for each group.
+    ``judges``: the calls of the rewarders for each group.
     """
     estimate = _Estimate(settings, pack)
-    acting = estimate.rollouts([item for cohort in cohorts for item in cohort.items])
-    acting += estimate.sweep(evaluation)
-    learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
     learned_on = [item for cohort in cohorts for item in cohort.items]
+    acting = estimate.rollouts(learned_on) + _two_arms_or_none(estimate.rollouts(evaluation))
+    learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
     judging = [(models.judge(load.model), estimate.judging(load, learned_on, evaluation)) for load in judges]
     uses = ((models.name, acting), (models.reflection_name, learning), *judging)
     total = sum((use for _, use in uses), _Use())
@@ -183,31 +181,31 @@ def forecast(
 
 
 class _Estimate:
-    """The formulas, with what they need of settings and pack at hand."""
+    """The formulas, with the settings and texts that they need."""
 
     def __init__(self, settings: Settings, pack: LoadedPack) -> None:
         self._learning = settings.tfgrpo
         self._reply = settings.model.max_tokens
         kind, most = settings.actor.kind, settings.actor.max_turns
         self._turns = 1 if kind == "chat" else most
-        self._turns_low = 1 if kind in ("chat", "tools") else 0  # an agent of one's own may ask for nothing
+        self._turns_low = 1 if kind in ("chat", "tools") else 0  # a user's own agent may call no model
         self._turns_likely = min(most, _TOOL_TURNS) if kind == "tools" else 1
         self._learner_reply = settings.model.learner_max_tokens
         self._curation_size = settings.model.curation_size
-        self._size = settings.tfgrpo.group_size if settings.tfgrpo.enabled else 1
+        self._size = settings.tfgrpo.actors_per_item
         self._slots = pack.manifest.experience_slots
         self._pack_text = "".join((pack.system_text, *pack.inject_texts))
         self._templates = {role: _tokens(text).high for role, text in pack.templates.items()}
         self._lesson = math.ceil(settings.tfgrpo.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
 
     def rollouts(self, items: Iterable[Item]) -> _Use:
-        """One group on each item."""
+        """Return the use of one group on each item."""
         total = _Use()
         system, turns = _tokens(self._pack_text), self._turns
         lessons = self._slots * self._lesson
         for item in items:
             first = system + _tokens(item.system_prompt + item.prompt)
-            # Every turn sends all earlier ones again.
+            # Every turn sends all earlier turns again.
             resent = turns * (turns - 1) // 2 * (self._reply + _TOOL_REPLY_TOKENS)
             total += _Use(
                 calls=Counts(*(self._size * each for each in (self._turns_low, turns, self._turns_likely))),
@@ -218,14 +216,9 @@ class _Estimate:
             )
         return total
 
-    def sweep(self, items: Iterable[Item]) -> _Use:
-        """Two arms; none when nothing was learned."""
-        return _two_arms_or_none(self.rollouts(items))
-
     def judging(self, load: JudgeLoad, learned_on: Iterable[Item], evaluation: Iterable[Item]) -> _Use:
-        """What one judge asks, of every group whose attempts brought an output."""
-        swept = self._judged(load, evaluation)
-        return self._judged(load, learned_on) + _two_arms_or_none(swept)
+        """Return the use of one judge on every group with outputs."""
+        return self._judged(load, learned_on) + _two_arms_or_none(self._judged(load, evaluation))
 
     def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
         total = _Use()
@@ -235,7 +228,7 @@ class _Estimate:
         for item in items:
             task = _tokens(item.prompt)
             answers = _tokens(item.answer).high
-            # A repetition shows the replies before it, with what was wrong with each.
+            # A repeated request includes the earlier replies and their faults.
             again = load.retries * (reply + _COMPLAINT_TOKENS)
             high = instructions.high + task.high + answers + load.shown * longest + again
             low = instructions.low + task.low + load.shown * _REPLY_TOKENS_LOW
@@ -247,7 +240,7 @@ class _Estimate:
         return total
 
     def reflection(self, cohorts: Iterable[Cohort]) -> _Use:
-        """Reflecting on every group, curating every batch; nothing at all when no group is informative."""
+        """Return the use of reflecting on every group and curating every batch; none without informative groups."""
         calls = prompt = groups = batches = 0
         for cohort in cohorts:
             groups, batches = groups + len(cohort.items), batches + len(cohort.batches)
@@ -278,7 +271,7 @@ class _Estimate:
         return first_calls + more * calls, first_prompt + more * tokens
 
     def _answered(self, prompt: int, *, texts: int) -> tuple[int, int]:
-        """Calls and prompt tokens of one structured answer at worst: repaired to the limit, every text shortened."""
+        """Return the most calls and prompt tokens of one structured answer: all repairs, every text shortened."""
         repairs = self._learning.max_repairs
         repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._learner_reply
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
@@ -286,12 +279,13 @@ class _Estimate:
 
 
 def _two_arms_or_none(arm: _Use) -> _Use:
+    """Return the use of a sweep: two arms, or none without lessons."""
     both = arm + arm
     return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
 
 
 def _tokens(text: str) -> _Bounds:
-    """Tokens of one message, without a tokenizer: between 6 and 2.5 bytes of UTF-8 each, with the frame around it."""
+    """Return the tokens of one message without a tokenizer: 6 to 2.5 bytes of UTF-8 each, plus the message frame."""
     size = len(text.encode())
     return _Bounds(math.floor(size / _BYTES_PER_TOKEN_HIGH), _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW))
 
@@ -311,7 +305,7 @@ def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | N
 
 
 def _simulated_seconds(settings: Settings, calls: Counts) -> Amounts:
-    """Latency alone at full concurrency, to latency and 20 ms of work a call one after another by group."""
+    """Return from latency alone at full concurrency to latency and 20 ms of work a call, group after group."""
     latency = settings.simulated.latency_s
     width = settings.tfgrpo.concurrency
     return Amounts(

@@ -1,7 +1,7 @@
-"""What exactly will a run do? Everything cheap is checked and loaded here, before anything is spent or written.
+"""Build the plan of a run: check and load all that the settings name, before any spending or writing.
 
-Run, doctor and estimate all call ``build_plan``. It reads files and imports rewarders; it opens no connection, writes
-nothing, and raises one error with every problem it found.
+Run, doctor and estimate all call ``build_plan``. It reads files and imports rewarders, opens no connection, writes no
+file, and raises one error with all problems.
 """
 
 from __future__ import annotations
@@ -16,20 +16,13 @@ from typing import TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.mix.shapes import MixConfig
-from tfgrpo.pipelines.parts import Parts
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.data import RunData, data_of_mix, data_of_run
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
-from tfgrpo.pipelines.plan.references import item_warnings
-from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of, try_graders
+from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
 from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation
-from tfgrpo.pipelines.settings.guardrails import (
-    group_size_in_force,
-    guard_warnings,
-    places,
-    task_id_problems,
-    validate_tfgrpo_config,
-)
+from tfgrpo.pipelines.problems import ProblemCollector
+from tfgrpo.pipelines.settings.guardrails import guard_warnings, key_labels, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
@@ -49,22 +42,22 @@ ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run that can start: valid settings and everything they name, loaded."""
+    """A run that can start: valid settings and all that they name, loaded."""
 
     settings: Settings
     sources: Mapping[str, str]
-    """Where each setting came from, by dotted key."""
+    """Source of each setting by dotted key."""
     models: ModelChoice
     pack: LoadedPack
     rewarders: tuple[WeightedRewarder, ...]
     data: RunData
-    """Items to learn on and held-out items; a large dataset is not held in memory."""
+    """Items to learn on and held-out items; a large dataset is not in memory."""
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
     warnings: tuple[str, ...]
     paths: TaskPaths
-    """Where the task's files will stand; nothing is there yet on a first run."""
+    """Paths of the task's files, which need not exist yet."""
 
     @property
     def simulated(self) -> bool:
@@ -83,7 +76,7 @@ class Plan:
 
     @property
     def learns(self) -> bool:
-        """Whether lessons are distilled; False with the feature flag off."""
+        """Whether lessons are learned; False with the feature flag off."""
         return self.settings.tfgrpo.enabled
 
     @property
@@ -94,41 +87,40 @@ class Plan:
     @property
     def group_size(self) -> int:
         """Actors per item."""
-        return group_size_in_force(self.settings)
+        return self.settings.tfgrpo.actors_per_item
 
     def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
-        """The items of a learning epoch; the same at every call with the same ``difficulty`` of the items."""
+        """Return the items of a learning epoch; always the same ones for the same ``difficulty``."""
         return self.data.cohort(epoch, self.settings, difficulty)
 
 
 def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = ()) -> Plan:
-    """Check and load all that the settings name. ``extra_checks`` add what higher floors know how to check.
+    """Check and load all that the settings name. ``extra_checks`` are those of higher floors.
 
-    Raises one ``ConfigError`` with all problems, of the class of the first part that found one.
+    Raise one ``ConfigError`` with all problems, of the class of the first check that failed.
     """
     settings = resolved.settings
-    parts = Parts()
-    parts.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
+    checks = ProblemCollector()
+    checks.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
     for check in extra_checks:
-        parts.run(partial(_raise_problems, check, settings))
-    paths = parts.run(partial(_task_paths, settings, resolved.sources))
-    pack = parts.run(partial(_pack, settings))
-    mix = parts.run(partial(mix_of, settings))
-    rewarders = parts.run(partial(_rewarders, settings, mix[0])) if mix else []
-    data = parts.run(partial(_data, settings, mix[0])) if mix else []
-    parts.raise_found()
-    split = data[0].split
-    evaluation = draw_evaluation(split.held_out, settings=settings.tfgrpo)
+        checks.run(partial(_raise_problems, check, settings))
+    paths = checks.run(partial(_task_paths, settings, resolved.sources))
+    pack = checks.run(partial(_pack, settings))
+    mix = checks.run(partial(mix_of, settings))
+    rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
+    data = checks.run(partial(_data, settings, mix[0])) if mix else []
+    checks.raise_problems()
+    split, learning = data[0].split, settings.tfgrpo
+    evaluation = draw_evaluation(split.held_out, settings=learning)
     models = choose_models(settings)
     ahead = forecast(
         settings,
         models=models,
         pack=pack[0],
-        cohorts=_cohorts(settings, data[0]),
-        evaluation=evaluation.items if settings.tfgrpo.enabled else (),
-        judges=[
-            load for weighted in rewarders[0] for load in judge_loads(weighted.rewarder, group_size_in_force(settings))
-        ],
+        # With the feature flag off one epoch is measured, and there is no sweep.
+        cohorts=data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings),
+        evaluation=evaluation.items if learning.enabled else (),
+        judges=[load for each in rewarders[0] for load in judge_loads(each.rewarder, learning.actors_per_item)],
     )
     ahead = _corrected(ahead, paths[0], models)
     warnings = (
@@ -152,21 +144,18 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
 
 
 def _raise_problems(check: ExtraCheck, settings: Settings) -> None:
-    problems = check(settings)
-    if problems:
+    if problems := check(settings):
         raise SettingsError(problems)
 
 
 def _task_paths(settings: Settings, sources: Mapping[str, str]) -> TaskPaths:
-    problems = list(task_id_problems(settings, places(sources)))
-    if problems:
+    if problems := list(task_id_problems(settings, key_labels(sources))):
         raise SettingsError(problems)
     paths = TaskPaths.of(settings.out, settings.task_id)
-    for place in (Path(settings.out), paths.root):
-        if place.exists() and not place.is_dir():
-            raise SettingsError.one(
-                "out", f"{str(place)!r}, which is no directory", "a directory, or a path for a new one"
-            )
+    for path in (Path(settings.out), paths.root):
+        if path.exists() and not path.is_dir():
+            accepted = "a directory, or a path for a new one"
+            raise SettingsError.one("out", f"{str(path)!r}, which is no directory", accepted)
     return paths
 
 
@@ -183,8 +172,8 @@ def _pack(settings: Settings) -> LoadedPack:
 def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
     built = build_rewarders(settings, mix)
     try_graders(settings, built)
-    if any(weighted.weight > 0.0 for weighted in built):  # otherwise the guard rails have said so
-        check_rewarders(built, group_size=group_size_in_force(settings))
+    if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
+        check_rewarders(built, group_size=settings.tfgrpo.actors_per_item)
     return built
 
 
@@ -192,13 +181,8 @@ def _data(settings: Settings, mix: MixConfig | None) -> RunData:
     return data_of_run(settings) if mix is None else data_of_mix(settings, mix)
 
 
-def _cohorts(settings: Settings, data: RunData) -> list[Cohort]:
-    """The learning epochs; with the feature flag off, the one that is measured."""
-    return data.cohorts(settings.tfgrpo.epochs - 1 if settings.tfgrpo.enabled else 1, settings)
-
-
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
-    """The forecast after the last decided run of the task, if that had the same model; no file has to be readable for it."""
+    """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
     with suppress(StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
         last = ManifestFile(task.run((read_state(task.state) or {})["last_run"]).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
@@ -207,7 +191,7 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecas
 
 
 def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:
-    """What only shows once data, pack and forecast are there."""
+    """Yield warnings that need data, pack and forecast."""
     learning, budget, domain = settings.tfgrpo, settings.budget, pack.manifest.domain
     items = len(data.split.learn)
     if items < learning.sample_size and data.mix is None:
@@ -215,9 +199,9 @@ def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast
             f"{pluralize(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
             "every epoch draws from all of them"
         )
-    elsewhere = sorted(data.domains - {"", domain})
-    if elsewhere and domain != "general":
-        yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(elsewhere[:5])}"
+    others = sorted(data.domains - {"", domain})
+    if others and domain != "general":
+        yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(others[:5])}"
     caps = (
         ("budget.max_calls", budget.max_calls, ahead.calls.low),
         ("budget.max_tokens", budget.max_tokens, ahead.prompt_tokens.low + ahead.completion_tokens.low),

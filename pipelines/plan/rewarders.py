@@ -1,21 +1,20 @@
-"""Which rewarders does a run have? Those that the settings list, in their order, and the graders of its mix among them.
-
-Plan and processes that grade build them alike. What each rewarder does is known to ``rewarders``.
-"""
+"""Build and close the rewarders of a run, including the graders of its mix, and check their graders and references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.mix.shapes import MixConfig
-from tfgrpo.pipelines.parts import Parts
+from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS, RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.base import Rewarder
 from tfgrpo.rewarders.composite.composite import CompositeRewarder
 from tfgrpo.rewarders.graders.base import Grader
+from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch, reference_value
 from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder
 from tfgrpo.rewarders.registry import build_rewarder
@@ -24,58 +23,31 @@ from tfgrpo.stores.errors import PipelineError
 
 
 def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
-    """The mix that the settings name, read; None without one. Raises ``PipelineError`` with everything wrong in it."""
+    """Return the mix of the settings, None without one. Raise ``PipelineError`` with all its problems."""
     if settings.dataset.mix is None:
         return None
-    # Here, because a run without a mix has no use for the loading of graders.
+    # Imported here, because only runs with a mix need the modules that load graders.
     from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
 
     return load_mix_config(settings.dataset.mix, check_records=check_records)
 
 
 def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
-    """Every rewarder of the settings. Raises ``PipelineError`` with everything that cannot be built."""
-    parts = Parts()
+    """Return every rewarder of the settings, in their order. Raise ``PipelineError`` with all problems."""
+    checks = ProblemCollector()
     built = [
         WeightedRewarder(rewarder, entry.weight, entry.timeout_s, entry.score_range)
-        for place, entry in enumerate(settings.rewarders)
-        for rewarder in parts.run(partial(_rewarder, entry, mix, f"rewarders.{place}"))
+        for number, entry in enumerate(settings.rewarders)
+        for rewarder in checks.run(partial(_rewarder, entry, mix, f"rewarders.{number}"))
     ]
-    parts.raise_found()
+    checks.raise_problems()
     return tuple(built)
 
 
-def graders_of(rewarder: Rewarder) -> Iterator[Grader]:
-    """The graders that a rewarder is made of, those of the parts of a composite included."""
-    if isinstance(rewarder, CompositeRewarder):
-        for member in rewarder.members:
-            yield from graders_of(member)
-    elif isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
-        yield from (each.grader for each in rewarder.graders.members)
-
-
-def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> None:
-    """Call the graders of the user's once with a made-up item. Raises ``PipelineError`` for all that are none."""
-    parts = Parts()
-    for place, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
-        for grader in graders_of(weighted.rewarder):
-            parts.run(partial(refuse_no_grader, grader, f"rewarders.{place}: {entry.name}"))
-    parts.raise_found()
-
-
 def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:
-    """The rewarders of a run whose plan was checked before: the records of a mix are not looked through again."""
+    """Return the rewarders of a planned run; the records of a mix are not checked again."""
     needed = any(entry.name == DATASET_GRADERS for entry in settings.rewarders)
     return build_rewarders(settings, mix_of(settings, check_records=False) if needed else None)
-
-
-def close_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
-    """Let go of what rewarders hold open, such as threads and connections. One that cannot be closed is left alone."""
-    for weighted in rewarders:
-        close = getattr(weighted.rewarder, "close", None)
-        if callable(close):
-            with suppress(Exception):
-                close()
 
 
 def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Rewarder:
@@ -90,3 +62,71 @@ def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Re
     from tfgrpo.pipelines.mix.rewarder import DatasetGraders  # noqa: PLC0415 - as above
 
     return DatasetGraders(mix)
+
+
+def close_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
+    """Close threads and connections of the rewarders, ignoring errors."""
+    for weighted in rewarders:
+        close = getattr(weighted.rewarder, "close", None)
+        if callable(close):
+            with suppress(Exception):
+                close()
+
+
+def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> None:
+    """Call each of the user's graders once with a made-up item. Raise ``PipelineError`` for those that do not grade."""
+    checks = ProblemCollector()
+    for number, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
+        for grader in _graders_of(weighted.rewarder):
+            checks.run(partial(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}"))
+    checks.raise_problems()
+
+
+def item_warnings(rewarders: Iterable[Rewarder], items: Iterable[Item]) -> tuple[str, ...]:
+    """Return the ``ReferenceCount.warnings`` of the items, which are read only if a rewarder needs numbers."""
+    count = ReferenceCount()
+    if any(matches_numbers(grader) for rewarder in rewarders for grader in _graders_of(rewarder)):
+        for item in items:
+            if item.answer.strip():
+                count.add(item.id, item.answer)
+    return count.warnings()
+
+
+class ReferenceCount:
+    """Counts references, and those of them that are no single number."""
+
+    def __init__(self) -> None:
+        self._total, self._bad, self._first = 0, 0, ""
+
+    def add(self, where: str, reference: object) -> None:
+        """Count the reference of the item at ``where``."""
+        self._total += 1
+        if reference_value(reference) is None:
+            self._bad += 1
+            self._first = self._first or f"{where}: {reference!r:.60}"
+
+    def add_record(self, where: str, record: object) -> None:
+        """Count the ``answer`` of a record of a data mix."""
+        self.add(where, record.get("answer") if isinstance(record, dict) else None)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return one sentence if any reference is no single number."""
+        if not self._bad:
+            return ()
+        counts = f"{self._bad:,} of {self._total:,} references"
+        return (
+            f"{counts} are no single number, and number_match leaves their items ungraded; the first: {self._first}",
+        )
+
+
+def matches_numbers(grader: Grader | None) -> bool:
+    """Return whether a grader needs references that are single numbers."""
+    return isinstance(grader, NumberMatch)
+
+
+def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
+    if isinstance(rewarder, CompositeRewarder):
+        for member in rewarder.members:
+            yield from _graders_of(member)
+    elif isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
+        yield from (each.grader for each in rewarder.graders.members)

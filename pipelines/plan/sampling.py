@@ -1,7 +1,6 @@
-"""Which items make up the cohort of an epoch? A seeded draw: every item once before any comes again.
+"""Draw the items of an epoch by seed: every item once before any is drawn again.
 
-The order of the dataset file plays no part, and nothing is drawn from global randomness. It refuses no size: where
-there are fewer items than asked for, a draw without replacement is all of them.
+The order of the dataset file does not matter. A draw without replacement from too few items is all of them.
 """
 
 from __future__ import annotations
@@ -21,25 +20,24 @@ from tfgrpo.stores.seeds import stream
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The items of one epoch in the order they are tried, cut into batches."""
+    """The items of one epoch in order, and cut into batches."""
 
     items: tuple[Item, ...]
     batches: tuple[tuple[Item, ...], ...]
     draws: tuple[int, ...]
-    """For each of ``items``, how often it was drawn before in this epoch: all 0 without replacement."""
+    """For each of ``items`` the number of its earlier draws in this epoch: all 0 without replacement."""
     metadata: Mapping[str, Any]
-    """How the draw was made, as JSON for the manifest (requirement 46)."""
+    """Record of the draw for the manifest, as JSON (requirement 46)."""
 
 
 def draw_cohort(
     items: Sequence[Item], *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None
 ) -> Cohort:
-    """The cohort of epoch 1, 2, …: ``sample_size`` items, or all when there are fewer.
+    """Draw the cohort of epoch 1, 2, …: ``sample_size`` items, or all if there are fewer.
 
-    Epochs, also those of later nights, share one endless sequence of shuffles and take consecutive parts of it; an item
-    that the epoch has already is left out at the seam between two shuffles. With ``with_replacement``, ``sample_size``
-    independent draws from all.
-    With ``weights``, one for each item and above 0, every epoch draws for itself, in proportion to them.
+    Epochs, those of later nights included, take consecutive parts of one endless sequence of shuffles; an item that the
+    epoch already has is skipped between two shuffles. With ``with_replacement``: ``sample_size`` independent draws.
+    With ``weights``, one above 0 for each item, every epoch draws separately, in proportion to them.
     """
     pool = _by_id(items)
     drawn = next(_draws(pool, settings, weights, first=epoch))
@@ -49,7 +47,7 @@ def draw_cohort(
 def draw_cohorts(
     items: Sequence[Item], *, epochs: int, settings: LearningSettings, weights: Sequence[float] | None = None
 ) -> Iterator[Cohort]:
-    """The cohorts of epochs 1 to ``epochs``, each as ``draw_cohort`` draws it, without shuffling again for each."""
+    """Yield the cohorts of epochs 1 to ``epochs`` as ``draw_cohort`` draws them, shuffling only once."""
     pool = _by_id(items)
     for epoch, drawn in enumerate(islice(_draws(pool, settings, weights), epochs), start=1):
         yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
@@ -58,9 +56,9 @@ def draw_cohorts(
 def _draws(
     pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, *, first: int = 1
 ) -> Iterator[list[int]]:
-    """Places of the items of an epoch, and of every one after it."""
+    """Yield the item indices of an epoch and of every later one."""
     seed, size = settings.seed_of("train"), min(settings.sample_size, len(pool))
-    ordered = None if weights is None else [weights[place] for place in pool]
+    ordered = None if weights is None else [weights[index] for index in pool]
     if settings.with_replacement and pool:
         streams = (stream(seed, "cohort", "with replacement", epoch) for epoch in count(first))
         return (rng.choices(pool, weights=ordered, k=settings.sample_size) for rng in streams)
@@ -71,7 +69,7 @@ def _draws(
 
 
 def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Cohort:
-    """The held-out items of the sweep: all, or ``sample_size`` of them drawn by the seed."""
+    """Draw the held-out items of the sweep: all, or ``sample_size`` of them by the seed."""
     pool = _by_id(items)
     size = min(settings.sample_size, len(pool))
     drawn = stream(settings.seed, "evaluation").sample(pool, size)
@@ -81,41 +79,29 @@ def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Coh
 
 
 def _by_id(items: Sequence[Item]) -> list[int]:
-    """Places of the items in the order of their ids, in which that of the file plays no part."""
+    """Return item indices in the order of the ids, independent of the file's."""
     ids = ids_of(items)
     return sorted(range(len(ids)), key=ids.__getitem__)
 
 
 def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int]]:
-    waiting: list[int] = []
-    shuffles = _shuffles(pool, seed)
+    """Yield ``size`` different indices after another out of shuffles of the pool, without end."""
+    rest: list[int] = []
+    shuffles = count()
     while True:
-        drawn, waiting = _take(waiting, size, shuffles)
+        drawn, rest = rest[:size], rest[size:]
+        if len(drawn) < size:
+            shuffled = list(pool)
+            stream(seed, "cohort", "pass", next(shuffles)).shuffle(shuffled)
+            seen = set(drawn)
+            more = [index for index in shuffled if index not in seen][: size - len(drawn)]
+            taken = set(more)
+            drawn, rest = drawn + more, [index for index in shuffled if index not in taken]
         yield drawn
 
 
-def _take(waiting: list[int], size: int, shuffles: Iterator[list[int]]) -> tuple[list[int], list[int]]:
-    drawn, rest = waiting[:size], waiting[size:]
-    if len(drawn) == size:
-        return drawn, rest
-    seen = set(drawn)
-    fresh = next(shuffles)
-    more = [place for place in fresh if place not in seen][: size - len(drawn)]
-    taken = set(more)
-    return drawn + more, [place for place in fresh if place not in taken]
-
-
-def _shuffles(pool: Sequence[int], seed: int) -> Iterator[list[int]]:
-    turn = 0
-    while True:
-        fresh = list(pool)
-        stream(seed, "cohort", "pass", turn).shuffle(fresh)
-        yield fresh
-        turn += 1
-
-
 def _assignments(settings: LearningSettings) -> dict[str, Any]:
-    """How many actors each item is assigned to, and by which index each is known (requirements 48, 56 and 57)."""
+    """Return the number of actors of each item and their indices (requirements 48, 56 and 57)."""
     target = settings.actors_per_item
     low, high = settings.instance_bounds if settings.enabled else (target, target)
     return {"min_instances": low, "max_instances": high, "target": target, "group_index": list(range(target))}
@@ -124,13 +110,13 @@ def _assignments(settings: LearningSettings) -> dict[str, Any]:
 def cohort_of(
     drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str
 ) -> Cohort:
-    """Items in the order they were drawn, cut into batches, with the story of the draw."""
+    """Return drawn items as a cohort: cut into batches, with the record of the draw."""
     step = settings.batch_size
-    counted: Counter[str] = Counter()
+    times: Counter[str] = Counter()
     draws = []
     for item in drawn:
-        draws.append(counted[item.id])
-        counted[item.id] += 1
+        draws.append(times[item.id])
+        times[item.id] += 1
     batches = tuple(tuple(drawn[start : start + step]) for start in range(0, len(drawn), step))
     metadata = {
         "purpose": purpose,
@@ -141,7 +127,7 @@ def cohort_of(
         "population": population,
         "requested": settings.sample_size,
         "drawn": len(drawn),
-        "distinct": len(counted),
+        "distinct": len(times),
         "batch_sizes": [len(batch) for batch in batches],
         "item_ids": [item.id for item in drawn],
         "assignments": _assignments(settings),

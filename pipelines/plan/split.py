@@ -1,8 +1,7 @@
-"""Which items are held out? A stable hash of the item id decides, so that the answer does not change between runs.
+"""Split items into learning and held-out ones by a stable hash of their ids, the same in every run.
 
-Seed and file order play no part. Items with the same text go to the same side, by the smallest of their ids: otherwise
-a lesson about the one would be measured on the other. So a repeat that is added under a smaller id may take the older
-item to its side. It refuses two sides that share an id or a text.
+Items with the same text go to the same side, by the smallest of their ids: otherwise a lesson about one would be
+measured on the other. So a repeat added under a smaller id may move the older item. Two datasets may share no id or text.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ _SALT = "tfgrpo held out\x1f"
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Items to learn on and items to measure on, each in the order given. No item is in both."""
+    """Items to learn on and items to measure on, each in the given order. No item is in both."""
 
     learn: Sequence[Item]
     held_out: Sequence[Item]
 
 
 def split_items(items: Sequence[Item], held_out: float) -> Split:
-    """Hold out about the share ``held_out`` of the items. Raises ``DatasetError`` when a side comes out too small."""
+    """Hold out about the share ``held_out`` of the items. Raise ``DatasetError`` if a side is too small."""
     ids = ids_of(items)
-    owners = {place: min(ids[each] for each in group) for group in equals(texts_of(items)) for place in group}
+    deciding = {index: min(ids[each] for each in group) for group in equals(texts_of(items)) for index in group}
     sides: tuple[list[int], list[int]] = ([], [])
-    for place, name in enumerate(ids):
-        sides[_hashed(owners.get(place, name)) < held_out].append(place)
+    for index, name in enumerate(ids):
+        sides[_hashed(deciding.get(index, name)) < held_out].append(index)
     split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
     _refuse_too_few(split, f"{pluralize(len(items), 'item')}, {len(split.held_out)} of them held out")
     return split
 
 
 def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
-    """Two datasets as given. Raises ``DatasetError`` for every held-out item whose id or text is learned on."""
-    ids = {name: place for place, name in enumerate(ids_of(learn))}
-    texts = {text: place for place, text in enumerate(texts_of(learn))}
+    """Pair two datasets. Raise ``DatasetError`` for every held-out item whose id or text is learned on."""
+    ids = {name: index for index, name in enumerate(ids_of(learn))}
+    texts = {text: index for index, text in enumerate(texts_of(learn))}
     accepted = "held-out items that are not learned on"
     problems = []
-    for place, (name, text) in enumerate(zip(ids_of(held_out), texts_of(held_out), strict=True)):
+    for index, (name, text) in enumerate(zip(ids_of(held_out), texts_of(held_out), strict=True)):
         if name in ids:
             given = f"the id {name!r}, also at {learn[ids[name]].source}"
-            problems.append(Problem(held_out[place].source, given, accepted))
+            problems.append(Problem(held_out[index].source, given, accepted))
         elif text in texts:
             twin = learn[texts[text]]
-            problems.append(Problem(held_out[place].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
+            problems.append(Problem(held_out[index].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
     if problems:
         raise DatasetError(capped(problems, "evaluation dataset"))
     split = Split(learn, held_out)
@@ -70,6 +69,6 @@ def _refuse_too_few(split: Split, given: str) -> None:
 
 
 def _hashed(item_id: str) -> float:
-    """A number in [0, 1) that depends on the id alone."""
+    """Return a number in [0, 1) that depends only on the id."""
     digest = hashlib.sha256(f"{_SALT}{item_id}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

@@ -9,8 +9,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tfgrpo.pipelines.loopback import is_loopback
 from tfgrpo.pipelines.server.replies import answer
+from tfgrpo.pipelines.settings.addresses import is_loopback
 
 OPEN_PATHS: Final = frozenset({"/healthz"})
 """Answered without a token."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, place_of
+from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
 from tfgrpo.pipelines.server.shapes import GradeItem
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items
@@ -48,7 +48,7 @@ class DataService:
         """One grade for each item, in their order. Raises ``DatasetError`` for an id that no sample can have."""
         places: dict[str, list[tuple[int, int]]] = {}
         for position, item in enumerate(items):
-            dataset_id, number = place_of(self.config, item.sample_id)
+            dataset_id, number = locate(self.config, item.sample_id)
             places.setdefault(dataset_id, []).append((position, number))
         graded = await asyncio.gather(*(self._of_one(name, places[name], items) for name in places))
         by_position = {position: grade for one in graded for position, grade in one.items()}

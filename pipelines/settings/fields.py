@@ -1,7 +1,6 @@
-"""Which values can be set, and how is each written as text? The leaves of the settings tree, derived from its classes.
+"""List the setting fields, derived from the settings classes, and parse their text.
 
-Command line, environment, documentation and error messages all read this list; nothing else names an option.
-It refuses to know where a value came from: that is ``tfgrpo.pipelines.settings.layers``.
+Command line, environment, documentation and error messages all use this list.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ _NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class LeafOption:
-    """One settable value: its dotted key and every door it can come in by."""
+class SettingField:
+    """One settable value: its dotted key, option and environment variable."""
 
     key: str
     flag: str | None
-    """Command-line option of its own. None: reachable by its key and the pipeline file."""
+    """Command-line option. None: set by ``--set KEY=VALUE`` or the pipeline file."""
     env: str | None
     type: type
     """``bool``, ``int``, ``float``, ``str``; ``tuple`` or ``dict`` when its text is JSON."""
     default: object
     help: str
     choices: tuple[str, ...] = ()
-    """Closed set of words; empty when there is none."""
+    """The accepted words; empty for any text."""
     optional: bool = False
     """``none`` unsets it."""
     accepted: str = ""
-    """What is accepted, as a phrase."""
+    """The accepted values as a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An annotation taken apart."""
+    """An annotation without ``Annotated`` and ``| None``."""
 
     annotation: Any
     metadata: tuple[Any, ...]
@@ -54,66 +53,66 @@ class Shape:
 
 
 def shape_of(annotation: object, metadata: tuple[Any, ...] = ()) -> Shape:
-    """Strip ``Annotated`` and ``| None``, collecting the constraints on the way."""
+    """Strip ``Annotated`` and ``| None``, and collect the constraints."""
     optional = False
     while True:
         arguments = get_args(annotation)
         if get_origin(annotation) is Annotated:
             annotation, metadata = arguments[0], (*metadata, *_flat(arguments[1:]))
-        elif _is_union(annotation) and type(None) in arguments and len(arguments) == 2:
+        elif get_origin(annotation) in {Union, types.UnionType} and type(None) in arguments and len(arguments) == 2:
             annotation, optional = next(part for part in arguments if part is not type(None)), True
         else:
             return Shape(annotation, metadata, optional)
 
 
 def field_shape(field: FieldInfo) -> Shape:
-    """Shape of a field of a settings class."""
+    """Return the shape of a field of a settings class."""
     return shape_of(field.annotation, tuple(field.metadata))
 
 
 def accepted_phrase(shape: Shape) -> str:
-    """What a value of this shape may be, for people: ``a whole number of at least 2``."""
+    """Return the accepted values as a phrase: ``a whole number of at least 2``."""
     phrase = _phrase(shape.annotation, shape.metadata)
     return f"{phrase}, or none" if shape.optional else phrase
 
 
 @cache
-def leaf_options() -> tuple[LeafOption, ...]:
-    """Every leaf of the settings, in the order of the classes."""
+def setting_fields() -> tuple[SettingField, ...]:
+    """Return every setting field, in the order of the classes."""
     return tuple(_walk(Settings, ""))
 
 
 @cache
-def leaves_by_key() -> dict[str, LeafOption]:
-    """Leaves by dotted key."""
-    return {leaf.key: leaf for leaf in leaf_options()}
+def fields_by_key() -> dict[str, SettingField]:
+    """Return the setting fields by dotted key."""
+    return {field.key: field for field in setting_fields()}
 
 
 @cache
-def leaves_by_env() -> dict[str, LeafOption]:
-    """Leaves by environment variable."""
-    return {leaf.env: leaf for leaf in leaf_options() if leaf.env is not None}
+def fields_by_env() -> dict[str, SettingField]:
+    """Return the setting fields by environment variable."""
+    return {field.env: field for field in setting_fields() if field.env is not None}
 
 
-def parse_text(leaf: LeafOption, text: str) -> object:
-    """The value that ``text`` stands for, not yet checked against its range. Raises ``ValueError``.
+def parse_text(field: SettingField, text: str) -> object:
+    """Return the value of a text, not yet checked against its range. Raise ``ValueError``.
 
-    A whole number is ``int`` of all of the trimmed text: no ``2.0``, no unit, no suffix.
+    A whole number is ``int`` of the whole trimmed text: no ``2.0``, no unit, no suffix.
     """
     trimmed = text.strip()
-    if leaf.optional and trimmed.lower() == _NONE:
+    if field.optional and trimmed.lower() == _NONE:
         return None
-    if leaf.type is bool:
+    if field.type is bool:
         return parse_bool(trimmed)
-    if leaf.type in {int, float}:
-        return leaf.type(trimmed)
-    if leaf.type is str:
+    if field.type in {int, float}:
+        return field.type(trimmed)
+    if field.type is str:
         return trimmed
     return json.loads(trimmed)
 
 
 def parse_bool(text: str) -> bool:
-    """One of eight words, in any case. Raises ``ValueError``."""
+    """Parse one of eight words, in any case. Raise ``ValueError``."""
     word = text.strip().lower()
     if word not in TRUE_WORDS + FALSE_WORDS:
         raise ValueError(f"not a truth value: {text!r}")
@@ -121,7 +120,7 @@ def parse_bool(text: str) -> bool:
 
 
 def section_of(key: str) -> type[BaseModel] | None:
-    """The settings class that stands at a dotted key; None when that is a leaf or nothing."""
+    """Return the settings class at a dotted key; None for a setting field or an unknown key."""
     section: type[BaseModel] = Settings
     for name in key.split(".") if key else ():
         field = section.model_fields.get(name)
@@ -133,26 +132,26 @@ def section_of(key: str) -> type[BaseModel] | None:
 
 
 def is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
-    """Whether an annotation is a settings class, so that a mapping stands there."""
+    """Return whether an annotation is a settings class."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _walk(section: type[BaseModel], prefix: str) -> Iterator[LeafOption]:
+def _walk(section: type[BaseModel], prefix: str) -> Iterator[SettingField]:
     for name, field in section.model_fields.items():
         key = f"{prefix}{name}"
         if is_section(field.annotation):
             yield from _walk(field.annotation, f"{key}.")
         else:
-            yield _leaf(key, field)
+            yield _setting_field(key, field)
 
 
-def _leaf(key: str, field: FieldInfo) -> LeafOption:
+def _setting_field(key: str, field: FieldInfo) -> SettingField:
     shape = field_shape(field)
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     flag, env = extra.get("flag"), extra.get("env")
     origin = get_origin(shape.annotation)
     choices = tuple(str(word) for word in get_args(shape.annotation)) if origin is Literal else ()
-    return LeafOption(
+    return SettingField(
         key=key,
         flag=str(flag) if flag is not None else None,
         env=str(env) if env is not None else None,
@@ -195,10 +194,6 @@ def _bounds(metadata: tuple[Any, ...]) -> list[str]:
 
 def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _is_union(annotation: object) -> bool:
-    return get_origin(annotation) in {Union, types.UnionType}
 
 
 def _flat(metadata: tuple[Any, ...]) -> Iterator[Any]:

@@ -1,7 +1,7 @@
-"""Do the settings make sense together? What no single value shows: fan-out, schedule, budget, models, stages.
+"""Check combinations of settings: fan-out, schedule, budget, models, stages.
 
-Refuses before anything is scheduled or spent, and logs each refusal on ``tfgrpo.guardrails``. It reads no file and
-opens no connection; what is only odd comes back from ``guard_warnings`` instead.
+Refuses before any scheduling or spending, and logs each refusal on ``tfgrpo.guardrails``. Reads no file and opens no
+connection. ``guard_warnings`` returns what is allowed but unusual.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from tfgrpo.pipelines.settings.fields import leaf_options
+from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
 from tfgrpo.pipelines.settings.model_choice import (
     SIMULATED_MODEL,
@@ -32,12 +32,12 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | None = None) -> None:
-    """Raise ``SettingsError`` with every combination that cannot work; each is logged as an error first.
+    """Raise ``SettingsError`` with every impossible combination, after logging each as an error.
 
-    ``sources`` (as ``resolve_settings`` gives them) lets the messages name where a value came from.
+    ``sources``, from ``resolve_settings``, are named in the messages.
     """
-    where = places(sources or {})
-    # What is no number at all cannot be compared with anything else.
+    where = key_labels(sources or {})
+    # A group size that is no number cannot be compared by the other checks.
     checks = _CHECKS if isinstance(settings.tfgrpo.group_size, int) else (_group_size,)
     problems = [problem for check in checks for problem in check(settings, where)]
     log_refusals(problems)
@@ -48,23 +48,18 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
 def guard_warnings(
     settings: Settings, env: Mapping[str, str], sources: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """What is allowed and probably not meant, as sentences for the plan and the manifest."""
+    """Return sentences about combinations that are allowed and probably unintended."""
     return tuple(_warnings(settings, env, sources or {}))
 
 
-def places(sources: Mapping[str, str]) -> dict[str, str]:
-    """How messages call each leaf: its key, with its source unless that is the default."""
-    named = {leaf.key: sources.get(leaf.key, "default") for leaf in leaf_options()}
+def key_labels(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of each field in messages: its key, with its source unless that is the default."""
+    named = {field.key: sources.get(field.key, "default") for field in setting_fields()}
     return {key: key if source == "default" else f"{key} ({source})" for key, source in named.items()}
 
 
-def schedule_bounds(settings: Settings) -> tuple[int, int]:
-    """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
-    return settings.tfgrpo.instance_bounds
-
-
-def unasked_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
-    """A real model that would be paid for items of a simulated world that neither command line nor pipeline file names."""
+def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
+    """Return the problem of a real, paid model on the items of a simulated world that the user did not name."""
     models, dataset = choose_models(settings), settings.dataset
     simulated = models.simulated or SIMULATED_MODEL in models.in_use
     if simulated or dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default":
@@ -74,19 +69,14 @@ def unasked_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence
     return (Problem("--dataset", given, accepted),)
 
 
-def group_size_in_force(settings: Settings) -> int:
-    """Actors per item: the group size, or one when the feature flag is off (requirement 58)."""
-    return settings.tfgrpo.actors_per_item
-
-
 def log_refusals(problems: Iterable[Problem]) -> None:
-    """Put problems on the log of refusals; also of a group size that did not even parse (requirement 73)."""
+    """Log refused settings, a group size that does not parse included (requirement 73)."""
     for problem in problems:
         _log.error("refused before scheduling: %s", problem)
 
 
 def task_id_problems(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    """A task id that could not safely name a directory (requirement 70)."""
+    """Yield the problem of a task id that is no safe directory name (requirement 70)."""
     try:
         check_identifier(settings.task_id)
     except ValueError:
@@ -112,7 +102,7 @@ def _fan_out(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _schedule(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    size, (low, high) = settings.tfgrpo.group_size, schedule_bounds(settings)
+    size, (low, high) = settings.tfgrpo.group_size, settings.tfgrpo.instance_bounds
     key = "tfgrpo.schedule.min_instances" if low > size else "tfgrpo.schedule.max_instances"
     if not low <= size <= high:
         yield Problem(
@@ -128,16 +118,15 @@ def _datasets(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]
         for key, other in (("dataset.path", dataset.path), ("dataset.eval_path", dataset.eval_path)):
             if other is not None:
                 accepted = "a dataset or --data-config, whose items are split by --set dataset.held_out=SHARE"
-                yield Problem(where[key], f"{other!r} beside a data mix", accepted)
+                yield Problem(where[key], f"{other!r} together with a data mix", accepted)
     elif dataset.eval_path is None:
         return
     elif dataset.path is None:
         accepted = "an evaluation dataset together with --dataset, the items to learn on"
         yield Problem(where["dataset.eval_path"], repr(dataset.eval_path), accepted)
     elif Path(dataset.eval_path).resolve() == Path(dataset.path).resolve():
-        yield Problem(
-            where["dataset.eval_path"], "the dataset that is learned on", "another file, or none to split one off"
-        )
+        accepted = "another file, or none to split one off"
+        yield Problem(where["dataset.eval_path"], "the dataset that is learned on", accepted)
 
 
 def _rewarders(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
@@ -157,14 +146,13 @@ def _stages(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
 def _faults(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
     shares = settings.simulated.faults.model_dump()
     if math.fsum(shares.values()) > 1.0:
-        places_named = ", ".join(where[f"simulated.faults.{kind}"] for kind, share in shares.items() if share > 0.0)
-        yield Problem(
-            places_named, f"shares that sum to {math.fsum(shares.values()):g}", "shares that sum to at most 1"
-        )
+        keys = ", ".join(where[f"simulated.faults.{kind}"] for kind, share in shares.items() if share > 0.0)
+        given = f"shares that sum to {math.fsum(shares.values()):g}"
+        yield Problem(keys, given, "shares that sum to at most 1")
 
 
 def _budget(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    budget, model, size = settings.budget, settings.model, group_size_in_force(settings)
+    budget, model, size = settings.budget, settings.model, settings.tfgrpo.actors_per_item
     if budget.max_calls is not None and budget.max_calls < size:
         yield Problem(where["budget.max_calls"], str(budget.max_calls), f"at least {size}, the calls of one group")
     if budget.max_tokens is not None and budget.max_tokens <= model.max_tokens:
@@ -187,9 +175,8 @@ def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iter
     dearest = max((models.prices[name].output for name in models.in_use if name in models.prices), default=0.0)
     one_call = Decimal(repr(dearest)) * max_tokens / 1_000_000
     if Decimal(repr(cap)) < one_call:
-        yield Problem(
-            where, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
-        )
+        accepted = f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
+        yield Problem(where, f"{cap:g}", accepted)
 
 
 _CHECKS = (
@@ -207,11 +194,9 @@ def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, 
             f"a batch of {learning.batch_size} is more than the {learning.sample_size} items of an epoch: "
             "the library is curated once an epoch"
         )
-    if learning.temperature.eval > learning.temperature.train:
-        yield (
-            f"the evaluation temperature {learning.temperature.eval:g} is above the training temperature "
-            f"{learning.temperature.train:g}"
-        )
+    train, sweep = learning.temperature.train, learning.temperature.eval
+    if sweep > train:
+        yield f"the evaluation temperature {sweep:g} is above the training temperature {train:g}"
     if not model.send_temperature:
         yield "model.send_temperature is off: the endpoint's own temperature is used for training and evaluation alike"
     if settings.actor.timeout_s < model.timeout_s:

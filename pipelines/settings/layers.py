@@ -1,8 +1,8 @@
-"""Where does each setting come from? Command line over environment over pipeline file over defaults, with provenance.
+"""Resolve settings from command line, environment, pipeline file and defaults, and record the source of each.
 
-A stage's ``env`` stands between the environment and the file's own keys. Every value of every layer is checked, also
-one that a higher layer overrides, and all problems are reported at once. It refuses nothing that only goes wrong in
-combination: that is ``tfgrpo.pipelines.settings.guardrails``.
+The command line overrides the environment, which overrides a stage's ``env``, which overrides the file's other keys.
+Every value of every layer is checked, overridden ones included, and all problems are reported at once. Combinations
+are checked in ``tfgrpo.pipelines.settings.guardrails``.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.problems import Finding, pydantic_findings, raise_together, shown, unknown
+from tfgrpo.pipelines.problems import raise_together, shown, unknown
 from tfgrpo.pipelines.settings.fields import (
-    LeafOption,
-    leaf_options,
-    leaves_by_env,
-    leaves_by_key,
+    SettingField,
+    fields_by_env,
+    fields_by_key,
     parse_bool,
     parse_text,
     section_of,
+    setting_fields,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
 from tfgrpo.pipelines.settings.pipeline_file import is_shipped, label_of, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings, env_text
+from tfgrpo.pipelines.settings.validation import invalid_values, shown_setting
 from tfgrpo.stores.errors import ConfigError, PipelineError, Problem, SettingsError
-
-__all__ = ["LeafOption", "Resolved", "describe", "leaf_options", "resolve_settings"]
 
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
 _NO_SETTINGS = ("TFGRPO_HOME",)
-"""Variables of ours that others read: the checkout a deployment runs in (``prefect.yaml``)."""
+"""Variables with our prefix that others read: the checkout of a deployment (``prefect.yaml``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Settings, and the source of every leaf by dotted key."""
+    """Settings, and the source of every field by dotted key."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -48,106 +47,105 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _LayerValue:
     """One value of one layer."""
 
     value: object
     source: str
-    """For people who ask where a good value came from."""
+    """Source of a valid value."""
     where: str
-    """For people who have to correct a bad one."""
+    """Source of an invalid value, in its problem."""
     raw: object
-    """As it was written."""
+    """As written."""
 
 
-_Layer = dict[str, _Given]
+_Layer = dict[str, _LayerValue]
 
 
 def resolve_settings(
     *, cli: Mapping[str, str | bool], env: Mapping[str, str], pipeline_path: Path | None = None
 ) -> Resolved:
-    """Settings out of four layers. ``cli`` maps dotted keys to raw text.
+    """Return the settings of four layers. ``cli`` maps dotted keys to raw text.
 
-    Raises ``PipelineError`` when the pipeline file cannot be read or names something unknown, else ``SettingsError``;
-    either carries every problem of all layers. A refused group size is logged too.
+    Raise ``PipelineError`` if the pipeline file is unreadable or has unknown names, else ``SettingsError``; both carry
+    every problem of all layers. A refused group size is logged too.
     """
-    gathering = _Gathering()
-    in_file = gathering.file(pipeline_path) if pipeline_path is not None else {}
-    in_env = gathering.environment(env)
-    on_cli = gathering.command_line(cli)
-    below = [gathering.checked(layer) for layer in (in_file, in_env, on_cli)]
-    staged = gathering.checked(gathering.stages({**below[0], **below[2]}.get("stages")))
-    merged = {**below[0], **staged, **below[1], **below[2]}
-    gathering.unknown_variables(env, merged)
-    gathering.raise_found()
+    layers = _LayerReader()
+    in_file = layers.checked(layers.file(pipeline_path) if pipeline_path is not None else {})
+    in_env = layers.checked(layers.environment(env))
+    on_cli = layers.checked(layers.command_line(cli))
+    in_stages = layers.checked(layers.stages({**in_file, **on_cli}.get("stages")))
+    merged = {**in_file, **in_stages, **in_env, **on_cli}
+    layers.refuse_unknown_variables(env, merged)
+    layers.raise_problems()
     if pipeline_path is not None and is_shipped(pipeline_path):
-        _leave_grading_to_a_mix(merged, label_of(pipeline_path))
+        _drop_shipped_rewarders(merged, label_of(pipeline_path))
     settings = Settings.model_validate(_nested(merged))
-    sources = {leaf.key: merged[leaf.key].source if leaf.key in merged else "default" for leaf in leaf_options()}
+    sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in setting_fields()}
     return Resolved(settings, sources)
 
 
-def _leave_grading_to_a_mix(merged: _Layer, shipped: str) -> None:
-    """Rewarders of a pipeline that ships were not chosen by whoever named a mix, which brings graders of its own."""
+def _drop_shipped_rewarders(merged: _Layer, shipped: str) -> None:
+    """Leave grading to the graders of a mix, if the rewarders are only those of a shipped pipeline."""
     mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
     if mix is not None and mix.value is not None and rewarders is not None and rewarders.source == shipped:
         del merged["rewarders"]
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
-    """Every setting as (key, value as text, source), in the order of the classes. Settings hold no secret."""
-    values = [(leaf.key, _value_at(resolved.settings, leaf.key)) for leaf in leaf_options()]
+    """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret."""
+    values = [(field.key, _value_at(resolved.settings, field.key)) for field in setting_fields()]
     return [(key, _as_text(value), resolved.sources[key]) for key, value in values]
 
 
-class _Gathering:
-    """Collects values and problems layer by layer."""
+class _LayerReader:
+    """Reads one layer after another and collects their problems."""
 
     def __init__(self) -> None:
         self._file_errors: list[ConfigError] = []
         self._unknown: list[Problem] = []
-        self._bad: list[Finding] = []
+        self._invalid: list[tuple[str, Problem]] = []
 
     def file(self, path: Path) -> _Layer:
-        """Leaves of the pipeline file; its file name names the pipeline when the file does not."""
+        """Return the fields of the pipeline file; without a name in it the pipeline has the file's name."""
         try:
-            document = load_pipeline(path).document
+            document = load_pipeline(path)
         except PipelineError as error:
             self._file_errors.append(error)
             return {}
         label = label_of(path)
-        layer = {"pipeline": _Given(path.stem, label, f"{label}: pipeline", path.stem)}
-        for key, value in self._leaves(document, "", label):
-            layer[key] = _Given(value, label, f"{label}: {key}", value)
+        layer = {"pipeline": _LayerValue(path.stem, label, f"{label}: pipeline", path.stem)}
+        for key, value in self._document_fields(document, "", label):
+            layer[key] = _LayerValue(value, label, f"{label}: {key}", value)
         return layer
 
     def environment(self, env: Mapping[str, str]) -> _Layer:
-        """Leaves that a variable sets. A variable of other programs, such as OPENAI_BASE_URL, is unset when empty."""
+        """Return the fields set by variables. Empty variables of other programs (OPENAI_BASE_URL) are ignored."""
         layer: _Layer = {}
-        for name, leaf in leaves_by_env().items():
+        for name, field in fields_by_env().items():
             if name in env and (env[name].strip() or name.startswith(_OURS)):
-                self._put(layer, leaf, env[name], f"environment {name}", name)
+                self._put(layer, field, env[name], f"environment {name}", name)
         return layer
 
     def command_line(self, cli: Mapping[str, str | bool]) -> _Layer:
-        """Leaves given by dotted key."""
+        """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
-            leaf = leaves_by_key().get(key)
-            if leaf is None:
-                self._unknown.append(unknown(f"--set {key}", "setting", key, leaves_by_key()))
+            field = fields_by_key().get(key)
+            if field is None:
+                self._unknown.append(unknown(f"--set {key}", "setting", key, fields_by_key()))
             else:
-                flag = leaf.flag or f"--set {key}"
-                self._put(layer, leaf, raw, f"command line {flag}", flag)
+                flag = field.flag or f"--set {key}"
+                self._put(layer, field, raw, f"command line {flag}", flag)
         return layer
 
-    def stages(self, stages: _Given | None) -> _Layer:
-        """Leaves that the environment of the ``learn`` stage sets."""
+    def stages(self, stages: _LayerValue | None) -> _Layer:
+        """Return the fields set by the environment of the ``learn`` stage."""
         layer: _Layer = {}
         for where, name, text, stage in _stage_variables(stages):
-            known = [variable for variable in leaves_by_env() if variable.startswith(_OURS)] if stage == "learn" else []
+            known = [variable for variable in fields_by_env() if variable.startswith(_OURS)] if stage == "learn" else []
             if name in known:
-                self._put(layer, leaves_by_env()[name], text, where, where)
+                self._put(layer, fields_by_env()[name], text, where, where)
             elif known:
                 self._file_errors.append(PipelineError([unknown(where, "variable", name, known)]))
             else:
@@ -155,52 +153,51 @@ class _Gathering:
                 self._file_errors.append(PipelineError.one(where, "a variable", accepted))
         return layer
 
-    def unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
-        """Refuse variables that look like ours and are not: a misspelt one would change nothing without a word."""
-        allowed = {
-            *leaves_by_env(),
-            *_NO_SETTINGS,
-            str(merged["model.api_key_env"].value) if "model.api_key_env" in merged else "",
-        }
-        ours = [name for name in leaves_by_env() if name.startswith(_OURS)]
+    def refuse_unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
+        """Refuse unknown variables with our prefix: a misspelt one would silently change no setting."""
+        key_env = str(merged["model.api_key_env"].value) if "model.api_key_env" in merged else ""
+        ours = [name for name in fields_by_env() if name.startswith(_OURS)]
         for name in sorted(env):
-            if name.startswith(_OURS) and name not in allowed:
+            if name.startswith(_OURS) and name not in {*ours, *_NO_SETTINGS, key_env}:
                 self._unknown.append(unknown(name, "variable", name, ours))
 
     def checked(self, layer: _Layer) -> _Layer:
-        """The good values of a layer; the bad ones become findings."""
+        """Return the valid values of a layer, and record the problems of the others."""
         try:
             Settings.model_validate(_nested(layer))
         except ValidationError as error:
-            bad = set()
-            for key, rest, given, accepted in pydantic_findings(error, Settings):
-                at_fault = layer[key]
-                where = f"{at_fault.where}.{rest}" if rest else at_fault.where
-                written = given if rest else shown(at_fault.raw, key)
-                self._bad.append(Finding(key, Problem(where, written, accepted)))
-                bad.add(key)
-            return {key: given for key, given in layer.items() if key not in bad}
+            invalid_keys = set()
+            for invalid in invalid_values(error):
+                written = layer[invalid.key]
+                where = f"{written.where}.{invalid.path}" if invalid.path else written.where
+                given = invalid.given if invalid.path else shown_setting(written.raw, invalid.key)
+                self._invalid.append((invalid.key, Problem(where, given, invalid.accepted)))
+                invalid_keys.add(invalid.key)
+            return {key: value for key, value in layer.items() if key not in invalid_keys}
         return layer
 
-    def raise_found(self) -> None:
-        """Raise everything found, if anything was."""
-        log_refusals(found.problem for found in self._bad if found.key == "tfgrpo.group_size")
+    def raise_problems(self) -> None:
+        """Raise all problems, if there are any."""
+        log_refusals(problem for key, problem in self._invalid if key == "tfgrpo.group_size")
         errors = list(self._file_errors)
         if self._unknown:
             errors.append(SettingsError(self._unknown))
-        if self._bad:
-            errors.append(SettingsError([found.problem for found in self._bad]))
+        if self._invalid:
+            errors.append(SettingsError([problem for _, problem in self._invalid]))
         raise_together(errors)
 
-    def _put(self, layer: _Layer, leaf: LeafOption, raw: str | bool, source: str, where: str) -> None:
+    def _put(self, layer: _Layer, field: SettingField, raw: str | bool, source: str, where: str) -> None:
         try:
-            value = parse_text(leaf, raw) if isinstance(raw, str) else raw
+            value = parse_text(field, raw) if isinstance(raw, str) else raw
         except (ValueError, RecursionError):
-            self._bad.append(Finding(leaf.key, _unparsed(leaf, raw, where)))
+            given, accepted = shown_setting(raw, field.key), field.accepted
+            if field.type in {tuple, dict}:
+                given, accepted = f"{len(str(raw))} characters that are no JSON", f"{field.accepted}, as JSON"
+            self._invalid.append((field.key, Problem(where, given, accepted)))
         else:
-            layer[leaf.key] = _Given(_frozen(value), source, where, raw)
+            layer[field.key] = _LayerValue(_frozen(value), source, where, raw)
 
-    def _leaves(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
+    def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
         section = section_of(prefix.rstrip("."))
         known = section.model_fields if section is not None else {}
         for name, value in document.items():
@@ -208,15 +205,15 @@ class _Gathering:
             if name not in known:
                 self._file_errors.append(PipelineError([unknown(f"{label}: {key}", "key", name, known)]))
             elif section_of(key) is None:
-                yield key, _file_value(leaves_by_key()[key], value)
+                yield key, _file_value(fields_by_key()[key], value)
             elif isinstance(value, dict):
-                yield from self._leaves(value, f"{key}.", label)
-            elif value is not None:  # a section whose every key is commented out
-                self._bad.append(Finding(key, Problem(f"{label}: {key}", shown(value), "a mapping")))
+                yield from self._document_fields(value, f"{key}.", label)
+            elif value is not None:  # None is a section whose every key is commented out
+                self._invalid.append((key, Problem(f"{label}: {key}", shown(value), "a mapping")))
 
 
-def _stage_variables(stages: _Given | None) -> Iterator[tuple[str, str, str, str]]:
-    """(place, variable, text, stage name) out of stages that have been checked already."""
+def _stage_variables(stages: _LayerValue | None) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (source, variable, text, stage name) of valid stages."""
     if stages is None or not isinstance(stages.value, tuple):
         return
     for stage in stages.value:
@@ -224,9 +221,9 @@ def _stage_variables(stages: _Given | None) -> Iterator[tuple[str, str, str, str
             yield f"{stages.source}: stages.{stage['name']}.env.{name}", name, str(env_text(text)), stage["name"]
 
 
-def _file_value(leaf: LeafOption, value: object) -> object:
-    """Truth values may be any of the eight words in a file too; nothing else is converted."""
-    if leaf.type is bool and isinstance(value, str | int):
+def _file_value(field: SettingField, value: object) -> object:
+    """Convert the eight words for truth values; all else keeps its YAML type."""
+    if field.type is bool and isinstance(value, str | int):
         try:
             return parse_bool(str(value))
         except ValueError:
@@ -235,27 +232,21 @@ def _file_value(leaf: LeafOption, value: object) -> object:
 
 
 def _frozen(value: object) -> object:
-    """Lists become tuples: the strict settings accept nothing else."""
+    """Return lists as tuples, which the strict settings require."""
     if isinstance(value, list):
-        return tuple(_frozen(part) for part in value)
-    return {name: _frozen(part) for name, part in value.items()} if isinstance(value, dict) else value
+        return tuple(_frozen(each) for each in value)
+    return {name: _frozen(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _nested(layer: _Layer) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for key, given in layer.items():
+    for key, written in layer.items():
         *sections, name = key.split(".")
         branch = tree
         for section in sections:
             branch = branch.setdefault(section, {})
-        branch[name] = given.value
+        branch[name] = written.value
     return tree
-
-
-def _unparsed(leaf: LeafOption, raw: str | bool, where: str) -> Problem:
-    if leaf.type in {tuple, dict}:
-        return Problem(where, f"{len(str(raw))} characters that are no JSON", f"{leaf.accepted}, as JSON")
-    return Problem(where, shown(raw, leaf.key), leaf.accepted)
 
 
 def _value_at(settings: Settings, key: str) -> object:
@@ -266,6 +257,4 @@ def _value_at(settings: Settings, key: str) -> object:
 
 
 def _as_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)

@@ -1,7 +1,4 @@
-"""How is learned? Settings of the loop and of the gate that ends it; keys of the specification keep their names.
-
-Refuses what is wrong with one value alone, as every room ``tfgrpo.pipelines.settings.tree*`` does.
-"""
+"""Settings of the learning loop and of the gate. Keys of the specification keep their names."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ MAX_EPOCHS: Final = 1_000
 MAX_SAMPLE: Final = 1_000_000
 MAX_CONCURRENCY: Final = 10_000
 MAX_PROPOSALS: Final = 80
-"""Proposals of one batch that are put to curation; the best supported ones."""
+"""Most proposals of one batch that are curated; the best supported ones."""
 MAX_GROUPS: Final = 5_000_000
-"""Groups of all learning epochs together: each is drawn and counted when a run is planned."""
+"""Most groups of all learning epochs together: a plan draws and counts each of them."""
 
 
 class TemperatureSettings(Section):
@@ -34,16 +31,16 @@ class TemperatureSettings(Section):
 
 
 class RetrievalSettings(Section):
-    """Which lessons of the library an actor is shown; the most valuable ones, as far as the pack has slots."""
+    """Selection of the lessons in an actor's prompt; the most valuable ones, up to the slots of the pack."""
 
     min_reward: float | None = None
-    """Least reward of a lesson's best attempt for it to be shown. None: any."""
+    """Minimum reward of the best attempt of a lesson. None: any."""
     max_per_group: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
-    """Most of the lessons shown that come from one source group. None: any number."""
+    """Most lessons of one source group. None: any number."""
 
 
 class ScheduleSettings(Section):
-    """Bounds on the actors of a group that the operator allows; both follow ``group_size`` when absent."""
+    """Bounds on the actors of a group; both are ``group_size`` when absent."""
 
     min_instances: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     """Fewest actors a group may have. None: ``group_size``."""
@@ -52,10 +49,10 @@ class ScheduleSettings(Section):
 
 
 class LearningSettings(Section):
-    """The loop itself. Keys of the specification keep their names."""
+    """The learning loop."""
 
     enabled: bool = option(False, env="FEATURE_TFGRPO_GROUP")
-    """Feature flag. Off: one actor per item, measured, nothing learned."""
+    """Feature flag. Off: one actor per item, which is measured without learning."""
     group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
     """G, attempts per item."""
     epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
@@ -65,9 +62,9 @@ class LearningSettings(Section):
     batch_size: int = option(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1, le=MAX_SAMPLE)
     """Items between two curations of the library."""
     with_replacement: bool = False
-    """Draw the items of an epoch with replacement: an item may then come several times while others wait."""
+    """Draw the items of an epoch with replacement: an item may then be drawn several times before others are."""
     curriculum: Literal["none", "difficulty"] = "none"
-    """``difficulty`` draws an item the less often, the more of its groups were flat; see ``docs/learning.md``."""
+    """``difficulty`` draws items with many flat groups less often; see ``docs/learning.md``."""
     temperature: TemperatureSettings = TemperatureSettings()
     """Sampling temperatures of the two phases."""
     experience_max_words: int = option(MAX_WORDS, env="TFGRPO_EXPERIENCE_MAX_WORDS", ge=4, le=MAX_WORDS)
@@ -75,9 +72,9 @@ class LearningSettings(Section):
     experience_max_chars: int = Field(default=MAX_CHARS, ge=40, le=MAX_CHARS)
     """Longest lesson, in characters."""
     min_spread: float = Field(default=1e-6, ge=0.0)
-    """Population standard deviation of a group's rewards from which the group is informative."""
+    """Minimum population standard deviation of the rewards of an informative group."""
     reflection: Literal["extremes", "all"] = "extremes"
-    """Show the reflecting model the best and the worst attempt, or every attempt (as published)."""
+    """Attempts in the reflection prompt: the best and the worst, or every attempt (as published)."""
     show_ground_truth: bool = True
     """Show the reference answer to the reflecting model (never to an actor)."""
     lessons_per_group: int = Field(default=2, ge=1, le=8)
@@ -87,32 +84,32 @@ class LearningSettings(Section):
     edit_budget: int = Field(default=12, ge=1, le=1_000)
     """Operations one curation may apply in epoch 1; shrinks in proportion to the epochs left."""
     min_reward: float = 0.0
-    """Reward the best attempt of a group must exceed for a lesson that says *do*."""
+    """Reward that the best attempt of a group must exceed for a *do* lesson."""
     min_rank: Fraction = 0.5
-    """Relative rank the best attempt must reach for a lesson to be written."""
+    """Relative rank that the best attempt must reach for a lesson."""
     max_repairs: int = Field(default=2, ge=0, le=10)
-    """Repair calls for one structured answer before the deterministic rule takes over."""
+    """Most repair calls for one structured answer; then a deterministic rule decides."""
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
-    """Every random choice of a run follows from it, and from the night."""
+    """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
-    """Nights of the task before this one. None: as many as its gate has decided. Learning goes on where they ended."""
+    """Nights of the task before this one. None: as many as its gate has decided. Learning continues where they ended."""
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
-    """Actors in flight at once: the capacity that a group has to fit into."""
+    """Most concurrent actors; a group must fit into it."""
     max_lost_share: Fraction = 0.5
-    """Share of a batch's rollouts that may fail, or stay ungraded by a rewarder that broke, before the run stops. Also the
-    share of an epoch's reflections and curations that may bring no usable answer, from three lost ones on."""
+    """Share of a batch's rollouts that may fail, or stay ungraded because a rewarder failed, before the run stops. Also the
+    share of an epoch's reflections and curations without a usable answer, once there are three of those."""
     schedule: ScheduleSettings = ScheduleSettings()
     """Bounds on the actors of a group."""
     retrieval: RetrievalSettings = RetrievalSettings()
-    """Which lessons of the library an actor is shown."""
+    """Selection of the lessons in an actor's prompt."""
 
     def seed_of(self, phase: Literal["train", "eval"]) -> int:
-        """Seed of a phase: learning has another one every night, the held-out sweep always that of the run."""
+        """Return the seed of a phase: another one every night for learning, always the run's for the sweep."""
         return derive_seed(self.seed, "night", self.night) if self.night and phase == "train" else self.seed
 
     @property
     def epochs_before(self) -> int:
-        """Learning epochs of the nights before."""
+        """Learning epochs of the earlier nights."""
         return (self.night or 0) * max(self.epochs - 1, 1)
 
     @property
@@ -122,13 +119,13 @@ class LearningSettings(Section):
 
     @property
     def instance_bounds(self) -> tuple[int, int]:
-        """Fewest and most actors of a group; both follow the group size when absent (requirement 48)."""
+        """Fewest and most actors of a group; the group size where absent (requirement 48)."""
         low, high = self.schedule.min_instances, self.schedule.max_instances
         return self.group_size if low is None else low, self.group_size if high is None else high
 
 
 class GateSettings(Section):
-    """When the candidate library is promoted."""
+    """Conditions for promoting the candidate library."""
 
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
     """Coverage of the anytime-valid interval of the paired difference."""

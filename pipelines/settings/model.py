@@ -1,6 +1,6 @@
-"""Which model is called, and at what price? Settings of the endpoint, and of the simulated model of the dry run.
+"""Settings of the endpoint, its models and prices, and of the simulated model of the dry run.
 
-Keys are named, never held: a setting that looks like a key is refused.
+Keys are named, never stored: a value that looks like a key is refused.
 """
 
 from __future__ import annotations
@@ -10,56 +10,57 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
-from tfgrpo.pipelines.settings.base import Fraction, Section, Text, checked_address, looks_like_a_key, option
+from tfgrpo.pipelines.settings.addresses import checked_address, looks_like_a_key
+from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
 
 _OPERATION_TOKENS: Final = 100
-"""Of one operation on the library with a lesson of full length, as JSON."""
+"""Tokens of one operation on the library with a lesson of full length, as JSON."""
 
 
 class PriceSettings(Section):
     """Price of one model in USD per million tokens."""
 
     input: float = Field(ge=0.0)
-    """A million tokens of prompt."""
+    """USD per million tokens of prompt."""
     output: float = Field(ge=0.0)
-    """A million tokens of completion."""
+    """USD per million tokens of completion."""
     cached_input: float | None = Field(default=None, ge=0.0)
-    """None: cached tokens cost what other input costs."""
+    """USD per million cached tokens. None: the price of other input."""
 
 
 class ModelSettings(Section):
-    """The seam to the endpoint."""
+    """The endpoint and its models."""
 
     name: Text | None = option(None, flag="--model", env="TFGRPO_MODEL")
-    """Model of the actors, as the endpoint calls it."""
+    """Name of the actors' model at the endpoint."""
     reflection_name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
     """Model of the reflecting and curating roles. None: the same model."""
     base_url: Text | None = option(None, flag="--base-url", env="OPENAI_BASE_URL")
-    """OpenAI-compatible root, usually ending in ``/v1``. None while ``name`` is None too: simulated, in process."""
+    """OpenAI-compatible root, usually ending in ``/v1``. None, with ``name`` None too: simulated in process."""
     api_key_env: Text = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the key; the key itself is never a setting."""
+    """Name of the environment variable of the key; the key itself is never a setting."""
     api_key_secret: Text | None = None
-    """Name of a Prefect Secret block that holds the key; wins over the environment."""
+    """Name of a Prefect Secret block with the key; overrides the environment."""
     max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
     """Completion tokens one call of an actor or judge may use; also what is reserved for it."""
     learner_max_tokens: int = Field(default=8192, ge=1, le=10_000_000)
     """Completion tokens of one reflection, curation or shortening; also what is reserved for it."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Name of that limit on the wire; newer vendor models want the second."""
+    """Name of that limit in requests; newer vendor models require the second."""
     timeout_s: float = Field(default=120.0, gt=0.0)
-    """Seconds one call may take in total, however slowly it trickles."""
+    """Seconds one call may take in total, streaming included."""
     max_retries: int = Field(default=5, ge=0, le=20)
     """Further attempts after the first for 408, 409, 429, 5xx, timeouts and broken connections. All waits of one call
     together are at most 180 s, whatever ``Retry-After`` asks for. An account without quota or credit stops the run."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
-    """What ``response_format`` the endpoint understands."""
+    """The ``response_format`` that the endpoint supports."""
     send_seed: bool = True
-    """Send a ``seed`` of its own with every call."""
+    """Send a different ``seed`` with every call."""
     send_temperature: bool = True
-    """Send the temperature of the phase. Off for models that refuse any but their own, as reasoning models do."""
+    """Send the temperature of the phase. Off for models that accept only their own, as reasoning models do."""
     send_reasoning: bool = True
-    """Send back what came with a tool call beyond the protocol, its reasoning above all: DeepSeek, Kimi and Gemini ask
-    for it. Off for endpoints that refuse it, as Groq does."""
+    """Send back the extra fields of a tool call, such as its reasoning: DeepSeek, Kimi and Gemini require it. Off for
+    endpoints that refuse it, as Groq does."""
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
@@ -72,37 +73,37 @@ class ModelSettings(Section):
 
     @field_validator("base_url")
     @classmethod
-    def _address_without_credentials(cls, value: str | None) -> str | None:
+    def _check_address(cls, value: str | None) -> str | None:
         return value if value is None else checked_address(value, "https://host/v1")
 
     @field_validator("api_key_env")
     @classmethod
-    def _name_of_a_variable(cls, value: str) -> str:
+    def _check_key_env(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or looks_like_a_key(value):
             raise ValueError("the name of an environment variable, not the key itself")
         return value
 
     @field_validator("api_key_secret")
     @classmethod
-    def _name_of_a_block(cls, value: str | None) -> str | None:
+    def _check_key_secret(cls, value: str | None) -> str | None:
         if value is not None and looks_like_a_key(value):
             raise ValueError("the name of a Prefect Secret block, not the key itself")
         return value
 
 
 class FaultSettings(Section):
-    """Share of simulated calls that break, by kind."""
+    """Share of simulated calls that fail, by kind."""
 
     rate_limit: Fraction = 0.0
     """Status 429 with Retry-After."""
     server_error: Fraction = 0.0
     """Status 500."""
     hang: Fraction = 0.0
-    """No answer at all."""
+    """No answer."""
     reset: Fraction = 0.0
-    """The connection breaks."""
+    """A broken connection."""
     bad_json: Fraction = 0.0
-    """A body that is no JSON."""
+    """A body that is not JSON."""
     empty: Fraction = 0.0
     """A reply without text."""
     truncated: Fraction = 0.0
@@ -113,11 +114,11 @@ class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
     world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] = option("arithmetic", flag="--world")
-    """Which small world the simulated model lives in, and whose items are used without ``--dataset``. A real model is
-    tried on them only when the world is named."""
+    """World of the simulated model; its items are used without ``--dataset``. A real model is run on them only when the
+    world is named."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the simulated model, apart from the seed of the run."""
+    """Seed of the simulated model, separate from the seed of the run."""
     latency_s: float = Field(default=0.0, ge=0.0)
     """Seconds one simulated call takes."""
     faults: FaultSettings = FaultSettings()
-    """Share of simulated calls that break."""
+    """Share of simulated calls that fail."""

@@ -1,29 +1,29 @@
-"""Which models will a run call, where, and at what price? The one place that decides whether a run is simulated.
+"""Choose the models that a run calls, with endpoint and prices, and decide whether the run is simulated.
 
-It opens no connection and holds no key. An unknown price stays unknown.
+Opens no connection and reads no key. An unknown price stays unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tfgrpo.pipelines.loopback import is_loopback
-from tfgrpo.pipelines.plan.judges import judge_models
+from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
+from tfgrpo.pipelines.settings.rewarding import RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.ledger.prices import Price, PriceBook
 
 SIMULATED_MODEL = "simulated"
 SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
-"""Invented, so that a dry run exercises money as a real run does. Every figure made with it is marked as simulated."""
+"""Invented, so that a dry run accounts for money as a real run does. Figures computed with it are marked as simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The models of a run. ``name`` and ``reflection_name`` are as the endpoint is asked for them."""
+    """The models of a run, by their names at the endpoint."""
 
     simulated: bool
     name: str
@@ -32,7 +32,7 @@ class ModelChoice:
     """None when simulated in process."""
     prices: Mapping[str, PriceSettings]
     judges: tuple[str, ...] = ()
-    """Models that judges name; none when simulated."""
+    """Models that judges name; empty when simulated."""
 
     @property
     def in_use(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class ModelChoice:
         return tuple(dict.fromkeys((self.name, self.reflection_name, *self.judges)))
 
     def judge(self, named: str | None) -> str:
-        """The model that answers a judge, which may name one."""
+        """Return the model of a judge that names this one or none."""
         return named if named is not None and not self.simulated else self.reflection_name
 
     @property
@@ -51,16 +51,14 @@ class ModelChoice:
     @property
     def price_book(self) -> PriceBook:
         """Prices for the ledger."""
+        prices = self.prices.items()
         return PriceBook(
-            {
-                model: Price.per_million(price.input, price.output, price.cached_input)
-                for model, price in self.prices.items()
-            }
+            {name: Price.per_million(price.input, price.output, price.cached_input) for name, price in prices}
         )
 
 
 def choose_models(settings: Settings) -> ModelChoice:
-    """Simulated when asked for, or when neither a model nor an endpoint is named."""
+    """Return the models; simulated in a dry run, or when neither a model nor an endpoint is named."""
     model = settings.model
     if settings.dry_run or (model.base_url is None and model.name is None):
         return ModelChoice(True, SIMULATED_MODEL, SIMULATED_MODEL, None, {SIMULATED_MODEL: SIMULATED_PRICE})
@@ -69,37 +67,54 @@ def choose_models(settings: Settings) -> ModelChoice:
     return ModelChoice(False, name, model.reflection_name or name, model.base_url, model.prices, judges)
 
 
+def judge_models(rewarders: Iterable[RewarderSettings]) -> tuple[str, ...]:
+    """Return each model that a judge names, once, in order. Malformed options are ignored: building refuses them."""
+    return tuple(dict.fromkeys(name for entry in rewarders for name in _named_models(entry.name, entry.options)))
+
+
+def _named_models(rewarder: object, options: object) -> Iterator[str]:
+    if not isinstance(options, Mapping):
+        return
+    if rewarder == "relative":
+        rewarder, options = "judge", options.get("judge") or {}
+    if rewarder == "judge" and isinstance(options, Mapping):
+        model = options.get("model")
+        if isinstance(model, str):
+            yield model
+    elif rewarder == "composite":
+        lists = (options.get(kind) for kind in ("gates", "parts"))
+        for member in (each for members in lists if isinstance(members, list) for each in members):
+            if isinstance(member, Mapping) and member.get("weight") != 0:
+                yield from _named_models(member.get("name"), member.get("options", {}))
+
+
 def dry_run_warnings(settings: Settings) -> Iterator[str]:
-    """What a simulated run leaves aside."""
+    """Yield a warning if a simulated run ignores the model or endpoint of the settings."""
     if choose_models(settings).simulated and (settings.model.name is not None or settings.model.base_url is not None):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
 
 
 def endpoint_problems(settings: Settings, where: Mapping[str, str]) -> list[Problem]:
-    """A model without an endpoint, or an endpoint without a model: neither is guessed.
-
-    ``where`` says how messages call each key.
-    """
+    """Return the problem of a model without an endpoint, or the reverse. ``where`` names each key in messages."""
     if choose_models(settings).simulated:
         return []
     if settings.model.base_url is None:
         given = f"{settings.model.name!r} and no endpoint to ask for it"
-        return [
-            Problem(where["model.name"], given, "a model together with --base-url or OPENAI_BASE_URL, or --dry-run")
-        ]
+        accepted = "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"
+        return [Problem(where["model.name"], given, accepted)]
     if settings.model.name is None:
-        given = "an endpoint and no model"
-        return [Problem(where["model.base_url"], given, "an endpoint together with --model, or --dry-run")]
+        accepted = "an endpoint together with --model, or --dry-run"
+        return [Problem(where["model.base_url"], "an endpoint and no model", accepted)]
     return []
 
 
 def is_local(base_url: str) -> bool:
-    """Whether the endpoint is on this machine, where keys are rarely needed."""
+    """Return whether the endpoint is on this machine, where keys are rarely needed."""
     return is_loopback(urlsplit(base_url.strip()).hostname or "")
 
 
 def key_is_missing(model: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Whether an endpoint elsewhere would be asked without a key."""
+    """Return whether a remote endpoint would be called without a key."""
     if model.base_url is None or is_local(model.base_url) or model.api_key_secret is not None:
         return False
     return not env.get(model.api_key_env, "").strip()

@@ -1,20 +1,20 @@
-"""What does a pipeline file say? YAML read strictly into a plain mapping, with the label its problems are told under.
+"""Find and read pipeline files: strict YAML with one mapping.
 
-Refuses duplicate keys, keys that are not text, aliases, tags and more than one document. Scalars follow YAML 1.2, so
-that ``1e-6`` is a number and ``no`` is a word. Whether a key is known is decided in ``tfgrpo.pipelines.settings.layers``.
+Duplicate keys, keys that are not text, aliases, tags and several documents are refused. Scalars follow YAML 1.2, so
+that ``1e-6`` is a number and ``no`` is a word. Unknown keys are refused by ``tfgrpo.pipelines.settings.layers``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tfgrpo.pipelines.problems import did_you_mean
+from tfgrpo.pipelines.yaml_files import read_yaml
 from tfgrpo.stores.errors import PipelineError
 
 _SHIPPED = Path(__file__).parent.parent
@@ -23,31 +23,23 @@ _EXPONENT = r"[eE][-+]?[0-9]+"
 _FLOAT = rf"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:{_EXPONENT})?|[0-9]+{_EXPONENT}|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineFile:
-    """A pipeline file as read: nested mappings, lists and scalars."""
-
-    path: Path
-    document: Mapping[str, Any]
-
-
 def label_of(path: Path) -> str:
-    """What problems and settings of a pipeline file are attributed to."""
+    """Return the name of a pipeline file in messages and sources of settings."""
     return f"pipeline file {path}"
 
 
 def shipped_pipelines() -> tuple[str, ...]:
-    """Names of the pipelines that come with the package."""
+    """Return the names of the pipelines in the package."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file is one of those."""
+    """Return whether a file is one of the package's."""
     return path.parent == _SHIPPED
 
 
 def find_pipeline(name_or_path: str | Path) -> Path:
-    """Path of a shipped pipeline by its bare name, or of your own file. Raises ``PipelineError`` for neither."""
+    """Return the path of a shipped pipeline by name, or of a file. Raise ``PipelineError`` if there is neither."""
     name = str(name_or_path)
     if name in shipped_pipelines():
         return _SHIPPED / f"{name}.yaml"
@@ -60,34 +52,17 @@ def find_pipeline(name_or_path: str | Path) -> Path:
     raise PipelineError.one("--pipeline", repr(name), accepted)
 
 
-def load_pipeline(path: Path) -> PipelineFile:
-    """Read a pipeline file. Raises ``PipelineError`` naming the line for whatever is no plain mapping."""
+def load_pipeline(path: Path) -> Mapping[str, Any]:
+    """Return nested mappings, lists and scalars. Raise ``PipelineError`` for anything but one plain mapping."""
     label = label_of(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise PipelineError.one(label, error.strerror or type(error).__name__, "a file that can be read") from None
-    except UnicodeDecodeError as error:
-        raise PipelineError.one(label, f"no UTF-8 at byte {error.start}", "a file in UTF-8") from None
-    document = _parse(text, label)
+    _, document = read_yaml(path, _load, label=label, line=": line ", accepted="plain YAML")
     if not isinstance(document, dict):
         raise PipelineError.one(label, "no mapping" if document else "nothing", "settings, as `key: value` lines")
-    return PipelineFile(path, document)
+    return document
 
 
-def _parse(text: str, label: str) -> object:
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader with less in it
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{label}: line {mark.line + 1}" if mark is not None else label
-        raise PipelineError.one(where, error.problem or "no YAML", error.note or "plain YAML") from None
-    except yaml.YAMLError as error:
-        raise PipelineError.one(label, str(error).split("\n", maxsplit=1)[0], "plain YAML") from None
-    except RecursionError:
-        raise PipelineError.one(label, "nesting without end", "plain YAML, nested a few levels deep") from None
-    except ValueError as error:
-        raise PipelineError.one(label, str(error), "numbers of a readable length") from None
+def _load(text: str) -> object:
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader with fewer features
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -1,9 +1,7 @@
-"""Which settings are there? One strict, frozen tree; file, environment and command line are derived from it.
+"""Define all settings of a run as one strict, frozen tree. File, environment and command line are derived from it.
 
-Each leaf that has a command-line option or an environment variable says so in its own metadata (``flag``, ``env``),
-and the text below it is its help, so that no table elsewhere can drift. Sections of one subject stand in the rooms
-``pipelines.settings_*`` and are all named here. Refuses what is wrong with one value alone; what is wrong between
-values is ``tfgrpo.pipelines.settings.guardrails``, and resolution of the four layers is ``tfgrpo.pipelines.settings.layers``.
+A field declares its command-line option and environment variable (``flag``, ``env``), and the text below it is its
+help. Single values are checked here; combinations are checked in ``tfgrpo.pipelines.settings.guardrails``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tfgrpo.pipelines.settings.selection import SelectionSettings
 
 
 class ActorSettings(Section):
-    """What attempts an item."""
+    """The actor, which attempts the items."""
 
     kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
     """``chat``, ``tools``, or ``module:attr`` of any Python callable."""
@@ -30,7 +28,7 @@ class ActorSettings(Section):
     max_turns: int = Field(default=8, ge=1, le=1_000)
     """Model turns of one rollout before it fails."""
     timeout_s: float = Field(default=600.0, gt=0.0)
-    """Seconds one rollout may take, all told."""
+    """Seconds one rollout may take in total."""
 
 
 class BudgetSettings(Section):
@@ -43,46 +41,46 @@ class BudgetSettings(Section):
     max_calls: int | None = option(None, flag="--max-calls", env="TFGRPO_MAX_CALLS", gt=0)
     """Most model calls."""
     task_max_usd: float | None = Field(default=None, gt=0.0)
-    """Most US dollars that all runs of the task may spend together, those under way at the same time included. What the
-    task's runs spent before is counted when the first run has this cap; runs without it are not counted after that."""
+    """Most US dollars of all runs of the task together, concurrent ones included. Earlier runs are counted when the first
+    run has this cap; runs without it are not counted after that."""
 
 
 class TelemetrySettings(Section):
     """OpenTelemetry. Exporters exist only when an ``OTEL_EXPORTER_OTLP_*ENDPOINT`` is set."""
 
     genai_metrics: Literal["off", "v1.41", "latest"] = "latest"
-    """Names of the convention's own metrics beside ours."""
+    """Version of the GenAI convention's metrics, emitted in addition to ours."""
     content: bool = False
-    """Put prompts and answers on spans (truncated). May hold personal data."""
+    """Record prompts and answers on spans (truncated). May contain personal data."""
     shutdown_s: float = Field(default=2.0, gt=0.0, le=60.0)
-    """Most seconds the process waits for undelivered telemetry at its end."""
+    """Most seconds the process waits at its end for undelivered telemetry."""
 
 
 class StageSettings(Section):
     """One stage of a pipeline file. ``learn`` runs the loop; ``spec-guard`` checks the run it made."""
 
     name: Literal["learn", "spec-guard"]
-    """Which stage it is."""
+    """Name of the stage."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment of the stage: ``TFGRPO_*`` values, below the real environment and above the rest of the file."""
+    """``TFGRPO_*`` variables of the stage. The real environment overrides them; they override the rest of the file."""
 
     @field_validator("env", mode="before")
     @classmethod
-    def _scalars_are_text_in_an_environment(cls, value: object) -> object:
-        return {name: env_text(given) for name, given in value.items()} if isinstance(value, dict) else value
+    def _scalars_as_text(cls, value: object) -> object:
+        return {name: env_text(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 class Settings(Section):
-    """Everything one run needs to know."""
+    """All settings of one run."""
 
     pipeline: Text = "tfgrpo-learning"
-    """Name of the pipeline, for the manifest. A pipeline file without this key is called by its file name."""
+    """Name of the pipeline in the manifest. A pipeline file without this key has its file name."""
     task_id: Text = option("tfgrpo-learning", flag="--task-id", env="TFGRPO_TASK_ID")
-    """Names the directory under ``out``; runs of one task share a store."""
+    """Name of the task and of its directory under ``out``; runs of one task share a store."""
     out: Text = option("out", flag="--out", env="TFGRPO_OUT")
-    """Directory that everything is written under."""
+    """Directory of all output."""
     dry_run: bool = option(False, flag="--dry-run")
-    """Use the simulated model in process; nothing leaves the machine."""
+    """Use the simulated model in process, without any network."""
     task_runner: Literal["threads", "dask", "ray"] = option("threads", flag="--task-runner", env="TFGRPO_TASK_RUNNER")
     """Where groups run; ``dask`` and ``ray`` are extras."""
     pack: Text = option("arithmetic", flag="--pack", env="TFGRPO_PACK")
@@ -97,26 +95,26 @@ class Settings(Section):
         RewarderSettings(name="gt"),
         RewarderSettings(name="relative", weight=0.0),
     )
-    """What scores the attempts, in order: the later ones see the scores of the earlier. With ``dataset.mix`` the first
-    is ``dataset_graders``, the graders that the mix names for the item's dataset, unless others are listed."""
+    """Rewarders in order; later ones see the scores of earlier ones. With ``dataset.mix`` the default is
+    ``dataset_graders``, the graders that the mix names for the item's dataset, and ``relative``."""
     model: ModelSettings = ModelSettings()
     budget: BudgetSettings = BudgetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     simulated: SimulatedSettings = SimulatedSettings()
     selection: SelectionSettings = SelectionSettings()
     stages: tuple[StageSettings, ...] = (StageSettings(name="learn"), StageSettings(name="spec-guard"))
-    """What a run does, in order: ``learn``, and ``spec-guard`` last."""
+    """Stages in order: ``learn``, and optionally ``spec-guard`` last."""
 
     @model_validator(mode="after")
-    def _a_mix_brings_its_graders(self) -> Self:
+    def _default_to_the_graders_of_the_mix(self) -> Self:
         if self.dataset.mix is not None and "rewarders" not in self.model_fields_set:
             graders = RewarderSettings(name=DATASET_GRADERS), RewarderSettings(name="relative", weight=0.0)
-            self.__dict__["rewarders"] = graders  # frozen from here on, and a default that depends on another field
+            self.__dict__["rewarders"] = graders  # a frozen model has no other way to set a default by another field
         return self
 
 
 def env_text(value: object) -> object:
-    """A YAML scalar as an environment would hold it; anything else unchanged, for the schema to refuse."""
+    """Return a YAML scalar as the text of a variable; anything else unchanged, for the schema to refuse."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

@@ -19,7 +19,7 @@ from tfgrpo.flows.cli import main
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
-from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.advantages.group import EPSILON, group_advantage, relative_ranks
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.patterns.stats import PatternStats
@@ -103,11 +103,11 @@ def test_files_are_made_for_their_owner_alone(task):
 
 
 def test_settings_named_on_the_pages_exist():
-    sections_of_settings = {key.split(".")[0] for key in leaves_by_key() if "." in key}
+    sections_of_settings = {key.split(".")[0] for key in fields_by_key() if "." in key}
     for path in pages():
         for word in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", path.read_text(encoding="utf-8")):
             if word.split(".")[0] in sections_of_settings - {"tfgrpo"}:
-                assert word in leaves_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
+                assert word in fields_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
 
 
 def test_the_longest_waiting_of_a_call_is_as_the_settings_say():

@@ -16,7 +16,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.cli import build_parser
 from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.run.exit_status import EXIT_CODES
-from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
 from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
 from tfgrpo.rewarders.registry import known_rewarders
@@ -73,7 +73,7 @@ def test_options_and_settings_on_the_page_exist():
     elsewhere = {"--params"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | elsewhere | {"--dry-run"}
     for key in re.findall(r"`(selection\.[a-z_.]+)`", TEXT):
-        assert key in leaves_by_key(), key
+        assert key in fields_by_key(), key
 
 
 def test_the_tables_name_everything_there_is():

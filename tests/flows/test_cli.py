@@ -16,7 +16,7 @@ from tfgrpo.flows import cli
 from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.pipelines.settings.layers import leaf_options
+from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import RunAborted, SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -326,7 +326,7 @@ def test_help_of_a_run_names_every_flag_with_its_variable(capsys):
         cli.main(["run", "--help"])
     assert ended.value.code == 0
     page = " ".join(capsys.readouterr().out.split())
-    for leaf in leaf_options():
+    for leaf in setting_fields():
         if leaf.flag is not None:
             assert leaf.flag in page
             assert leaf.env is None or f"({leaf.env})" in page

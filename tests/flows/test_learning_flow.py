@@ -61,7 +61,7 @@ def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(api, tm
     def interrupted(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(closing, "guard_run", interrupted)
+    monkeypatch.setattr(closing, "check_spec", interrupted)
     summary, lines = locally(request(tmp_path, run_id=RUN, **SMALL))
     assert (summary.status, summary.exit_code) == ("stopped", 3)
     assert not any("not informed" in line for line in lines)

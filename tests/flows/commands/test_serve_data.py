@@ -23,7 +23,7 @@ from tests.support.pipelines.data_server import RIGHT, item, mix, rogue
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands.serve_data import saying_to
 from tfgrpo.flows.console.console import Console
-from tfgrpo.pipelines.loopback import is_loopback
+from tfgrpo.pipelines.settings.addresses import is_loopback
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"

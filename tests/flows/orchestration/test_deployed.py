@@ -12,7 +12,7 @@ from tfgrpo.flows.orchestration.deployed import asked_of
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
-from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 
 FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}
 
@@ -36,7 +36,7 @@ def test_every_parameter_is_a_field_of_the_request_with_the_default_it_names(flo
         assert name in kind.model_fields
         named = re.search(r"the pipeline's, or (\w+)\.$", shown["description"])
         if named is not None:
-            assert str(leaves_by_key()[kind.KEYS[name]].default) == named[1]
+            assert str(fields_by_key()[kind.KEYS[name]].default) == named[1]
 
 
 def test_parameters_left_out_ask_for_nothing():

@@ -6,10 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.pipelines.settings.layers import leaf_options, resolve_settings
+from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import SettingsError
 
-FLAGS = {leaf.flag.removeprefix("--").replace("-", "_"): leaf for leaf in leaf_options() if leaf.flag}
+FLAGS = {leaf.flag.removeprefix("--").replace("-", "_"): leaf for leaf in setting_fields() if leaf.flag}
 SAMPLES = {"world": "unlearnable", "task_runner": "dask", "base_url": "http://localhost:1/v1", "dry_run": True}
 
 

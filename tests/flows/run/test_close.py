@@ -6,7 +6,7 @@ import json
 
 from tests.support.runs.running import RUN, SMALL, TASK, lines, manifest, run
 from tfgrpo.flows.run import close as closing
-from tfgrpo.pipelines.plan.spec_guard import GuardCheck, GuardReport
+from tfgrpo.pipelines.plan.spec_checks import SpecCheck, SpecReport
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -34,8 +34,8 @@ def test_the_last_stage_is_the_guard_with_its_evidence(tmp_path):
 
 
 def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):
-    report = GuardReport((GuardCheck("outcomes legal", False, "r1 ended as 'odd'"), GuardCheck("budget", True, "")))
-    monkeypatch.setattr(closing, "guard_run", lambda _root: report)
+    report = SpecReport((SpecCheck("outcomes legal", False, "r1 ended as 'odd'"), SpecCheck("budget", True, "")))
+    monkeypatch.setattr(closing, "check_spec", lambda _root: report)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert manifest(tmp_path)["stages"][1]["ok"] is False
     assert "spec guard: outcomes legal: r1 ended as 'odd'" in manifest(tmp_path)["warnings"]
@@ -45,7 +45,7 @@ def test_a_guard_that_cannot_read_the_run_says_why(tmp_path, monkeypatch):
     def unreadable(_root):
         raise CorruptFile("rollouts.jsonl: line 3 is no JSON")
 
-    monkeypatch.setattr(closing, "guard_run", unreadable)
+    monkeypatch.setattr(closing, "check_spec", unreadable)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert manifest(tmp_path)["stages"][1]["problems"] == ["rollouts.jsonl: line 3 is no JSON"]
 

@@ -203,7 +203,7 @@ def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_res
     def interrupted(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(closing, "guard_run", interrupted)
+    monkeypatch.setattr(closing, "check_spec", interrupted)
     summary = run(tmp_path, run_id=RUN, **SMALL)
     assert (summary.status, summary.exit_code) == ("stopped", 3)
     assert summary.details == {"run": str(paths(tmp_path).root), "resume with": f"--resume {RUN}"}

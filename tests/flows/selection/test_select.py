@@ -17,7 +17,7 @@ from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
 from tfgrpo.flows.selection.select import select
-from tfgrpo.pipelines.settings.fields import leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError, SelectionFailed
 from tfgrpo.stores.runs.selections import record_round
@@ -269,7 +269,7 @@ def test_all_problems_are_told_at_once():
 
 
 def test_every_field_of_the_request_that_is_a_setting_reaches_it():
-    settings_of = {name: leaves_by_key()[key] for name, key in FIELDS.items()}
+    settings_of = {name: fields_by_key()[key] for name, key in FIELDS.items()}
     assert set(FIELDS) <= set(SelectRequest.model_fields)
     asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).options()
     assert asked == {

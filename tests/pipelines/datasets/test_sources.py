@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tfgrpo.pipelines.datasets import source_tables as sources_tables
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.datasets.sources import tables
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -259,7 +259,7 @@ def test_a_dataset_that_changed_under_the_run_is_refused_and_one_that_grew_is_no
             write_jsonl(folder, changed[:7], "a.jsonl")
         else:
             write(tmp_path, changed)
-        with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+        with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
             list(items)
 
 
@@ -289,12 +289,12 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
 
 def test_a_hub_dataset_that_shrank_is_told(tmp_path: Path) -> None:
     source = read_dataset(write_saved(tmp_path, ROWS), held_chars=0).items
-    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+    with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
         list(source.source.values_at([99]))  # type: ignore[attr-defined]
 
 
 def test_a_library_that_is_there_is_given_as_it_is() -> None:
-    assert sources_tables.imported("json", "x", extra="e", package="json") is json
+    assert tables.imported("json", "x", extra="e", package="json") is json
 
 
 def test_any_kind_of_failure_at_the_hub_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,10 +339,10 @@ def test_a_csv_file_that_is_no_csv_any_more_is_told(tmp_path: Path) -> None:
     items = read_dataset(path, held_chars=0).items
     raw = path.read_bytes()
     path.write_bytes(raw[:200] + b'"x"y,' * 400)
-    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+    with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
         list(items)
     path.write_bytes(b'"i"d,' + raw)
     again = read_dataset(write_csv(tmp_path, ROWS), held_chars=0).items
     path.write_bytes(b'"i"d' + raw[4:])
-    with pytest.raises(DatasetError, match="accepted: a dataset that nobody writes into"):
+    with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
         list(again)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pipelines.mixes import write_mix, write_rows
-from tfgrpo.pipelines.datasets.datasets import read_dataset
-from tfgrpo.pipelines.datasets.prompts import prompts_of, prompts_of_mix
+from tfgrpo.pipelines.datasets.datasets import prompts_by_id, read_dataset
 from tfgrpo.pipelines.datasets.stored_items import StoredItems, equals, ids_of, pick, take, texts_of
+from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation
 from tfgrpo.pipelines.plan.split import pair_datasets, split_items
 from tfgrpo.pipelines.settings.data import FieldMap
@@ -129,10 +129,10 @@ print(len(split.learn) + len(split.held_out), len(cohort.items), peak() - before
 
 
 def test_prompts_are_looked_up_by_id(path: Path, tmp_path: Path) -> None:
-    assert prompts_of(str(path), FieldMap(), {"q-3", "none"}) == {"q-3": "Question 1?"}
+    assert prompts_by_id(str(path), FieldMap(), {"q-3", "none"}) == {"q-3": "Question 1?"}
     mix = write_mix(tmp_path)
-    assert prompts_of_mix(str(mix), ["a:3", "a:99", "c:0"]) == {"a:3": "a 3?"}
+    assert mix_prompts(str(mix), ["a:3", "a:99", "c:0"]) == {"a:3": "a 3?"}
     write_rows(tmp_path / "data" / "a.jsonl", [json.dumps([1]), "{", json.dumps({"prompt": 4})])
-    assert prompts_of_mix(str(mix), ["a:0", "a:1", "a:2", "b:1"]) == {"b:1": "b 1?"}
+    assert mix_prompts(str(mix), ["a:0", "a:1", "a:2", "b:1"]) == {"b:1": "b 1?"}
     with pytest.raises(PipelineError):
-        prompts_of_mix(str(tmp_path / "none.yaml"), ["a:0"])
+        mix_prompts(str(tmp_path / "none.yaml"), ["a:0"])

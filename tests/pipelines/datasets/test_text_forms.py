@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.pipelines.datasets import source_files as sources_files
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
+from tfgrpo.pipelines.datasets.sources import files as text_files
 from tfgrpo.pipelines.mix.records import index_records
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError
@@ -104,7 +104,7 @@ def test_other_encodings_are_named(tmp_path: Path, raw: bytes, told: str) -> Non
 
 
 def test_utf16_beyond_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_files, "_UTF16_BYTES", 20)
+    monkeypatch.setattr(text_files, "_UTF16_BYTES", 20)
     (found,) = refusal(written(tmp_path, "\ufeffid,prompt\na,x\n".encode("utf-16-le")))
     assert "more than 20 bytes of UTF-16; accepted: a file of this size in UTF-8" in found
 

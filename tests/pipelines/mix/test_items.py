@@ -117,7 +117,7 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
 def test_a_large_mix_is_not_held_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_mix(tmp_path)
     held = mix_at(path)
-    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets._HELD_CHARS", 0)
+    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets._MAX_CHARS", 0)
     monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets.read_source.__kwdefaults__", {"held_chars": 0})
     stored = mix_at(path)
     assert isinstance(stored.split.learn, StoredItems)
@@ -212,7 +212,7 @@ def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str) -> N
     with pytest.raises(ConfigError) as caught:
         make_plan(tmp_path, write_mix(tmp_path), **{key: str(tmp_path / "data" / "a.jsonl")})
     assert f"{key} (command line" in str(caught.value)
-    assert "beside a data mix" in str(caught.value)
+    assert "together with a data mix" in str(caught.value)
 
 
 def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> None:

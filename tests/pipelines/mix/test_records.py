@@ -79,7 +79,7 @@ def test_what_is_no_json_is_refused_by_line_unless_it_was_checked_before(
     assert str(caught.value).startswith(f"{path}:2: got {told}")
     records = index_records(path, check=False).records
     assert records[0] == {"prompt": "x"}
-    with pytest.raises(DatasetError, match="accepted: a file that nobody writes into"):
+    with pytest.raises(DatasetError, match="accepted: a file that stays unchanged"):
         records[1]
 
 

@@ -10,12 +10,11 @@ from pydantic import ValidationError
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
-from tfgrpo.pipelines.plan.judges import judge_models
 from tfgrpo.pipelines.plan.plan import build_plan
 from tfgrpo.pipelines.plan.sampling import draw_cohort
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.model_choice import choose_models, judge_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.judge import JudgeRewarder

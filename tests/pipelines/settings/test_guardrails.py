@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from tfgrpo.pipelines.settings.guardrails import (
-    group_size_in_force,
     guard_warnings,
-    places,
-    schedule_bounds,
+    key_labels,
     validate_tfgrpo_config,
 )
 from tfgrpo.pipelines.settings.learning import LearningSettings
@@ -78,15 +76,15 @@ def test_schedule_bounds_that_exclude_the_group_are_refused(low: int | None, hig
 
 
 def test_schedule_bounds_follow_the_group_size() -> None:
-    assert schedule_bounds(settings(tfgrpo={"group_size": 5})) == (5, 5)
+    assert settings(tfgrpo={"group_size": 5}).tfgrpo.instance_bounds == (5, 5)
     bounded = settings(tfgrpo={"group_size": 5, "schedule": {"min_instances": 1, "max_instances": 9}})
-    assert schedule_bounds(bounded) == (1, 9)
+    assert bounded.tfgrpo.instance_bounds == (1, 9)
     validate_tfgrpo_config(bounded)
 
 
 def test_with_the_flag_off_there_is_one_actor_per_item() -> None:
-    assert group_size_in_force(settings(tfgrpo={"group_size": 5})) == 1
-    assert group_size_in_force(settings(tfgrpo={"group_size": 5, "enabled": True})) == 5
+    assert settings(tfgrpo={"group_size": 5}).tfgrpo.actors_per_item == 1
+    assert settings(tfgrpo={"group_size": 5, "enabled": True}).tfgrpo.actors_per_item == 5
 
 
 @pytest.mark.parametrize(
@@ -256,7 +254,7 @@ def test_models_and_prices_are_chosen_together() -> None:
 
 
 def test_places_name_the_source_where_it_is_not_the_default() -> None:
-    named = places({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
+    named = key_labels({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
     assert named["tfgrpo.epochs"] == "tfgrpo.epochs (environment TFGRPO_EPOCHS)"
     assert named["tfgrpo.seed"] == "tfgrpo.seed"
 

@@ -188,7 +188,7 @@ def test_a_bad_option_of_a_rewarder_is_one_problem() -> None:
 @pytest.mark.parametrize("address", ["https://me:pass@host/grade", "http://host/grade?api_key=abc"])
 def test_no_credential_hides_in_an_address_among_the_options(address: str) -> None:
     error = refusal(cli={"rewarders": json.dumps([{"name": "remote", "options": {"urls": [{"url": address}]}}])})
-    assert "accepted: options whose addresses hold no user name, password or key" in str(error)
+    assert "accepted: options whose addresses have no user name, password or key" in str(error)
     assert "pass" not in str(error).partition("accepted")[0]
     assert "abc" not in str(error)
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pipelines.pipeline_files import refusal, write_file
-from tfgrpo.pipelines.settings.fields import LeafOption, leaf_options, leaves_by_key
+from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, shipped_pipelines
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import SettingsError
 
-LEAVES = leaf_options()
+LEAVES = setting_fields()
 WITH_FLAG = [leaf for leaf in LEAVES if leaf.flag]
 WITH_ENV = [leaf for leaf in LEAVES if leaf.env]
 SPECIAL = {
@@ -46,7 +46,7 @@ def value_at(settings: Settings, key: str) -> Any:
     return value
 
 
-def other_value(leaf: LeafOption) -> Any:
+def other_value(leaf: SettingField) -> Any:
     """A valid value that is not the default."""
     if leaf.key in SPECIAL:
         return SPECIAL[leaf.key]
@@ -77,7 +77,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return tree
 
 
-def same(settings: Settings, leaf: LeafOption, value: Any) -> bool:
+def same(settings: Settings, leaf: SettingField, value: Any) -> bool:
     expected = Settings.model_validate(nested(leaf.key, value))
     return bool(value_at(settings, leaf.key) == value_at(expected, leaf.key))
 
@@ -90,14 +90,14 @@ def test_defaults_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_says_what_it_is_and_what_it_accepts(leaf: LeafOption) -> None:
+def test_every_leaf_says_what_it_is_and_what_it_accepts(leaf: SettingField) -> None:
     assert leaf.help
     assert leaf.accepted
-    assert leaf.key in leaves_by_key()
+    assert leaf.key in fields_by_key()
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_can_be_set_on_the_command_line(leaf: LeafOption) -> None:
+def test_every_leaf_can_be_set_on_the_command_line(leaf: SettingField) -> None:
     value = other_value(leaf)
     resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
     assert same(resolved.settings, leaf, value)
@@ -107,7 +107,7 @@ def test_every_leaf_can_be_set_on_the_command_line(leaf: LeafOption) -> None:
 
 
 @pytest.mark.parametrize("leaf", WITH_ENV, ids=lambda leaf: leaf.env)
-def test_every_variable_sets_its_leaf(leaf: LeafOption) -> None:
+def test_every_variable_sets_its_leaf(leaf: SettingField) -> None:
     assert leaf.env is not None
     resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
     assert same(resolved.settings, leaf, other_value(leaf))
@@ -115,7 +115,7 @@ def test_every_variable_sets_its_leaf(leaf: LeafOption) -> None:
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_can_be_set_in_a_pipeline_file(leaf: LeafOption, tmp_path: Path) -> None:
+def test_every_leaf_can_be_set_in_a_pipeline_file(leaf: SettingField, tmp_path: Path) -> None:
     path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
     resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
     assert same(resolved.settings, leaf, other_value(leaf))
@@ -325,7 +325,7 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
 
 
 def test_literal_leaves_offer_their_words() -> None:
-    runner = leaves_by_key()["task_runner"]
+    runner = fields_by_key()["task_runner"]
     assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)
 
 

@@ -14,7 +14,7 @@ from tfgrpo.stores.errors import PipelineError
 def read(tmp_path: Path, text: str | bytes) -> Any:
     path = tmp_path / "p.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return dict(load_pipeline(path).document)
+    return dict(load_pipeline(path))
 
 
 def refusal(tmp_path: Path, text: str | bytes) -> str:

@@ -1,15 +1,14 @@
-"""Does what a run left on disk keep the specification's promises? The last stage of a pipeline (requirement 60).
+"""Check the files of a run against the promises of the specification: the pipeline stage ``spec-guard``.
 
-Reads the files of a run and its task's store, and nothing else; changes nothing. A broken promise, or a file that
-cannot be read, is a failed check with evidence, never an exception. Whether the library is any good is the gate's
-question.
+Reads the files of a run and its task's store. A broken promise or an unreadable file is a failed check with evidence,
+never an exception (requirement 60).
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -30,19 +29,19 @@ from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 _METRIC_STATUS = {"ok", "failed"}
-_NOT_OF_A_ROLLOUT = {"reflect", "curate", "shorten", "judge", "tool"}
+_NO_ROLLOUT_CALLS = {"reflect", "curate", "shorten", "judge", "tool"}
 _WHOLE_ATTEMPT = "agent"
-"""An agent of the user's own is journalled whole, however many calls it made."""
-_NAMING = ("epoch", "arm", "batch", "item_id", "draw")
-"""What of a group's line the journal's keys are made of."""
+"""Role of a user's own agent, which is journalled as a whole, however many calls it made."""
+_GROUP_KEY = ("epoch", "arm", "batch", "item_id", "draw")
+"""Fields of a group's line that make up the journal's keys."""
 _SHOWN = 3
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GuardCheck:
-    """One promise, whether it was kept, and what was looked at."""
+class SpecCheck:
+    """Result of one check."""
 
     name: str
     ok: bool
@@ -50,54 +49,47 @@ class GuardCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardReport:
-    """Every check of one run."""
+class SpecReport:
+    """Results of all checks of one run."""
 
-    checks: tuple[GuardCheck, ...]
+    checks: tuple[SpecCheck, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether all checks passed."""
         return all(check.ok for check in self.checks)
 
     def as_json(self) -> dict[str, object]:
-        """The evidence as the manifest keeps it."""
+        """Return the evidence for the manifest."""
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
 
 
-def guard_run(run_dir: Path) -> GuardReport:
-    """Check a run that has ended its epochs. Its manifest must hold all of its results by now."""
+def check_spec(run_dir: Path) -> SpecReport:
+    """Check a run after its epochs, when its manifest has all results."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
     manifest = _manifest(run.manifest)
-    checks: tuple[tuple[str, Callable[[], Iterator[str]], str], ...] = (
-        ("manifest complete", lambda: _manifest_faults(manifest), f"{len(_FIELDS)} fields and the tfgrpo block"),
-        (
-            "outcomes legal",
-            lambda: _outcome_faults(run),
-            "one of four for every rollout; a reward for scored ones only",
-        ),
-        (
-            "lessons short and stamped",
-            lambda: _lesson_faults(task, run_dir.name, manifest),
-            "every lesson of the run",
-        ),
-        ("metrics once per group", lambda: _metric_faults(run), "one line per run, epoch and group"),
-        ("calls journalled", lambda: _journal_faults(run), "an entry for every call of every scored rollout"),
-        ("budget respected", lambda: _budget_faults(manifest), "calls, tokens and money within their caps"),
+    outcomes = "one of four for every rollout; a reward for scored ones only"
+    checks: tuple[tuple[str, Iterator[str], str], ...] = (
+        ("manifest complete", _manifest_faults(manifest), f"{len(_FIELDS)} fields and the tfgrpo block"),
+        ("outcomes legal", _outcome_faults(run), outcomes),
+        ("lessons short and stamped", _lesson_faults(task, run_dir.name, manifest), "every lesson of the run"),
+        ("metrics once per group", _metric_faults(run), "one line per run, epoch and group"),
+        ("calls journalled", _journal_faults(run), "an entry for every call of every scored rollout"),
+        ("budget respected", _budget_faults(manifest), "calls, tokens and money within their caps"),
     )
-    return GuardReport(tuple(_check(name, faults, kept) for name, faults, kept in checks))
+    return SpecReport(tuple(_check(name, faults, passed) for name, faults, passed in checks))
 
 
-def _check(name: str, faults: Callable[[], Iterator[str]], kept: str) -> GuardCheck:
+def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:
     try:
-        found = list(faults())
+        evidence = list(faults)
     except (OSError, StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        # Files of unknown shape are what this guard is for: whatever is wrong with them is the evidence.
-        found = [f"{type(error).__name__}: {error}"]
-    if not found:
-        return GuardCheck(name, True, kept)
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return GuardCheck(name, False, "; ".join(found[:_SHOWN]) + more)
+        # These files may have any shape: an exception while reading them is evidence too.
+        evidence = [f"{type(error).__name__}: {error}"]
+    if not evidence:
+        return SpecCheck(name, True, passed)
+    more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
+    return SpecCheck(name, False, "; ".join(evidence[:_SHOWN]) + more)
 
 
 def _manifest(path: Path) -> Json:
@@ -158,16 +150,16 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
 
 def _journal_faults(run: RunPaths) -> Iterator[str]:
     if run.root.parent.parent.parent.name == "replays":
-        return  # a replay reads the journal of the run it repeats
+        return  # a replay reads the journal of the run that it repeats
     answered: Counter[int] = Counter()
     whole: set[int] = set()
     for row in _rows(run.journal):
         name, role = attempt_and_role(row["key"])
         if role == _WHOLE_ATTEMPT:
             whole.add(_short(name))
-        elif role not in _NOT_OF_A_ROLLOUT:
+        elif role not in _NO_ROLLOUT_CALLS:
             answered[_short(name)] += 1
-    groups = {row["group_id"]: {key: row[key] for key in _NAMING if key in row} for row in _rows(run.groups)}
+    groups = {row["group_id"]: {key: row[key] for key in _GROUP_KEY if key in row} for row in _rows(run.groups)}
     for row in _rows(run.rollouts):
         if row["outcome"]["name"] != "scored":
             continue
@@ -181,7 +173,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
 
 
 def _short(attempt: str) -> int:
-    """One attempt of the run, in 16 bytes: there may be very many."""
+    """Return a digest of an attempt's name, to save memory: there may be very many."""
     return key_digest(attempt.encode("utf-8", "surrogatepass"))
 
 
@@ -198,10 +190,10 @@ def _budget_faults(manifest: Json) -> Iterator[str]:
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Lines of a file as JSON objects; none when there is no file."""
+    """Yield the lines of a file as JSON objects; none without a file."""
     if path.is_file():
         for line in read_lines(path):
-            if not line.isspace():  # what a damaged line of the journal leaves
+            if not line.isspace():  # a repaired line of the journal is blank
                 yield json.loads(line)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.pipelines.plan.spec_guard import GuardReport, guard_run
+from tfgrpo.pipelines.plan.spec_checks import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
@@ -66,7 +66,7 @@ class Run:
         self.groups = [group_line()]
         self.lessons = [lesson(), lesson("another-run")]
 
-    def guard(self) -> GuardReport:
+    def guard(self) -> SpecReport:
         (self.dir / "manifest.json").write_text(json.dumps(self.manifest), encoding="utf-8")
         for path, rows in (
             (self.dir / "rollouts.jsonl", self.rollouts),
@@ -76,7 +76,7 @@ class Run:
             (self.store, self.lessons),
         ):
             path.write_text("".join(f"{canonical_json(row)}\n" for row in rows), encoding="utf-8")
-        return guard_run(self.dir)
+        return check_spec(self.dir)
 
     def broken(self) -> dict[str, str]:
         return {check.name: check.evidence for check in self.guard().checks if not check.ok}
@@ -196,9 +196,9 @@ def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path: Path) -> None:
 def test_a_run_without_a_readable_manifest_fails_and_raises_nothing(run: Run, text: str) -> None:
     run.guard()
     (run.dir / "manifest.json").write_text(text, encoding="utf-8")
-    report = guard_run(run.dir)
+    report = check_spec(run.dir)
     assert {check.name for check in report.checks if not check.ok} >= {"manifest complete", "budget respected"}
 
 
 def test_an_empty_directory_fails_and_raises_nothing(tmp_path: Path) -> None:
-    assert not guard_run(tmp_path / "task" / "runs" / "none").ok
+    assert not check_spec(tmp_path / "task" / "runs" / "none").ok

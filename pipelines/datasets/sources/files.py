@@ -1,0 +1,127 @@
+"""Read text files and folders of files as rows; the files of a folder follow each other by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from tfgrpo.pipelines.datasets.sources.base import UTF16, Row, RowSource, other_encoding, row_changed, unreadable
+from tfgrpo.pipelines.datasets.sources.csv_text import CsvRows, csv_delimiter, csv_rows
+from tfgrpo.pipelines.datasets.sources.json_text import array_row_at, array_rows, is_array, jsonl_row_at, jsonl_rows
+from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.stores.errors import DatasetError, Problem
+
+_FILE_BITS: Final = 44
+"""Bits of a position within one file of a folder: files of up to 16 TB."""
+_FILE_MASK: Final = (1 << _FILE_BITS) - 1
+_UTF16_BYTES: Final = 64_000_000
+"""Longest file in UTF-16, which is read into memory as a whole."""
+_TEXT: Final = "text in UTF-8, or in UTF-16 with a byte order mark"
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A text file in UTF-8 or UTF-16: JSON lines, a JSON array, or separated values. Positions are bytes."""
+
+    path: Path
+    fields: FieldMap
+    delimiters: str = ""
+    """Delimiters to try on the header of separated values, the likeliest first; empty for JSON."""
+
+    @property
+    def name(self) -> str:
+        """Path of the file."""
+        return str(self.path)
+
+    def rows(self) -> Iterator[Row | Problem]:
+        """Yield every row in file order."""
+        with self._opened() as stream:
+            if self.delimiters:
+                delimiter = csv_delimiter(stream, self.delimiters, self.fields)
+                yield from csv_rows(stream, self.name, self.fields, delimiter)
+            else:
+                yield from (array_rows if is_array(stream) else jsonl_rows)(stream, self.name)
+
+    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+        """Yield rows by their first byte."""
+        with self._opened() as stream:
+            try:
+                row_at = self._reader(stream)
+                for position in positions:
+                    row = row_at(position)
+                    if isinstance(row, Problem):
+                        raise row_changed(self.name)
+                    yield row.values
+            except ValueError:
+                raise row_changed(self.name) from None
+
+    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
+        """Return path and line."""
+        return f"{self.path}:{line}"
+
+    def _reader(self, stream: BinaryIO) -> Callable[[int], Row | Problem]:
+        if self.delimiters:
+            return CsvRows(stream, self.fields, csv_delimiter(stream, self.delimiters, self.fields)).row_at
+        return partial(array_row_at if is_array(stream) else jsonl_row_at, stream)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") as stream:
+                yield _as_utf8(stream, self.name)
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+
+
+def _as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
+    """Return the text in UTF-8 from its start. Raise ``DatasetError`` for other encodings than UTF-8 and UTF-16."""
+    other = other_encoding(stream.read(4))
+    stream.seek(0)
+    if not other:
+        return stream
+    if other != UTF16:
+        raise DatasetError.one(name, other, _TEXT)
+    raw = stream.read(_UTF16_BYTES + 1)
+    if len(raw) > _UTF16_BYTES:
+        raise DatasetError.one(name, f"more than {_UTF16_BYTES:,} bytes of UTF-16", "a file of this size in UTF-8")
+    try:
+        return BytesIO(raw.decode("utf-16").encode())
+    except UnicodeDecodeError as error:
+        raise DatasetError.one(name, f"no UTF-16 at byte {error.start}", _TEXT) from None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """Several files as one dataset. The high bits of a position are the number of the file."""
+
+    path: Path
+    files: tuple[RowSource, ...]
+
+    @property
+    def name(self) -> str:
+        """Path of the folder."""
+        return str(self.path)
+
+    def rows(self) -> Iterator[Row | Problem]:
+        """Yield the rows of every file in turn."""
+        for number, file in enumerate(self.files):
+            for row in file.rows():
+                yield row if isinstance(row, Problem) else replace(row, position=number << _FILE_BITS | row.position)
+
+    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+        """Open each file once for all its rows, and close it before the next: there may be thousands."""
+        requested: dict[int, list[int]] = {}
+        for position in positions:
+            requested.setdefault(position >> _FILE_BITS, []).append(position & _FILE_MASK)
+        answers = {number: iter([*self.files[number].values_at(wanted)]) for number, wanted in requested.items()}
+        for position in positions:
+            yield next(answers[position >> _FILE_BITS])
+
+    def where(self, position: int, line: int) -> str:
+        """Return file and line."""
+        return self.files[position >> _FILE_BITS].where(position & _FILE_MASK, line)

@@ -1,0 +1,63 @@
+"""Recognise addresses, loopback hosts and secrets in the values of settings."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+SECRET_NAME = re.compile(
+    r"(?:^|[_-])(?:api[_-]?key|key|secret|password|passwd|token|credentials?|sig|signature)$", re.IGNORECASE
+)
+"""Names of options and query parameters whose values are secret."""
+_BARE_ADDRESS = re.compile(
+    r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]+\]|[a-z][a-z0-9-]*(?=:\d+/)|(?P<name>(?:[a-z0-9-]{1,40}\.){1,6}[a-z]{2,12}))"
+    r"(?P<port>:\d{1,5})?(?:/[a-z0-9./-]{0,60})?"
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name is this machine: a loopback address or ``localhost``. Resolves no names."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def looks_like_a_key(text: str) -> bool:
+    """Return whether a text looks like a secret, which would end up in manifests and tables."""
+    # Imported here, because few commands read such a setting, and compiling the patterns takes a tenth of a second.
+    from tfgrpo.prompt_packs.attacks import attack_in  # noqa: PLC0415
+
+    attack = attack_in(text)
+    return attack is not None and attack.rule == "secret"
+
+
+def completed_address(text: str) -> str | None:
+    """Return the probable full address for one without scheme; None for text that is no address or may be a key."""
+    match = _BARE_ADDRESS.fullmatch(text.strip())
+    if match is None or looks_like_a_key(text):
+        return None
+    scheme = "https" if match["name"] and not match["port"] else "http"
+    return f"{scheme}://{text.strip()}{'' if '/' in text else '/v1'}"
+
+
+def checked_address(text: str, example: str) -> str:
+    """Return the address. Raise ``ValueError`` with the accepted form and a suggestion."""
+    if is_address(text):
+        return text
+    completed = completed_address(text)
+    suggestion = f"; probably {completed} is meant" if completed else ""
+    raise ValueError(f"an address like {example}, without user name, password or key in it{suggestion}")
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an http(s) address without user name, password or secret in its query."""
+    try:
+        url = urlsplit(text.strip())
+        host, port_is_valid = url.hostname, url.port is None or url.port > 0
+    except ValueError:
+        return False
+    if url.scheme not in {"http", "https"} or not host or not port_is_valid or url.username or url.password:
+        return False
+    return not any(SECRET_NAME.search(name) for name, _ in parse_qsl(url.query, keep_blank_values=True))
