@@ -42,7 +42,8 @@ def add(parser: Parser) -> None:
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Serve until interrupted."""
-    from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server  # noqa: PLC0415 - the web framework is heavy
+    from tfgrpo.tasks.models.simulated import SimulatedOptions  # noqa: PLC0415 - not for `--help`
+    from tfgrpo.tasks.models.simulated.server import run_server  # noqa: PLC0415
 
     shares = [_fault(text) for text in options.fault]
     if problems := [*_problems(options), *(share for share in shares if isinstance(share, Problem))]:

@@ -2,7 +2,6 @@
 
 from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.models.simulated.options import SimulatedOptions
-from tfgrpo.tasks.models.simulated.server import run_server, running_server, serve
 from tfgrpo.tasks.models.simulated.worlds import SHIPPED, WorldName, data_file, generate_items
 
 __all__ = [
@@ -11,8 +10,6 @@ __all__ = [
     "WorldName",
     "data_file",
     "generate_items",
-    "run_server",
-    "running_server",
-    "serve",
+    "server",
     "simulated_app",
 ]

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from tfgrpo.tasks.models.simulated.worlds import ProcessDescription, ScriptedSolver, World, answer_of, play
+from tfgrpo.tasks.models.simulated.worlds import ScriptedSolver, World, answer_of
 
 ERROR_SHARE: Final = 0.08
 """Judgements that take right for wrong, or wrong for right."""
@@ -63,6 +63,10 @@ def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, A
 
 
 def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
+    # A run without a judge does not load worlds of other runs.
+    from tfgrpo.tasks.models.simulated.worlds.ledger import play  # noqa: PLC0415
+    from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription  # noqa: PLC0415
+
     mistaken = rng.random() < ERROR_SHARE
     noise = rng.gauss(0.0, NOISE)
     puzzle = world.recognise(task)

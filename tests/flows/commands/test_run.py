@@ -184,6 +184,6 @@ def test_the_server_announces_itself_in_plain_text_too(capsys, monkeypatch):
     def announce(options, host, port, ready):
         ready("http://127.0.0.1:1/v1")
 
-    monkeypatch.setattr("tfgrpo.tasks.models.simulated.run_server", announce)
+    monkeypatch.setattr("tfgrpo.tasks.models.simulated.server.run_server", announce)
     assert cli.main(["serve-simulated", "--fault", "rate_limit=0.1"]) == 0
     assert capsys.readouterr().out == "SIMULATED model, world arithmetic, at http://127.0.0.1:1/v1\n"

@@ -34,8 +34,9 @@ from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.models.simulated import SimulatedOptions, running_server
+from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.app import simulated_app
+from tfgrpo.tasks.models.simulated.server import running_server
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec

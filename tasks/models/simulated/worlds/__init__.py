@@ -1,9 +1,7 @@
 """Worlds of the simulated model: items, right answers and typical mistakes, mostly read from ``<world>.yaml``."""
 
 from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
-from tfgrpo.tasks.models.simulated.worlds.ledger import play
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
-from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
     ScriptedSolver,
@@ -20,7 +18,6 @@ __all__ = [
     "Dialogue",
     "Lexicon",
     "Pitfall",
-    "ProcessDescription",
     "ScriptedSolver",
     "Stance",
     "ToolCall",
@@ -31,6 +28,7 @@ __all__ = [
     "answer_of",
     "data_file",
     "generate_items",
+    "ledger",
     "open_world",
-    "play",
+    "powl",
 ]

@@ -6,10 +6,10 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.stores.seeds import stream
-from tfgrpo.tasks.models.simulated.worlds import arithmetic, ledger, powl, unlearnable
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, load_world
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Draft, Puzzle
@@ -19,17 +19,17 @@ WorldName: TypeAlias = Literal[GeneratedName, "powl"]
 SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
 """Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
 
-_RECOGNISE: Final[Mapping[WorldName, Callable[[str], Puzzle | None]]] = {
-    "arithmetic": arithmetic.recognise,
-    "ledger-tools": ledger.recognise,
-    "unlearnable": unlearnable.recognise,
-    "powl": powl.recognise,
+_MODULES: Final[Mapping[WorldName, str]] = {
+    "arithmetic": "arithmetic",
+    "ledger-tools": "ledger",
+    "unlearnable": "unlearnable",
+    "powl": "powl",
 }
-_DRAFT: Final[Mapping[GeneratedName, Callable[[random.Random], Draft | None]]] = {
-    "arithmetic": arithmetic.draft,
-    "ledger-tools": ledger.draft,
-    "unlearnable": unlearnable.draft,
-}
+"""Modules of the worlds, each with ``recognise``, and ``draft`` where items are generated; a run needs one of them."""
+
+
+def _module(name: WorldName) -> Any:
+    return import_module(f"{__package__}.{_MODULES[name]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,17 @@ def open_world(name: WorldName) -> World:
     """Return a world by its name."""
     data = load_world(name)
     pitfalls = tuple(data.pitfalls.values())
-    return World(name, data.domain, data.prefix, pitfalls, Lexicon(pitfalls), _RECOGNISE[name])
+    return World(name, data.domain, data.prefix, pitfalls, Lexicon(pitfalls), _module(name).recognise)
 
 
 def generate_items(world: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Return ``count`` items of a world as lines of a dataset, with distinct prompts; a function of its arguments."""
     data = load_world(world)
     rng = stream(seed, "items", world)
+    draft_item: Callable[[random.Random], Draft | None] = _module(world).draft
     items: dict[str, dict[str, Any]] = {}
     while len(items) < count:
-        draft = _DRAFT[world](rng)
+        draft = draft_item(rng)
         if draft is None or draft.prompt in items:
             continue
         items[draft.prompt] = {

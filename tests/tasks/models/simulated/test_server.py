@@ -16,13 +16,15 @@ import pytest
 from tests.support.models.simulated_calls import ask, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server, running_server, serve
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated.server import run_server, running_server, serve
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import sys
 from tfgrpo.pipelines.settings.model import FaultSettings
-from tfgrpo.tasks.models.simulated import SimulatedOptions, run_server
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated.server import run_server
 options = SimulatedOptions(faults=FaultSettings(hang=float(sys.argv[1])))
 run_server(options, "127.0.0.1", 0, lambda url: print(url, flush=True))
 print("ended", flush=True)
