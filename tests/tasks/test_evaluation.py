@@ -250,6 +250,7 @@ def test_items_lost_by_one_arm_count_at_their_worst_too():
 
 
 @pytest.mark.parametrize("where", ["the candidate's wrong attempts", "the champion's right attempts"])
+@pytest.mark.untraced
 def test_loss_that_depends_on_the_outcome_promotes_hardly_ever(where):
     """200 nights in which nothing was learned, with 30 % of such attempts lost."""
     chance = random.Random(11)

@@ -146,6 +146,7 @@ def test_a_grader_that_hangs_does_not_hold_up_the_end(tmp_path):
     ("first", "second"),
     [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGINT)],
 )
+@pytest.mark.untraced
 def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_lock(tmp_path, first, second):
     with serving(rogue(tmp_path, "Wild")) as server, ThreadPoolExecutor() as asking:
         body = {"iteration": 0, "items": [item("wild")]}

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, on_server, paths, run, store
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import TaskPaths
@@ -26,6 +28,7 @@ def gates(out: Path, world: str) -> list[dict[str, Any]]:
     return decided
 
 
+@pytest.mark.untraced
 def test_lessons_lift_held_out_reward_clear_of_zero_for_nine_of_ten_seeds(tmp_path):
     decided = gates(tmp_path, "arithmetic")
     clear = [gate for gate in decided if gate["decision"] == "promote" and gate["difference"]["low"] > 0.0]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.runs.running import RUN, lines, paths, run, store
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 
 TASK = "powl"
 
 
+@pytest.mark.untraced
 def test_lessons_on_some_kinds_of_business_are_promoted_on_others(tmp_path):
     summary = run(tmp_path, pipeline="powl", dry_run=True, seed=1, simulated__seed=1, run_id=RUN)
     assert summary.exit_code == 0, summary.message

@@ -104,6 +104,7 @@ def test_reading_splitting_and_drawing_take_a_few_hundred_bytes_an_item_however_
     assert peak < 400 * count + 2_000_000 < size / 5, f"{peak:,} of {size:,} bytes"
 
 
+@pytest.mark.untraced
 def test_a_dataset_beyond_memory_is_sampled_out_of_its_index(tmp_path: Path) -> None:
     """200,000 lines in a process of its own, whose memory grows by a good part less than the file is long."""
     size = write_large(tmp_path / "large.jsonl", LARGE, 600)

@@ -46,6 +46,7 @@ async def test_every_refusal_is_described(tmp_path):
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.untraced
 async def test_schemathesis_finds_nothing(tmp_path, token):
     """All its checks, on a real server: valid requests, broken ones, wrong methods, missing tokens."""
     program = [sys.executable, "-c", "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"]

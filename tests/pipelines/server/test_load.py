@@ -63,6 +63,7 @@ async def asked(port: int, request: int) -> tuple[int, Any]:
     return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
 
 
+@pytest.mark.untraced
 async def test_many_requests_at_once_are_all_answered_rightly_in_flat_memory(server):
     process, url = server
     port = int(url.rpartition(":")[2])

@@ -196,6 +196,7 @@ def test_a_footprint_says_in_short_what_it_holds():
     )
 
 
+@pytest.mark.untraced
 def test_large_footprints_are_not_slower_than_nested_loops():
     model = model_of(100)
     assert cpu_seconds(lambda: footprint(model), rounds=10) < 1.1 * cpu_seconds(lambda: nested_loops(model), rounds=10)

@@ -96,6 +96,7 @@ def test_the_bootstrap_is_seeded_and_close_to_the_normal_interval():
     assert interval.n == 200
 
 
+@pytest.mark.untraced
 def test_the_bootstrap_holds_a_stretch_of_its_draws_at_a_time():
     groups = [[index % 7 / 7] for index in range(5_000)]
     tracemalloc.start()

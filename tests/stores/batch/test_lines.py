@@ -131,6 +131,7 @@ def most_memory(path, count):
     return peak
 
 
+@pytest.mark.untraced
 def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path):
     assert most_memory(tmp_path / "long.jsonl", 2_000) < 1.3 * most_memory(tmp_path / "short.jsonl", 500)
 

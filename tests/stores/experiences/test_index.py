@@ -189,6 +189,7 @@ def test_readers_and_writers_at_once_see_whole_batches(tmp_path):
     assert len(open_store(tmp_path).fetch_top("general", 999)) == 400
 
 
+@pytest.mark.untraced
 def test_memory_does_not_grow_with_the_store(tmp_path):
     store = open_store(tmp_path)
     line = make_record("exp").model_dump_json()

@@ -129,6 +129,7 @@ def test_an_epoch_beyond_those_of_the_run_is_refused(tmp_path):
         store.record_batch([make_record("late", epoch=4)], MANIFEST)
 
 
+@pytest.mark.untraced
 def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn(store):
     all_at_once(writers.store_batches, [(store.path, n, 8, 25) for n in range(8)])
     stored = ids(store.records())

@@ -164,6 +164,7 @@ def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path):
     assert kept.read() == after
 
 
+@pytest.mark.untraced
 def test_the_file_stays_small_and_compacting_it_changes_no_figure(tmp_path):
     kept, plain = memory(tmp_path, half_life=5.0), memory(tmp_path / "plain", half_life=5.0)
     foreign = memory(tmp_path, replace(SCOPE, domain="loans"))

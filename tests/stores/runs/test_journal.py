@@ -388,6 +388,7 @@ def test_after_kill_nine_every_acknowledged_reply_is_there(path: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.untraced
 def test_memory_per_entry_is_small_and_a_hundred_thousand_entries_open(path: Path) -> None:
     path.parent.mkdir(parents=True)
     with path.open("w") as file:

@@ -186,6 +186,7 @@ def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values
     assert summary["sum"] == pytest.approx(np.sum(values), abs=1e-6)
 
 
+@pytest.mark.untraced
 def test_memory_does_not_hold_the_lines(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     line = json.dumps({**GROUP.to_line(), "reason": "x" * 500})

@@ -89,6 +89,7 @@ SCRIPT = """
 @pytest.mark.parametrize("ending", ["telemetry.shutdown()", "pass"])
 @pytest.mark.parametrize("fault", ["dead", "hang"])
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.untraced
 def test_a_process_ends_within_four_seconds_of_its_work(
     otlp_receiver: OtlpReceiver, fault: str, ending: str, protocol: str
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_key_function_that_breaks_leaves_nothing_open(tmp_path):
 # --- memory
 
 
+@pytest.mark.untraced
 def test_memory_does_not_grow_with_the_number_of_attempts(tmp_path):
     run = write_run(tmp_path, 8_000)
     read = sum(path.stat().st_size for path in run.root.iterdir())

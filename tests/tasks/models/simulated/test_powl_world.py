@@ -103,6 +103,7 @@ def lessons(rng, *, good=True):
     return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in WORLD.pitfalls]
 
 
+@pytest.mark.untraced
 def test_right_lessons_help_wrong_ones_harm_and_shuffled_ones_do_nothing():
     rng = random.Random(1)
     plain = success(WORLD, HELD_OUT, tries=8)
