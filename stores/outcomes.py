@@ -83,11 +83,13 @@ def scored_rewards(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
     return tuple(outcome.reward for outcome in outcomes if isinstance(outcome, Scored))
 
 
-def is_full(reward: float) -> bool:
-    """Return whether a reward is 1 up to rounding."""
-    return reward >= 1.0 - _ROUNDING
+def is_highest(reward: float, score_range: tuple[float, float]) -> bool:
+    """Return whether a reward is the upper end of its declared range, up to rounding."""
+    low, high = score_range
+    return reward >= high - _ROUNDING * (high - low)
 
 
-def is_zero(reward: float) -> bool:
-    """Return whether a reward is at most 0 up to rounding."""
-    return reward <= _ROUNDING
+def is_lowest(reward: float, score_range: tuple[float, float]) -> bool:
+    """Return whether a reward is the lower end of its declared range, up to rounding."""
+    low, high = score_range
+    return reward <= low + _ROUNDING * (high - low)

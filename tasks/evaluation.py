@@ -15,7 +15,7 @@ from typing import Literal
 
 from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.rewarders.statistics.summary import paired_differences
-from tfgrpo.stores.outcomes import Scored, is_full, is_zero, scored_rewards
+from tfgrpo.stores.outcomes import Scored, is_highest, is_lowest, scored_rewards
 from tfgrpo.tasks.shapes import GroupResult
 
 
@@ -52,11 +52,10 @@ class ItemPair:
 
     def flipped(self, reward: Range = UNIT) -> Literal["regressed", "recovered"] | None:
         """From always right, the upper end of the range, to always wrong, the lower end, or the other way round."""
-        low, width = reward[0], reward[1] - reward[0]
-        before, after = ([(one - low) / width for one in arm] for arm in (self.champion, self.candidate))
-        if is_full(min(before)) and is_zero(max(after)):
+        before, after = self.champion, self.candidate
+        if is_highest(min(before), reward) and is_lowest(max(after), reward):
             return "regressed"
-        return "recovered" if is_zero(max(before)) and is_full(min(after)) else None
+        return "recovered" if is_lowest(max(before), reward) and is_highest(min(after), reward) else None
 
 
 @dataclass(frozen=True, slots=True)

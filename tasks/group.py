@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.base import Abstained, Attempt
-from tfgrpo.rewarders.scoring import GroupScores, score_group
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Signal, Ungraded, is_full, is_zero
+from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range
+from tfgrpo.rewarders.scoring import GroupScores, score_group, total_range
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Signal, Ungraded, is_highest, is_lowest
 from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
@@ -114,14 +114,23 @@ async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Grad
         placed = _placed(rollouts)
         outcomes = {rollout.rollout_id: outcome_of(rollout, scores, place) for rollout, place in placed}
         rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
-        standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread)
+        standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
         for rollout, place in placed:
             name = rollout.rollout_id
-            observe_verdict(rollout.span, outcomes[name], standing.ranks.get(name), _given(scores, place))
+            observe_verdict(
+                rollout.span, outcomes[name], standing.ranks.get(name), _given(scores, place), runtime.rewarders
+            )
     return _Graded(rollouts, scores, outcomes, standing)
 
 
-def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:
+def _score_range(runtime: Runtime) -> Range:
+    """Return the range of the reward; runs of older learning rules keep the signals of 0 to 1."""
+    if runtime.context.rules < 3 or not any(each.weight > 0 for each in runtime.rewarders):
+        return UNIT
+    return total_range(runtime.rewarders)
+
+
+def compare(rewards: Mapping[str, float], min_spread: float, score_range: Range = UNIT) -> Standing:
     """Advantages, ranks and signal of the scored attempts. One alone has an advantage of 0 and no rank."""
     if not rewards:
         return Standing({}, {}, {}, None, None, "lost")
@@ -133,19 +142,19 @@ def compare(rewards: Mapping[str, float], min_spread: float) -> Standing:
         ranks=dict(zip(rewards, relative_ranks(values), strict=True)) if len(values) > 1 else {},
         mean=advantage.mean,
         spread=advantage.std,
-        signal=classify(values, advantage.std, min_spread),
+        signal=classify(values, advantage.std, min_spread, score_range),
     )
 
 
-def classify(rewards: Sequence[float], spread: float, min_spread: float) -> Signal:
+def classify(rewards: Sequence[float], spread: float, min_spread: float, score_range: Range = UNIT) -> Signal:
     """What a group can teach. Equal rewards teach nothing, however small ``min_spread`` is."""
     if len(rewards) < 2:
         return "lost"
     if spread > 0.0 and spread >= min_spread:
         return "mixed"
-    if is_full(min(rewards)):
+    if is_highest(min(rewards), score_range):
         return "all_pass"
-    return "all_fail" if is_zero(max(rewards)) else "flat"
+    return "all_fail" if is_lowest(max(rewards), score_range) else "flat"
 
 
 def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:

@@ -15,10 +15,11 @@ from tfgrpo.stores.telemetry.setup import TelemetryOptions
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
 """Returns the API key in the process that uses it: a function of an importable module, so that it pickles by name."""
 
-LEARNING_RULES: Final = 2
+LEARNING_RULES: Final = 3
 """Version of the learning rules. A resumed or replayed run keeps the version of its start, on which its journalled calls
 depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
-freely, a cut-off answer is requested again, and equal libraries are swept."""
+freely, a cut-off answer is requested again, and equal libraries are swept. Under 1
+and 2, the signals of groups assume rewards of 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Literal
 
+from tfgrpo.rewarders.base import UNIT, Range, declared_range
+from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import Failed, Outcome, RewardScore, Scored
 from tfgrpo.stores.telemetry.names import SPREAD
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
-_LABELS: Final[Mapping[float, Literal["pass", "fail"]]] = {0.0: "fail", 1.0: "pass"}
+
+def _label(score: float, ends: Range) -> Literal["pass", "fail"] | None:
+    return "fail" if score == ends[0] else "pass" if score == ends[1] else None
 
 
 def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, result: GroupResult, agent: str) -> None:
@@ -37,21 +41,35 @@ def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: f
 
 
 def observe_verdict(
-    span: SpanHandle | None, outcome: Outcome, relative_rank: float | None, scores: Sequence[RewardScore]
+    span: SpanHandle | None,
+    outcome: Outcome,
+    relative_rank: float | None,
+    scores: Sequence[RewardScore],
+    rewarders: Sequence[WeightedRewarder],
 ) -> None:
     """Set the outcome of a graded rollout on its span, with an event for every score."""
     if span is None:
         return
     reward = outcome.reward if isinstance(outcome, Scored) else None
     span.rollout_result(outcome=outcome.name, reward=reward, relative_rank=relative_rank)
-    observe_scores(span, scores)
+    observe_scores(span, scores, rewarders)
 
 
-def observe_scores(span: SpanHandle, scores: Sequence[RewardScore], rollout_index: int | None = None) -> None:
-    """Add an event for every score; ``rollout_index`` names the attempt on a span of several."""
+def observe_scores(
+    span: SpanHandle,
+    scores: Sequence[RewardScore],
+    rewarders: Sequence[WeightedRewarder],
+    rollout_index: int | None = None,
+) -> None:
+    """Add an event for every score, labelled where it is an end of the range that its rewarder declares.
+
+    ``rollout_index`` names the attempt on a span of several attempts.
+    """
+    ranges = {each.rewarder.rewarder_id: declared_range(each.rewarder, each.score_range) for each in rewarders}
     for score in scores:
-        # A rank compares attempts of a group; the best of them may still be wrong.
-        label = None if score.rewarder_id == "relative" else _LABELS.get(score.score)
+        # A rank orders the attempts of a group; the best of them may still be wrong.
+        ends = None if score.rewarder_id == "relative" else ranges.get(score.rewarder_id, UNIT)
+        label = None if ends is None else _label(score.score, ends)
         span.evaluation(
             score.rewarder_id, score.score, label=label, rollout_index=rollout_index, evidence=score.evidence
         )

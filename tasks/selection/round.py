@@ -40,7 +40,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
     ):
         selection = await _run(spec, runtime)
         for index, grade in selection.grades.items():
-            observe_scores(span, grade.scores, rollout_index=index)
+            observe_scores(span, grade.scores, runtime.rewarders, rollout_index=index)
     return selection
 
 

@@ -287,6 +287,28 @@ def test_signals(values, spread, limit, signal):
     assert classify(values, spread, limit) == signal
 
 
+@dataclass
+class OutOfTen:
+    """Gives every attempt the same of ten points."""
+
+    points: float
+    rewarder_id: str = "ten"
+    score_range: tuple[float, float] = (0.0, 10.0)
+
+    def score(self, context):
+        return [RewardScore("ten", self.points, "points") for _ in context.outputs]
+
+
+@pytest.mark.parametrize(
+    ("points", "rules", "signal"),
+    [(10.0, 3, "all_pass"), (0.0, 3, "all_fail"), (5.0, 3, "flat"), (1.0, 3, "flat"), (5.0, 2, "all_pass")],
+)
+async def test_signals_use_the_declared_range_unless_the_run_has_older_rules(tmp_path, points, rules, signal):
+    made = runtime(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(OutOfTen(points)),))
+    made = replace(made, context=replace(made.context, rules=rules))
+    assert (await run_group(spec(2), made)).signal == signal
+
+
 async def test_a_second_draw_of_an_item_is_another_group_with_seeds_and_journal_keys_of_its_own(tmp_path):
     model = ScriptedModel(attempts("Answer: 7", "Answer: 8"))
     running = runtime(model, tmp_path)

@@ -11,9 +11,10 @@ from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.stores.errors import RewarderTimeout, RunAborted
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.outcomes import Arm, Phase, Scored, is_full, scored_rewards
+from tfgrpo.stores.outcomes import Arm, Phase, Scored, is_highest, scored_rewards
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -38,7 +39,7 @@ def open_epoch(
     learning, settings = session.learning, session.settings.tfgrpo
     temperature = settings.temperature.train if phase == "train" else settings.temperature.eval
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
-    sums = EpochSums(epoch, phase)
+    sums = EpochSums(epoch, phase, session.plan.score_range)
     learning.losses, library, began = sums.learning, learning.library, perf_counter()
     session.announcer.epoch_started(start)
     try:
@@ -77,6 +78,8 @@ class EpochSums:
 
     epoch: int
     phase: Phase
+    score_range: Range = UNIT
+    """Of the reward, as its rewarders declare it."""
     informative: int = 0
     arms: dict[Arm, _ArmSum] = field(default_factory=dict)
     rollouts: Losses = field(default_factory=Losses)
@@ -109,7 +112,7 @@ class EpochSums:
             arm = self.arms.setdefault(result.key.arm, _ArmSum())
             arm.total += sum(rewards)
             arm.scored += len(rewards)
-            arm.solved += sum(map(is_full, rewards))
+            arm.solved += sum(is_highest(reward, self.score_range) for reward in rewards)
             self.informative += result.signal == "mixed"
             for rollout in result.rollouts:
                 outcome = rollout.outcome

@@ -75,6 +75,25 @@ async def test_the_span_of_an_attempt_bears_its_verdict_and_ends_with_the_attemp
         assert (span.end_time - span.start_time) / 1e6 == pytest.approx(span.attributes["latency_ms"], abs=100)
 
 
+@dataclass
+class OutOfTen:
+    rewarder_id: str = "ten"
+    score_range: tuple[float, float] = (0.0, 10.0)
+
+    def score(self, context):
+        return [
+            RewardScore("ten", points, "points") for points, _ in zip((10.0, 0.0, 1.0), context.outputs, strict=True)
+        ]
+
+
+async def test_labels_are_the_ends_of_the_declared_range(tmp_path):
+    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(WeightedRewarder(OutOfTen()),))
+    await run_group(spec(3), observed.runtime)
+    spans = sorted(observed.named("invoke_agent chat"), key=lambda span: span.attributes["tfgrpo.rollout.index"])
+    labels = [event.attributes.get("gen_ai.evaluation.score.label") for span in spans for event in span.events]
+    assert labels == ["pass", "fail", None]
+
+
 async def test_a_group_given_up_while_it_is_graded_ends_the_spans_of_its_attempts(tmp_path):
     observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(WeightedRewarder(Slow()),))
     work = asyncio.ensure_future(run_group(spec(2), observed.runtime))

@@ -166,6 +166,12 @@ def test_a_tally_averages_scored_rollouts_only():
     assert tally.solve_rate == 0.5
 
 
+def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
+    sums = EpochSums(1, "train", (0.0, 10.0))
+    sums.add([group((record(0, outcome=Scored(10.0, ())), record(1, outcome=Scored(1.0, ()))))])
+    assert sums.solve_rate == 0.5
+
+
 def test_a_tally_tells_the_most_frequent_reason_for_a_loss_and_keeps_few():
     tally = EpochSums(1, "train")
     assert tally.end(Library(())).lost_mostly == ""
