@@ -165,6 +165,7 @@ def test_single_attempts_tell_nothing_of_noise():
     assert noise_floor(evidence(items(4, [1.0]), items(4, [1.0])).pairs) is None
 
 
+@pytest.mark.untraced
 def test_identical_arms_are_hardly_ever_promoted():
     chance = random.Random(5)
     wrong = 0

@@ -89,6 +89,7 @@ def write_large(path: Path, count: int, chars: int) -> int:
     return path.stat().st_size
 
 
+@pytest.mark.untraced
 def test_reading_splitting_and_drawing_take_a_few_hundred_bytes_an_item_however_long_it_is(tmp_path: Path) -> None:
     count = 3_000
     size = write_large(tmp_path / "large.jsonl", count, 6_000)
