@@ -1,4 +1,4 @@
-"""Which attempts of a group can be trained on, and is there anything to learn from them? What is left out is counted.
+"""Choose the groups and attempts that can be trained on, and count the omitted ones by reason.
 
 An attempt needs a reward and its whole answer; a group needs two such attempts with different rewards, or it is flagged.
 """
@@ -25,20 +25,20 @@ OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
     "train": "held out for the gate",
     "eval": "of training, not held out",
 }
-"""Why a group stays out, by the phase that is wanted."""
+"""Why a group is omitted, by the phase that is wanted."""
 NO_BARE_PROMPT: Final = "its bare prompt is not known"
 NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What is wanted. Raises ``SettingsError`` for values that mean nothing."""
+    """What to export. Raises ``SettingsError`` for values out of range."""
 
     target: Target
     prompt: PromptChoice = "as-sent"
     """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
     degenerate: DegenerateChoice = "drop"
-    """Groups without two different rewards: left out, or kept and flagged."""
+    """Groups without two different rewards: dropped, or kept and flagged."""
     phase: PhaseChoice = "train"
     """Training on the held-out groups of the sweep would spoil the next gate's evidence."""
     min_gap: float = 0.0
@@ -60,19 +60,19 @@ class ExportOptions:
 
 
 @dataclass(slots=True)
-class Left:
-    """What was left out, by reason."""
+class Omitted:
+    """Counts of what was not exported, by reason."""
 
     groups: Counter[str] = field(default_factory=Counter)
     rollouts: Counter[str] = field(default_factory=Counter)
-    """Of groups that were not left out whole."""
+    """Of exported groups."""
     logprobs: Counter[str] = field(default_factory=Counter)
-    """Groups that left without log-probabilities which they had."""
+    """Groups exported without their log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A group as it leaves."""
+    """A group as it is exported."""
 
     group: RolloutGroup
     """With only the attempts that can be trained on."""
@@ -82,17 +82,17 @@ class Chosen:
 
     @property
     def degenerate(self) -> Signal | None:
-        """Why nothing can be learned from comparing its attempts; None when something can."""
+        """Why a comparison of its attempts is useless; None when it is useful."""
         return None if self.signal == "mixed" else self.signal
 
     @property
     def ranked(self) -> list[Rollout]:
-        """Best first; of equals the one that took fewer tokens, then the earlier."""
+        """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
         return sorted(self.group.rollouts, key=_order)
 
 
-def choose(group: RolloutGroup, options: ExportOptions, left: Left) -> Chosen | None:
-    """The group as it leaves for a trainer, or None, counted, when it stays out."""
+def choose(group: RolloutGroup, options: ExportOptions, omitted: Omitted) -> Chosen | None:
+    """Return the group as it is exported, or None when it is omitted, which is counted."""
     reason, prompt = _prompt(group, options)
     usable = [rollout for rollout in group.rollouts if unusable(rollout) is None]
     signal = signal_of(usable, options.min_spread)
@@ -101,22 +101,21 @@ def choose(group: RolloutGroup, options: ExportOptions, left: Left) -> Chosen | 
     if not reason and not usable:
         reason = _DEGENERATE["lost"]
     if reason:
-        left.groups[reason] += 1
+        omitted.groups[reason] += 1
         return None
     for rollout in group.rollouts:
-        lost = unusable(rollout)
-        if lost is not None:
-            left.rollouts[lost] += 1
+        if defect := unusable(rollout):
+            omitted.rollouts[defect] += 1
     return Chosen(replace(group, rollouts=tuple(usable)), prompt, signal)
 
 
 def of_phase(group: RolloutGroup, phase: PhaseChoice) -> bool:
-    """Whether a group belongs to the phase that is wanted; one that names none belongs to training."""
+    """Whether a group belongs to the phase that is wanted; one without a phase belongs to training."""
     return phase in ("all", group.metadata.get("phase", "train"))
 
 
 def unusable(rollout: Rollout) -> str | None:
-    """Why an attempt cannot be trained on; None when it can."""
+    """Return why an attempt cannot be trained on, or None when it can."""
     if rollout.reward is None:
         return f"{rollout.metadata.get('outcome', rollout.status)}: no reward"
     if rollout.completion is None:
@@ -128,15 +127,15 @@ def unusable(rollout: Rollout) -> str | None:
 
 
 def signal_of(rollouts: list[Rollout], min_spread: float) -> Signal:
-    """What a group can teach, by the rewards of these attempts."""
+    """Classify the rewards of these attempts."""
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     from tfgrpo.tasks.group import classify  # noqa: PLC0415 - loads all that a rollout needs, for `export --help` too
 
     return classify(rewards, spread_of_rewards(rewards) or 0.0, min_spread)
 
 
-def chat_messages(state: Json) -> tuple[Mapping[str, Any], ...] | None:
-    """A prompt as chat messages that a model can answer; None when it is none."""
+def _chat_messages(state: Json) -> tuple[Mapping[str, Any], ...] | None:
+    """Return a prompt as chat messages that a model can answer, or None when it is not one."""
     if isinstance(state, str):
         return ({"role": "user", "content": state},)
     if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
@@ -154,11 +153,11 @@ _DEGENERATE: Final[Mapping[Signal, str]] = {
 
 
 def _prompt(group: RolloutGroup, options: ExportOptions) -> tuple[str, tuple[Mapping[str, Any], ...]]:
-    """Why there is no usable prompt, empty when there is one, and the prompt."""
+    """Return why there is no usable prompt, empty when there is one, and the prompt."""
     state = group.state if options.prompt == "as-sent" else group.bare_state
     if state is None:
         return NO_BARE_PROMPT, ()
-    messages = chat_messages(state)
+    messages = _chat_messages(state)
     return (NO_CHAT_PROMPT, ()) if messages is None else ("", messages)
 
 
@@ -168,5 +167,5 @@ def _order(rollout: Rollout) -> tuple[float, float, int]:
 
 
 def phase_of(group: RolloutGroup) -> Phase:
-    """``train`` unless the group says that it was held out."""
+    """Return ``train`` unless the group was held out."""
     return "eval" if group.metadata.get("phase") == "eval" else "train"

@@ -122,7 +122,7 @@ def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]
 def _groups_of(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
     yield from source.groups()
     if source.unfinished.groups:
-        report.left.groups["of a batch that was never accepted"] += source.unfinished.groups
+        report.omitted.groups["of a batch that was never accepted"] += source.unfinished.groups
 
 
 def _source(options: argparse.Namespace) -> _Source:
