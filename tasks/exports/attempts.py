@@ -1,7 +1,7 @@
-"""What did an attempt answer, in full? Put together from its journalled calls: one message, or a conversation with tools.
+"""Rebuild the whole answer of an attempt from its journalled calls: one message, or a conversation with tools.
 
-The answer counts only when its end is the one that was graded, as ``rollouts.jsonl`` shows it. Nothing is guessed: where the
-journal does not tell, there is no completion, and no log-probability is made up.
+An answer is used only when its end is the one that was graded, as ``rollouts.jsonl`` shows it. Without it in the journal
+there is no completion and no log-probability.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import Json
+from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.tasks.actors.tools import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
@@ -25,6 +26,8 @@ from tfgrpo.tasks.models.replies import usage_of
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 _DIGITS: Final = 16
+_HEAD: Final = (b'{"schema":1,"key":"', b'{"schema":2,"key":"')
+_HEAD_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,10 @@ class Answered:
     """The answer of one attempt."""
 
     completion: Json
-    """A text; chat messages for an attempt with tools; None when the whole answer is not known."""
+    """A text; chat messages for an attempt with tools; None when the whole answer is unknown."""
     logprob: LogProbs | None = None
     model: str | None = None
-    """As the endpoint names itself; None when no call is known."""
+    """As the endpoint reports it; None when no call is known."""
     usage_known: bool = True
     reasoning_tokens: int | None = None
 
@@ -47,42 +50,36 @@ class _Calls:
     replies: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """By turn."""
     tools: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    """Digest of the request and text of the result, by turn and number."""
+    """Digest of the call and text of the result, by turn and number."""
     agent: Mapping[str, Any] | None = None
 
 
 def attempt_of_key(line: bytes) -> str | None:
-    """Name of the attempt that a line of the journal belongs to: ``epoch/arm/batch/item/rollout``. None for other calls."""
-    # The key stands first in a line and ends before the kind; replies are not parsed for it.
+    """Return the attempt that a line of the journal belongs to, ``epoch/arm/batch/item/rollout``; None for other calls."""
+    # The key comes first in a line and ends before the kind, so that most replies, which are long, are not parsed.
     head = line[:_HEAD_BYTES]
     end = head.find(b'","kind":"reply"')
-    if not head.startswith(_HEAD) or end < 0:
-        return _slowly(line)
-    return _attempt(json.loads(head[len(_HEAD[0]) - 1 : end + 1]))
-
-
-_HEAD: Final = (b'{"schema":1,"key":"', b'{"schema":2,"key":"')
-_HEAD_BYTES: Final = 1_000
-
-
-def _slowly(line: bytes) -> str | None:
+    if head.startswith(_HEAD) and end >= 0:
+        return _attempt_of(json.loads(head[len(_HEAD[0]) - 1 : end + 1]))
     try:
         entry = json.loads(line)
+        return _attempt_of(entry["key"]) if entry["kind"] == "reply" else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _attempt_of(key: str) -> str | None:
+    try:
+        attempt, role = attempt_and_role(key)
     except ValueError:
         return None
-    whole = isinstance(entry, dict) and entry.get("kind") == "reply" and isinstance(entry.get("key"), str)
-    return _attempt(entry["key"]) if whole else None
-
-
-def _attempt(key: str) -> str | None:
-    parts = key.rpartition("#")[0].rsplit("/", 3)
-    return parts[0] if len(parts) == 4 and parts[2] in _ROLES else None
+    return attempt if role in _ROLES else None
 
 
 def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[str]) -> Answered:
-    """The answer of the attempt called ``name``, whose end is ``recorded``; ``tools`` are those it was given.
+    """Return the answer of the attempt ``name`` whose end is ``recorded``; ``tools`` are the names it could call.
 
-    ``lines`` may hold entries of other attempts. Raises ``CorruptFile`` for an entry that is none.
+    ``lines`` may contain entries of other attempts. Raise ``CorruptFile`` for a damaged entry.
     """
     calls = _calls(lines, name)
     if calls.agent is not None:
@@ -121,7 +118,7 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
 
 
 def _of_agent(calls: _Calls, recorded: str) -> Answered:
-    """An agent's own code made the answer out of whatever it asked, so no call's log-probabilities are the answer's."""
+    """Return the answer of an agent's own code; no call's log-probabilities are those of such an answer."""
     output = (calls.agent or {})["trajectory"]["output"]
     ended = bool(recorded) and shorten_middle(output, RECORDED_CHARS) == recorded
     last = calls.replies[max(calls.replies)] if calls.replies else None
@@ -136,37 +133,37 @@ def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in sorted(calls.replies):
         reply = calls.replies[turn]
-        asked = reply.get("tool_calls", ())
+        requested = reply.get("tool_calls", ())
         message: dict[str, Any] = {"role": "assistant", "content": reply["content"]}
-        if asked:
+        if requested:
             message["tool_calls"] = [
                 {"id": name, "type": "function", "function": {"name": function, "arguments": arguments}}
-                for name, function, arguments, *_ in asked
+                for name, function, arguments, *_ in requested
             ]
         messages.append(message)
         results = sorted((number, result) for (at, number), result in calls.tools.items() if at == turn)
         waiting = [result for _, result in results]
-        for name, function, arguments, *_ in asked:
+        for name, function, arguments, *_ in requested:
             text = _result(waiting, function, arguments, tools)
             messages.append({"role": "tool", "tool_call_id": name, "name": function, "content": text})
     return messages
 
 
 def _result(waiting: list[tuple[str, str]], function: str, arguments: str, tools: Sequence[str]) -> str:
-    """The first result of such a call that was not handed out yet; a call of no tool was answered without being one."""
+    """Return and remove the first result of such a call; calls of unknown tools have none and got a standard answer."""
     request = canonical_json({"tool": function, "arguments": arguments})
     digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
-    for place, (found, text) in enumerate(waiting):
-        if found == digest:
-            del waiting[place]
+    for index, (known, text) in enumerate(waiting):
+        if known == digest:
+            del waiting[index]
             return text
     return no_such_tool(function, tools)
 
 
 def _logprobs(turns: Sequence[Mapping[str, Any]]) -> LogProbs | None:
-    """Of one reply with its tokens; of several only the sum, because nobody counted the tokens of the tools' results.
+    """Return those of one reply by token; of several replies only the sum, as tool results have none.
 
-    Complete is a reply with a value for every token that the endpoint counted; hidden reasoning has none.
+    They are complete with a value for every token that the endpoint counted; hidden reasoning has no values.
     """
     values = [reply.get("token_logprobs") for reply in turns]
     known = [tokens for tokens in values if tokens]

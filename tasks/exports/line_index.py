@@ -1,7 +1,7 @@
-"""Where in a large file do the lines about something stand? An index on disk, so that memory does not grow with the file.
+"""Index the lines of a large file by key, on disk, so that memory does not grow with the file.
 
-It keeps eight bytes of digest and an offset per line in a temporary database that vanishes with the process, and hands out
-candidates: two keys may share a digest, so whoever reads a line looks whether it is the one.
+A temporary database, gone with the process, has an eight-byte digest and an offset per line. Two keys may share a digest:
+results are candidates, which the caller compares with the key.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tfgrpo.stores.files.line_reader import LineReader
 
 
 class LineIndex:
-    """Lines of one file by a key that is read off each line. Closed after use; the file must only be appended to."""
+    """Lines of one append-only file by a key in each line. Close after use."""
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
-        """Read the file once. A line whose key is None is left out; no file is a file without lines."""
+        """Read the file once. A line whose key is None is skipped; a missing file has no lines."""
         self.path = path
         end = whole_until(path) if path.exists() else 0
         self._fd = os.open(path if path.exists() else os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._reader = LineReader.of_fd(path, self._fd)
         self._open = True
         try:
-            # The empty name is a database of its own on disk, behind a small cache; it has no name anyone could open.
+            # SQLite takes the empty name for a private database on disk, deleted when it is closed.
             self._database = sqlite3.connect("")
             self._database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
             self._database.executemany("INSERT INTO line VALUES (?, ?)", self._entries(key_of, end))
@@ -53,12 +53,12 @@ class LineIndex:
         self.close()
 
     def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
-        """Candidates for each key, in file order; a key without any is left out."""
+        """Return the candidates for each key, in file order; keys without any are missing."""
         names = {_digest(key): key for key in keys}
         marks = ",".join("?" * len(names))
-        asked = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
+        query = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
         try:
-            rows = self._database.execute(asked, tuple(names)).fetchall()
+            rows = self._database.execute(query, tuple(names)).fetchall()
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: its index cannot be read: {error}") from error
         return {
@@ -67,7 +67,7 @@ class LineIndex:
         }
 
     def close(self) -> None:
-        """Forget everything; harmless when repeated."""
+        """Delete the index; may be called again."""
         with contextlib.suppress(AttributeError):
             self._database.close()
         if self._open:

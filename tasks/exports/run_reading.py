@@ -1,7 +1,7 @@
-"""What groups did a run bring? Each read off the run's own files, one at a time, with its prompt and its whole answers.
+"""Read the rollout groups of a run from its files, one at a time, with prompts and whole answers.
 
-Only accepted batches count: attempts without a line in ``groups.jsonl`` are of a batch that was never finished. Whatever the
-size of the run, memory holds one group and a small index cache.
+Only accepted batches count: attempts without a line in ``groups.jsonl`` are of a batch that was never finished. Memory
+has one group and a small index cache at a time. A failed attempt has no reward, and what was not recorded is None.
 """
 
 from __future__ import annotations
@@ -12,32 +12,77 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.tasks.exports.attempts import attempt_of_key
+from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
 from tfgrpo.tasks.exports.line_index import LineIndex
-from tfgrpo.tasks.exports.rollout_rows import RunFacts, group_of_rows
 
 Row = Mapping[str, Any]
+_KEPT: Final = ("group_id", "item_id", "draw", "epoch", "phase", "arm", "batch", "rollouts")
 
 
 @dataclass(slots=True)
 class Unfinished:
-    """What was passed over because its batch was never accepted."""
+    """Counts of what was skipped because its batch was never accepted."""
 
     groups: int = 0
     rollouts: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts that apply to every group of a run."""
+
+    run_id: str
+    task_id: str
+    status: str
+    model: str
+    simulated: bool
+    pack_id: str
+    pack_stamp: str
+    temperatures: Mapping[str, float | None]
+    """By phase; None where the endpoint used its own default."""
+    max_tokens: int
+    min_spread: float
+    actor: str
+    """``chat``, ``tools``, or the name of a callable."""
+    tools: tuple[Mapping[str, Any], ...]
+    """Schemas, as sent to the model."""
+
+    @classmethod
+    def of_manifest(cls, manifest: Row) -> Self:
+        """Return the facts. Raise ``CorruptFile`` for a manifest that lacks any of them."""
+        try:
+            settings = manifest["settings"]
+            temperatures = settings["tfgrpo"]["temperature"] if settings["model"]["send_temperature"] else {}
+            return cls(
+                run_id=manifest["run_id"],
+                task_id=manifest["task_id"],
+                status=manifest["status"],
+                model=manifest["model"],
+                simulated=manifest["simulated"],
+                pack_id=manifest["pack"]["id"],
+                pack_stamp=manifest["pack"]["stamp"],
+                temperatures={"train": temperatures.get("train"), "eval": temperatures.get("eval")},
+                max_tokens=settings["model"]["max_tokens"],
+                min_spread=settings["tfgrpo"]["min_spread"],
+                actor=settings["actor"]["kind"],
+                tools=tuple(manifest.get("tools", ())),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(f"the manifest of the run lacks {error}") from error
+
+
 def facts_of_run(run: RunPaths) -> RunFacts:
-    """What holds for every group of a run. Raises ``SettingsError`` for a run that cannot be exported."""
+    """Return the facts of a run. Raise ``SettingsError`` for a run that cannot be exported."""
     manifest = ManifestFile(run.manifest).read()
     problem = _unusable(run, manifest)
     if problem:
@@ -46,8 +91,8 @@ def facts_of_run(run: RunPaths) -> RunFacts:
 
 
 def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Iterator[RolloutGroup]:
-    """The groups in the order in which they were recorded. Raises ``CorruptFile`` for files that do not fit together."""
-    # Attempts are looked at first: what is appended meanwhile is not seen, and what they refer to was written before them.
+    """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent."""
+    # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = _rows(run.rollouts)
     first = list(islice(rows, 1))
     with ExitStack() as stack:
@@ -55,6 +100,7 @@ def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Ite
         items = stack.enter_context(LineIndex(run.items, lambda line: _text(line, "item_id")))
         prompts = stack.enter_context(LineIndex(run.prompts, lambda line: _text(line, "digest")))
         heads = _Heads(run.groups)
+        tools = [tool["function"]["name"] for tool in facts.tools]
         for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
             rollouts = list(members)
             head = heads.take(group_id)
@@ -65,19 +111,20 @@ def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Ite
             try:
                 prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
                 item = _one(items, "item_id", head["item_id"])
-                key = GroupKey.of_row(head)
-                lines = journal.lines([attempt_name(key, row["index"]) for row in rollouts])
-                group = group_of_rows(head, rollouts, item, prompt, lines, facts)
+                names = [attempt_name(GroupKey.of_row(head), row["index"]) for row in rollouts]
+                lines = journal.lines(names)
+                answers = [
+                    answer_of(lines.get(name, ()), name, row["output"], tools)
+                    for name, row in zip(names, rollouts, strict=True)
+                ]
+                group = _group(head, rollouts, answers, item, prompt, facts)
             except (KeyError, TypeError) as error:
                 raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
             yield group
 
 
-_KEPT: Final = ("group_id", "item_id", "draw", "epoch", "phase", "arm", "batch", "rollouts")
-
-
 class _Heads:
-    """Lines of ``groups.jsonl``, which has the groups in the order of ``rollouts.jsonl``; what comes early waits."""
+    """Lines of ``groups.jsonl``, which has nearly the order of ``rollouts.jsonl``; early lines are kept until asked for."""
 
     def __init__(self, path: Path) -> None:
         self._rows = _rows(path)
@@ -131,3 +178,78 @@ def _one(index: LineIndex, name: str, key: str) -> Row:
         if row[name] == key:
             return row
     raise CorruptFile(f"{index.path}: has no line about {key!r}, which a group refers to")
+
+
+def _group(
+    head: Row, rows: Sequence[Row], answers: Sequence[Answered], item: Row, prompt: Row, facts: RunFacts
+) -> RolloutGroup:
+    """Return one group. Raise ``KeyError`` for rows that lack a field."""
+    group_id = head["group_id"]
+    library = prompt["library_id"]
+    return RolloutGroup(
+        id=group_id,
+        state=_as_sent(item, prompt),
+        bare_state=_bare(item),
+        rollouts=tuple(_rollout(row, group_id, answer, facts) for row, answer in zip(rows, answers, strict=True)),
+        target_size=max(len(head["rollouts"]), len(rows)),
+        policy_version=facts.model,
+        experience_version=f"{prompt['pack_id']}@{prompt['stamp'][:16]}+{library}",
+        metadata={
+            "run_id": facts.run_id,
+            "task_id": facts.task_id,
+            "item_id": head["item_id"],
+            "answer": item["answer"] or None,
+            "domain": item["domain"] or None,
+            "epoch": head["epoch"],
+            "phase": head["phase"],
+            "arm": head["arm"],
+            "pack_id": prompt["pack_id"],
+            "pack_stamp": prompt["stamp"],
+            "library_id": library,
+            "simulated": facts.simulated,
+            "actor": facts.actor,
+            **({"tools": facts.tools} if facts.tools else {}),
+        },
+    )
+
+
+def _as_sent(item: Row, prompt: Row) -> list[dict[str, str]]:
+    user = "\n\n".join(text for text in (item["system_prompt"], item["prompt"]) if text)
+    return [{"role": "system", "content": prompt["system"]}, {"role": "user", "content": user}]
+
+
+def _bare(item: Row) -> list[dict[str, str]]:
+    system = [{"role": "system", "content": item["system_prompt"]}] if item["system_prompt"] else []
+    return [*system, {"role": "user", "content": item["prompt"]}]
+
+
+def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Rollout:
+    outcome = row["outcome"]
+    ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
+    counted = answered.usage_known or bool(row["completion_tokens"])
+    return Rollout(
+        id=row["rollout_id"],
+        group_id=group_id,
+        index=row["index"],
+        completion=answered.completion,
+        status=status_of_outcome(outcome["name"], outcome.get("error_type", ""), row["finish_reason"]),
+        reward=outcome["reward"] if outcome["name"] == "scored" else None,
+        reward_parts=FrozenDict((score["rewarder_id"], score["score"]) for score in row["scores"]),
+        logprob=answered.logprob,
+        sampling=Sampling(
+            model=answered.model or facts.model,
+            temperature=facts.temperatures.get(row["phase"]),
+            seed=row["seed"],
+            max_tokens=facts.max_tokens,
+            finish_reason=row["finish_reason"],
+        ),
+        usage=RolloutUsage(
+            prompt_tokens=row["prompt_tokens"] if counted else None,
+            completion_tokens=row["completion_tokens"] if counted else None,
+            reasoning_tokens=answered.reasoning_tokens,
+            cost_usd=row["cost_usd"],
+        ),
+        latency_s=row["latency_s"],
+        error=None if outcome["name"] == "scored" else outcome["reason"],
+        metadata=FrozenDict({"outcome": outcome["name"], "calls": row["calls"], **ranked}),
+    )

@@ -1,6 +1,6 @@
-"""How do rows become a file? As JSON lines or Parquet, in the memory of a few rows, and put in place at one stroke.
+"""Stream rows into a file of JSON lines or Parquet, which replaces the old file atomically.
 
-A reader sees the old file or the new one, never a part; when the rows break, nothing is left behind.
+A reader sees the old file or the new one, never an incomplete one; when the rows raise, the old file stays.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separato
 
 
 def encode_row(row: Mapping[str, Any] | list[Any]) -> str:
-    """One row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
+    """Return one row as a line of JSON. Raise ``ValueError`` for NaN and infinity."""
     return _COMPACT.encode(row)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Replace a file by these lines, as they come; 0600. The number of lines. Raises ``StoreError``; the old file stays."""
+    """Replace a file by these lines, mode 0600, and return their number. Raise ``StoreError`` when that fails."""
     count = 0
-    # Half a surrogate pair has no UTF-8; it becomes a question mark, as it did on its way to the endpoint.
+    # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
     with (
-        _in_place(path) as beside,
-        beside.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
+        _replacing(path) as partial,
+        partial.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
     ):
         for count, line in enumerate(lines, start=1):  # noqa: B007 - counted
             file.write(line + "\n")
@@ -41,27 +41,27 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replace a file by rows of ``verl_rows`` as Parquet, with the recorded answers as JSON text; the number of rows.
+    """Replace a file by rows of ``verl_rows`` as Parquet, with recorded answers as JSON text; return the number of rows.
 
-    Raises ``SettingsError`` without pyarrow, ``StoreError`` when the disk refuses or a row does not fit the columns.
+    Raise ``SettingsError`` without pyarrow, ``StoreError`` when writing fails or a row does not fit the columns.
     """
     arrow, parquet = _pyarrow()
     schema = _verl_schema(arrow)
     count = 0
     stream = iter(rows)
-    with _in_place(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
+    with _replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
         while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
             try:
-                piece = arrow.Table.from_pylist(chunk, schema=schema)
+                table = arrow.Table.from_pylist(chunk, schema=schema)
             except (arrow.ArrowException, OverflowError) as error:
                 raise StoreError(f"{path}: a value that its column cannot hold: {error}") from error
-            writer.write_table(piece)
+            writer.write_table(table)
             count += len(chunk)
     return count
 
 
 def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A row that fits the columns: turns differ in their fields, so recorded answers are text."""
+    """Return a row that fits the columns: turns differ in their fields, so recorded answers become text."""
     info = dict(row["extra_info"])
     if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
         raise StoreError(
@@ -99,17 +99,17 @@ def _verl_schema(arrow: Any) -> Any:
 
 
 @contextmanager
-def _in_place(path: Path) -> Iterator[Path]:
+def _replacing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
-        beside = Path(name)
+        partial = Path(name)
         try:
-            yield beside
-            beside.replace(path)
+            yield partial
+            partial.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
