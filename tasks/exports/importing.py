@@ -1,7 +1,7 @@
-"""How do groups that somebody else collected come in? Checked, with all faults told at once, as a batch or as canonical lines.
+"""Import groups that others collected: check them, report all problems together, return a batch or write canonical lines.
 
 Two forms: the canonical JSON lines, and one JSON object of four parallel lists (states, actions, rewards, old
-log-probabilities). Nothing is repaired and nothing is left out.
+log-probabilities). Invalid input is refused as a whole, never repaired or skipped.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ImportForm: TypeAlias = Literal["jsonl", "lists"]
 FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)
 _LISTS: Final = ("states", "action_groups", "reward_groups")
 _LOGPROBS: Final = "log_prob_old_groups"
-_MORE: Final = ("ids", "group_size")
-_TOLD: Final = 50
-"""Problems told one by one; a file that is wrong throughout is wrong in one way."""
-_BEGINS: Final = re.compile(r'"kind"\s*:\s*"group"')
+_OPTIONAL: Final = ("ids", "group_size")
+_MAX_PROBLEMS: Final = 50
+"""Problems listed; a file that is wrong throughout is wrong in one way."""
+_GROUP_START: Final = re.compile(r'"kind"\s*:\s*"group"')
 
 
 def load_batch(path: Path, form: ImportForm) -> ExperienceBatch:
-    """The whole file as a batch in memory. Raises ``DatasetError`` with every problem."""
+    """Return the whole file as a batch in memory. Raise ``DatasetError`` with every problem."""
     if form == "lists":
         return _of_lists(path)
     problems: list[Problem] = []
-    groups = tuple(_sound_groups(path, problems))
+    groups = tuple(_valid_groups(path, problems))
     _refuse(problems)
     try:
         return ExperienceBatch(groups)
@@ -43,9 +43,9 @@ def load_batch(path: Path, form: ImportForm) -> ExperienceBatch:
 
 
 def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]:
-    """Check a file and write its groups as canonical lines, at one stroke; the numbers of groups and of rollouts.
+    """Check a file, write its groups as canonical lines, and return the numbers of groups and rollouts.
 
-    Canonical lines stream, whatever their number. Raises ``DatasetError`` with every problem; nothing is written then.
+    Canonical lines stream through memory. Raise ``DatasetError`` with every problem; no file is written then.
     """
     if form == "lists":
         return _write(path, target, iter(_of_lists(path)))
@@ -53,7 +53,7 @@ def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]
     seen: set[str] = set()
 
     def distinct() -> Iterator[RolloutGroup]:
-        for group in _sound_groups(path, problems):
+        for group in _valid_groups(path, problems):
             if group.id in seen:
                 problems.append(
                     Problem(str(path), f"two groups with the id {group.id!r}", "groups with ids of their own")
@@ -82,7 +82,7 @@ def _write(source: Path, target: Path, groups: Iterator[RolloutGroup]) -> tuple[
 
 def _of_lists(path: Path) -> ExperienceBatch:
     value = _object(path)
-    known = {*_LISTS, _LOGPROBS, *_MORE}
+    known = {*_LISTS, _LOGPROBS, *_OPTIONAL}
     problems = [
         Problem(f"{path}: {key}", "an unknown key", ", ".join(sorted(known))) for key in value if key not in known
     ]
@@ -108,8 +108,8 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
-        given = "no such file" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
-        raise DatasetError.one(str(path), given, "a JSON file of four lists") from error
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
+        raise DatasetError.one(str(path), reason, "a JSON file of four lists") from error
     except (ValueError, RecursionError) as error:
         raise DatasetError.one(str(path), f"no JSON ({error})", "one JSON object") from error
     if not isinstance(value, dict):
@@ -117,8 +117,8 @@ def _object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _sound_groups(path: Path, problems: list[Problem]) -> Iterator[RolloutGroup]:
-    """The groups that can be read; what is wrong with the others is added to the problems."""
+def _valid_groups(path: Path, problems: list[Problem]) -> Iterator[RolloutGroup]:
+    """Yield the groups that can be read, and add the problems of the others."""
     if not path.is_file():
         raise DatasetError.one(str(path), "no such file", "a JSONL file of rollout groups")
     for first, lines in _chunks(read_lines(path)):
@@ -128,17 +128,19 @@ def _sound_groups(path: Path, problems: list[Problem]) -> Iterator[RolloutGroup]
             problems.extend(_at(problem, str(path), first - 1) for problem in error.problems)
         except CorruptFile as error:
             problems.append(Problem(f"{path}:{first}", str(error).removeprefix(f"{path}: "), "a whole group"))
-        if len(problems) > _TOLD:
-            problems[_TOLD:] = [Problem(str(path), "more problems like these", f"at most {_TOLD} to tell")]
+        if len(problems) > _MAX_PROBLEMS:
+            problems[_MAX_PROBLEMS:] = [
+                Problem(str(path), "more problems like these", f"at most {_MAX_PROBLEMS} to tell")
+            ]
             return
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """The lines of each group, with the number of its first."""
+    """Yield the lines of each group, with the number of its first."""
     chunk: list[str] = []
     start = 1
     for number, line in enumerate(lines, start=1):
-        if chunk and _BEGINS.search(line) and _kind(line) == "group":
+        if chunk and _GROUP_START.search(line) and _kind(line) == "group":
             yield start, chunk
             chunk, start = [], number
         chunk.append(line)
@@ -155,7 +157,7 @@ def _kind(line: str) -> object:
 
 
 def _at(problem: Problem, source: str, offset: int) -> Problem:
-    """The problem with the number of its line in the whole file."""
+    """Return the problem with the line number of the whole file."""
     numbered = re.match(rf"{re.escape(source)}:(\d+)", problem.source)
     if numbered is None:
         return problem
@@ -169,13 +171,8 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def _dataset_error(path: Path, error: ShapeError) -> DatasetError:
-    return DatasetError(
-        [
-            Problem(
-                f"{path}: {problem.name}" + (f", {problem.where}" if problem.where else ""),
-                problem.received,
-                problem.expected,
-            )
-            for problem in error.problems
-        ]
-    )
+    problems = []
+    for problem in error.problems:
+        where = f", {problem.where}" if problem.where else ""
+        problems.append(Problem(f"{path}: {problem.name}{where}", problem.received, problem.expected))
+    return DatasetError(problems)

@@ -15,7 +15,7 @@ from tests.support.runs.pages import blocks, commands, page, table
 from tfgrpo.flows import cli
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.exports.choosing import TARGETS
-from tfgrpo.tasks.exports.lessons import LESSON_FORMS
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS
 
 PAGE = "docs/exports.md"
 

@@ -25,7 +25,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
 
 _HELP = {
     "list": "list the champion library, or every record",

@@ -30,9 +30,9 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import clean_text, pluralize
-from tfgrpo.tasks.exports.lessons import LESSON_FORMS, LessonForm, LessonSet
-from tfgrpo.tasks.exports.lessons_import import Review, Screened, records_of, review_of, screen_lessons
-from tfgrpo.tasks.exports.lessons_reading import read_lessons
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet
+from tfgrpo.tasks.exports.lessons.reading import read_lessons
+from tfgrpo.tasks.exports.lessons.screening import Review, Screened, records_of, review_of, screen_lessons
 
 _MAX_NAME_CHARS = 100
 _MAX_BYTES = 4 << 20

@@ -23,7 +23,7 @@ from tfgrpo.stores.experiences.signing import PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons import SIMULATED
+from tfgrpo.tasks.exports.lessons.forms import SIMULATED
 
 _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""

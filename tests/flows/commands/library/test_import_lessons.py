@@ -10,7 +10,7 @@ import pytest
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.stores.experiences.promotions import champion_ids, promotions
-from tfgrpo.tasks.exports.lessons import LESSON_FORMS
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS
 
 pytestmark = pytest.mark.usefixtures("at_home")
 TEXT = "- Do: Name the unit of every figure.\n- Avoid: Dropping the cents.\n"

@@ -1,7 +1,7 @@
-"""How does a library look to another agent? The lessons in the forms that other programs read.
+"""Render lessons in the forms that other agents read.
 
-Every form says where the lessons come from and that they are notes, not orders, and every form can be read back by
-``tfgrpo.tasks.exports.lessons_reading``. Whether a lesson may leave is decided by who calls.
+Every form but plain text states the origin of the lessons and that they are notes, not orders; ``reading`` reads each
+of them back. The caller decides which lessons may be exported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECTIONS: Final[Mapping[str, Polarity | None]] = {
     "CONTEXT CLUES & INDICATORS": None,
     "OTHERS": None,
 }
-"""The sections of an ACE playbook. Its curator adds below the one it names, and below the last for one that is absent."""
+"""The sections of an ACE playbook. Its curator adds to the section it names, or to the last one if that is absent."""
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME: Final = 64
 
@@ -52,7 +52,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class LessonSet:
-    """Lessons in their order, and where they come from."""
+    """Lessons in their order, and their origin."""
 
     lessons: tuple[Lesson, ...]
     task_id: str = ""
@@ -63,17 +63,17 @@ class LessonSet:
 
 
 def render_lessons(lessons: LessonSet, form: LessonForm) -> str:
-    """The lessons as the text of a file, ending in a newline."""
+    """Return the lessons as the text of a file, ending in a newline."""
     return _FORMS[form](lessons).rstrip("\n") + "\n"
 
 
 def lesson_lines(lessons: Sequence[Lesson]) -> str:
-    """A line per lesson, ready to be pasted into any prompt."""
+    """Return a line per lesson, for any prompt."""
     return "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons)
 
 
 def as_json(lessons: LessonSet) -> dict[str, Any]:
-    """Everything, as one JSON object."""
+    """Return lessons and origin as one JSON object."""
     return {
         "schema_version": 1,
         "task_id": lessons.task_id,
@@ -86,14 +86,6 @@ def as_json(lessons: LessonSet) -> dict[str, Any]:
             for lesson in lessons.lessons
         ],
     }
-
-
-def _json(lessons: LessonSet) -> str:
-    return json.dumps(as_json(lessons), indent=2, ensure_ascii=False)
-
-
-def _text(lessons: LessonSet) -> str:
-    return lesson_lines(lessons.lessons)
 
 
 def _skill(lessons: LessonSet) -> str:
@@ -109,7 +101,7 @@ def _skill(lessons: LessonSet) -> str:
 
 
 def _agents(lessons: LessonSet) -> str:
-    """A section for ``AGENTS.md``; what stands between its marks can be replaced by a later export."""
+    """A section for ``AGENTS.md``; a later export can replace the text between its marks."""
     return f"## Lessons from earlier attempts\n\n{_block(lessons)}"
 
 
@@ -119,8 +111,8 @@ def _block(lessons: LessonSet) -> str:
 
 def _origin(lessons: LessonSet) -> str:
     facts = [("task", lessons.task_id), ("pack", lessons.pack_id), ("library", lessons.library_id)]
-    told = [f"{name}:{value}" for name, value in facts if value]
-    return "".join(f" {fact}" for fact in (*told, *([SIMULATED] if lessons.simulated else [])))
+    known = [f"{name}:{value}" for name, value in facts if value]
+    return "".join(f" {fact}" for fact in (*known, *([SIMULATED] if lessons.simulated else [])))
 
 
 def _dspy(lessons: LessonSet) -> str:
@@ -140,26 +132,24 @@ def _dspy(lessons: LessonSet) -> str:
 
 
 def _playbook(lessons: LessonSet) -> str:
-    """Sections of bullets with counters; helpful is the number of groups that showed a lesson, harmful was never counted.
-
-    ACE's curator fails on any line before the first section, and numbers its own bullets from 1 whatever the playbook
-    holds, with a slug of at most five letters.
-    """
+    """Sections of bullets with counters; helpful is the number of groups that showed a lesson, harmful is not counted."""
+    # ACE's curator fails on any line before the first section. It numbers its own bullets from 1, with a slug of at most
+    # five letters, so ours have a longer one.
     numbered = list(enumerate(lessons.lessons, start=1))
-    parts = []
+    sections = []
     for title, polarity in _SECTIONS.items():
         bullets = [
             f"[tfgrpo-{number:05d}] helpful={lesson.support} harmful=0 :: {lesson.text}"
             for number, lesson in numbered
             if lesson.polarity == polarity
         ]
-        parts.append("\n".join([f"## {title}", *bullets]))
-    return "\n\n".join(parts) + f"\n<!-- tfgrpo{_origin(lessons)} -->"
+        sections.append("\n".join([f"## {title}", *bullets]))
+    return "\n\n".join(sections) + f"\n<!-- tfgrpo{_origin(lessons)} -->"
 
 
 _FORMS: Final[Mapping[LessonForm, Callable[[LessonSet], str]]] = {
-    "text": _text,
-    "json": _json,
+    "text": lambda lessons: lesson_lines(lessons.lessons),
+    "json": lambda lessons: json.dumps(as_json(lessons), indent=2, ensure_ascii=False),
     "skill-md": _skill,
     "agents-md": _agents,
     "dspy": _dspy,

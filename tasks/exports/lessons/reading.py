@@ -1,6 +1,6 @@
-"""Which lessons does a file of another agent hold? Read strictly in one of the known forms; nothing is believed yet.
+"""Read the lessons of another agent's file, strictly, in one of the known forms; storing is decided later.
 
-A line that ought to be a lesson and is none is a problem, and all problems of a file come back at once.
+Every line that should be a lesson and is not is a problem, and all problems of a file are reported together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.exports.lessons import BEGIN, END, SIMULATED, Lesson, LessonForm, LessonSet
+from tfgrpo.tasks.exports.lessons.forms import BEGIN, END, SIMULATED, Lesson, LessonForm, LessonSet
 
 _LINE: Final = re.compile(r"[-*]\s+(do|avoid):\s+(\S.*)", re.IGNORECASE)
 _BULLET: Final = re.compile(r"(?:-\s+)?\[([^\]]+)-(\d+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s+(\S.*)")
@@ -21,7 +21,7 @@ _ACCEPTED: Final = "`- Do: …` or `- Avoid: …`"
 
 
 def read_lessons(text: str, form: LessonForm, *, source: str) -> LessonSet:
-    """The lessons of a file. Raises ``DatasetError`` with every line that is none, and for a file without any."""
+    """Return the lessons of a file. Raise ``DatasetError`` with every invalid line, or for a file without lessons."""
     problems: list[Problem] = []
     found = _READERS[form](text, source, problems)
     if not problems and not found.lessons:
@@ -36,10 +36,10 @@ def _text(text: str, source: str, problems: list[Problem]) -> LessonSet:
 
 
 def _marked(text: str, source: str, problems: list[Problem]) -> LessonSet:
-    """What stands between the marks; anything else in the file is somebody else's."""
+    """Read the lines between the marks; the rest of the file belongs to others."""
     lines = text.splitlines()
-    begins = [place for place, line in enumerate(lines) if line.strip().startswith(BEGIN)]
-    ends = [place for place, line in enumerate(lines) if line.strip() == END]
+    begins = [index for index, line in enumerate(lines) if line.strip().startswith(BEGIN)]
+    ends = [index for index, line in enumerate(lines) if line.strip() == END]
     if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
         problems.append(
             Problem(source, f"{len(begins)} beginnings and {len(ends)} ends", f"one {BEGIN} … --> and one {END}")
@@ -59,7 +59,7 @@ def _lines(lines: list[str], first: int, source: str, problems: list[Problem]) -
         if match is None:
             problems.append(Problem(f"{source}:{number}", repr(line.strip()[:80]), _ACCEPTED))
         else:
-            lessons.append(Lesson(match[2], _polarity(match[1])))
+            lessons.append(Lesson(match[2], "avoid" if match[1].lower() == "avoid" else "do"))
     return tuple(lessons)
 
 
@@ -72,20 +72,20 @@ def _json(text: str, source: str, problems: list[Problem]) -> LessonSet:
         problems.append(Problem(f"{source}: lessons", type(entries).__name__, "a list"))
         return LessonSet(())
     lessons: list[Lesson] = []
-    for place, entry in enumerate(entries):
-        says, told = (entry.get("says"), entry.get("text")) if isinstance(entry, Mapping) else (None, None)
-        if says not in ("do", "avoid") or not isinstance(told, str):
+    for index, entry in enumerate(entries):
+        polarity, advice = (entry.get("says"), entry.get("text")) if isinstance(entry, Mapping) else (None, None)
+        if polarity not in ("do", "avoid") or not isinstance(advice, str):
             given = json.dumps(entry, ensure_ascii=False)[:80]
             problems.append(
-                Problem(f"{source}: lessons[{place}]", given, 'an object with "says" (do or avoid) and "text"')
+                Problem(f"{source}: lessons[{index}]", given, 'an object with "says" (do or avoid) and "text"')
             )
         else:
-            lessons.append(Lesson(told, _polarity(says)))
+            lessons.append(Lesson(advice, polarity))
     return LessonSet(tuple(lessons), simulated=value.get("simulated") is True)
 
 
 def _dspy(text: str, source: str, problems: list[Problem]) -> LessonSet:
-    """The lessons among the instructions of a ``dspy.Predict``."""
+    """Read the instructions of a ``dspy.Predict``."""
     value = _object(text, source, problems)
     if problems:
         return LessonSet(())
@@ -102,7 +102,7 @@ def _dspy(text: str, source: str, problems: list[Problem]) -> LessonSet:
 
 
 def _playbook(text: str, source: str, problems: list[Problem]) -> LessonSet:
-    """Bullets in the order of their numbers; those below a heading about mistakes say what to avoid."""
+    """Read bullets in the order of their numbers; those below a heading about mistakes are to be avoided."""
     found: list[tuple[int, Lesson]] = []
     polarity: Polarity = "do"
     simulated = False
@@ -135,10 +135,6 @@ def _object(text: str, source: str, problems: list[Problem]) -> dict[str, Any]:
         return value
     problems.append(Problem(source, given, "one JSON object"))
     return {}
-
-
-def _polarity(word: str) -> Polarity:
-    return "avoid" if word.lower() == "avoid" else "do"
 
 
 _READERS: Final[Mapping[LessonForm, Callable[[str, str, list[Problem]], LessonSet]]] = {

@@ -1,7 +1,7 @@
-"""May these lessons of a file be stored here? Screened like any other, then stamped for the pack in force by a person's word.
+"""Screen the lessons of a file and make stamped records of those that may be stored, on a person's authority.
 
-They come without evidence: reward 0 and no group, so they rank behind whatever was learned here. Storing puts nothing into
-force; that takes the gate, or a promotion that a person asks for and that is recorded as such.
+They have no evidence here: reward 0 and no group, so they rank behind lessons that were learned here. Storing activates
+none of them; that takes the gate, or a promotion that a person asks for and that is recorded as such.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
 from tfgrpo.stores.experiences.signing import stamp_record
-from tfgrpo.tasks.exports.lessons import Lesson
+from tfgrpo.tasks.exports.lessons.forms import Lesson
 
 _ID_DIGITS = 24
 _RUN_DIGITS = 12
@@ -25,20 +25,20 @@ _RUN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """One lesson of a file and what was found."""
+    """One lesson of a file and the result of its screening."""
 
     lesson: Lesson
     text: str
-    """As it would be stored; empty when it may not be."""
+    """As it would be stored; empty when it is rejected."""
     reason: str = ""
-    """Why it may not be stored, or ``known``."""
+    """Why it is rejected."""
     known_as: str = ""
-    """Id of the record that says the same already under the stamp in force."""
+    """Id of the stored record with the same text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Who let lessons in, from where."""
+    """Who approved which file."""
 
     import_id: str
     task_id: str
@@ -47,7 +47,7 @@ class Review:
 
 
 def review_of(task_id: str, reviewed_by: str, content: bytes) -> Review:
-    """Name an import by what was read and by whom, so that repeating it stores nothing twice."""
+    """Return the review of a file; its id depends on content and reviewer, so that repeating an import stores no duplicate."""
     digest = sha256_hex(content)
     name = sha256_hex(canonical_json([task_id, reviewed_by, digest]))[:_RUN_DIGITS]
     return Review(f"import-{name}", task_id, reviewed_by, digest)
@@ -56,28 +56,28 @@ def review_of(task_id: str, reviewed_by: str, content: bytes) -> Review:
 def screen_lessons(
     lessons: Sequence[Lesson], pack: LoadedPack, in_store: Iterable[ExperienceRecord]
 ) -> tuple[Screened, ...]:
-    """Judge every lesson by the rules of the pack. ``in_store``: records whose stamps hold."""
+    """Screen every lesson by the rules of the pack. ``in_store``: records with valid stamps."""
     known = {(record.polarity, record.summary32): record.experience_id for record in in_store if record.summary32}
     seen: set[tuple[str, str]] = set()
     screened: list[Screened] = []
     for lesson in lessons:
-        judged = screen_lesson(lesson.text, max_words=pack.max_words, max_chars=pack.max_chars)
-        if isinstance(judged, Rejection):
-            screened.append(Screened(lesson, "", judged.reason))
+        result = screen_lesson(lesson.text, max_words=pack.max_words, max_chars=pack.max_chars)
+        if isinstance(result, Rejection):
+            screened.append(Screened(lesson, "", result.reason))
             continue
-        key = (lesson.polarity, judged.text)
+        key = (lesson.polarity, result.text)
         if key in seen:
             screened.append(Screened(lesson, "", "it stands in the file twice"))
         elif key in known:
-            screened.append(Screened(lesson, judged.text, known_as=known[key]))
+            screened.append(Screened(lesson, result.text, known_as=known[key]))
         else:
-            screened.append(Screened(lesson, judged.text))
+            screened.append(Screened(lesson, result.text))
         seen.add(key)
     return tuple(screened)
 
 
 def records_of(screened: Sequence[Screened], pack: LoadedPack, review: Review, clock: Clock) -> list[ExperienceRecord]:
-    """Stamped records of the lessons that are new, in their order."""
+    """Return stamped records of the lessons that are accepted and new, in their order."""
     return [_record(entry, pack, review, clock) for entry in screened if entry.text and not entry.known_as]
 
 
