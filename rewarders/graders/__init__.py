@@ -1,4 +1,4 @@
-"""What is one completion worth? Graders, and what loads, runs and combines them."""
+"""Graders of single completions: loading, running and combining them."""
 
 from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, ItemGrader, grader
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items

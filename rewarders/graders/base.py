@@ -1,6 +1,6 @@
-"""What is a grader? What it is given for each completion, what it returns, and how a plain function becomes one.
+"""Graders: their input, their result, the protocol, and functions as graders.
 
-A grader answers with a number for every item and may raise; what a failure then means is decided by who runs it.
+A grader returns a number for every item and may raise; the runner decides what a failure means.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class GraderInput:
 
     sample_id: str
     record: Mapping[str, Any]
-    """The whole record of the dataset, keys that nothing here knows included. A malformed one may be any JSON value."""
+    """The whole record of the dataset, unknown keys included. A malformed one may be any JSON value."""
     completion: str
     """As generated, not stripped."""
     reasoning: str | None
     answer: str | None
-    """Final answer behind the reasoning block; None when the completion has no such block or nothing behind it."""
+    """Final answer after the reasoning block; None when the completion has no such block or no text after it."""
     completion_tokens: int | None = None
     completion_index: int | None = None
-    """Which completion of the batch it is, when the caller says so; handed back with the result."""
+    """Index of the completion in the batch, if the caller sets it; returned with the result."""
 
     @classmethod
     def of(
@@ -41,9 +41,31 @@ class GraderInput:
         completion_tokens: int | None = None,
         completion_index: int | None = None,
     ) -> GraderInput:
-        """The input for a completion, cut into reasoning and answer."""
+        """Return the input for a completion, split into reasoning and answer."""
         parsed = parse_completion(completion)
         return cls(sample_id, record, completion, parsed.reasoning, parsed.answer, completion_tokens, completion_index)
+
+
+def field(item: GraderInput, name: str) -> Any:
+    """Return a field of the record; None when it is absent, or when the record is no object."""
+    return item.record.get(name) if isinstance(item.record, Mapping) else None
+
+
+def metadata(item: GraderInput, name: str) -> Any:
+    """Return a field of the record's metadata; None when it, or the metadata, is absent or no object."""
+    values = field(item, "metadata")
+    return values.get(name) if isinstance(values, Mapping) else None
+
+
+def final_answer(item: GraderInput) -> str | None:
+    """Return the final answer; None when there is none, or when it is white space."""
+    return item.answer if item.answer and not item.answer.isspace() else None
+
+
+def answer_or_completion(item: GraderInput, *, require_answer: bool) -> str | None:
+    """Return the final answer, else the whole completion unless ``require_answer``."""
+    answer = final_answer(item)
+    return answer if answer is not None or require_answer else item.completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +82,14 @@ GradedBatch: TypeAlias = Sequence[GradeResult] | Awaitable[Sequence[GradeResult]
 
 @runtime_checkable
 class Grader(Protocol):
-    """Anything that grades a batch: one result for each input, in the order of the inputs.
+    """Grades a batch: one result for each input, in the order of the inputs.
 
-    A batch that it raises on is ungraded as a whole. With a class attribute ``per_item = True`` it declares that no reward
-    depends on the other items of the batch; then every item of that batch is asked for alone.
+    A batch for which it raises is ungraded as a whole. With a class attribute ``per_item = True`` it declares that no
+    reward depends on the other items of the batch; then every item of a failed batch is graded alone.
     """
 
     def grade_batch(self, inputs: Sequence[GraderInput], /) -> GradedBatch:
-        """Grade every input; a plain method or a coroutine method. May be called from several threads at once."""
+        """Grade every input. A plain or a coroutine method; may be called from several threads at once."""
         ...
 
 
@@ -78,40 +100,40 @@ class ItemGrader(ABC):
 
     @abstractmethod
     def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
+        """Return the reward of one item."""
 
     def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """One result for each input, in order."""
+        """Return one result for each input, in order."""
         return [GradeResult(item.sample_id, self.score_one(item), item.completion_index) for item in inputs]
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionGrader:
-    """A function of one item as a grader; it can still be called as the function that it was."""
+    """A function of one item as a grader, which can still be called as the function."""
 
     function: Callable[[GraderInput], float]
 
     def __call__(self, item: GraderInput) -> float:
-        """What the function says."""
+        """Call the function."""
         return self.function(item)
 
     def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """One call for each input; raises what the function raises."""
+        """Call the function for each input; its errors pass through."""
         return [GradeResult(item.sample_id, self.function(item), item.completion_index) for item in inputs]
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncFunctionGrader:
-    """A coroutine function of one item as a grader; the items of a batch wait at the same time."""
+    """A coroutine function of one item as a grader; the items of a batch run concurrently."""
 
     function: Callable[[GraderInput], Awaitable[float]]
 
     def __call__(self, item: GraderInput) -> Awaitable[float]:
-        """What the function says, to be awaited."""
+        """Call the function."""
         return self.function(item)
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """One call for each input, all at once; raises the first error that the function raises."""
+        """Call the function for all inputs at once; its first error passes through."""
         rewards = await asyncio.gather(*(self.function(item) for item in inputs))
         return [
             GradeResult(item.sample_id, reward, item.completion_index)
@@ -124,10 +146,9 @@ def grader(function: Callable[[GraderInput], float]) -> FunctionGrader: ...
 @overload
 def grader(function: Callable[[GraderInput], Awaitable[float]]) -> AsyncFunctionGrader: ...
 def grader(function: Callable[[GraderInput], Any]) -> FunctionGrader | AsyncFunctionGrader:
-    """Decorator: a function that is given one ``GraderInput`` and returns its reward becomes a grader.
+    """Make a grader of a function from one ``GraderInput`` to its reward, plain or ``async``; a decorator.
 
-    ``async def`` works as well. Raises ``TypeError`` when the function cannot be called with exactly one argument, which
-    is better said where it is written than at the first reward.
+    Raises ``TypeError`` when the function cannot be called with exactly one argument.
     """
     try:
         inspect.signature(function).bind(None)

@@ -1,7 +1,7 @@
-"""What does one grader say of one batch, whatever it does wrong? Calls it and keeps each item's grade as it comes.
+"""Call one grader with one batch and record each item's grade as it comes; errors of the grader become grades.
 
-Knows no threads: those are ``tfgrpo.rewarders.graders.running``'s. Grades are put into what the caller made, so that what was
-graded before a grader was given up on is not lost.
+Threads and time limits are those of ``tfgrpo.rewarders.graders.running``. Grades go into an object of the caller, so that
+items graded before a call is abandoned are not lost.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import replace
 from typing import Final
 
 from tfgrpo.rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
-from tfgrpo.rewarders.graders.grades import SILENT, Grade, finite_number, matched, not_graded, unless_it_raises
+from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, finite_number, matched, not_graded, unless_it_raises
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
-_AT_ONCE: Final = 8
-"""Items of a failed batch that an asynchronous grader is asked for again at the same time."""
+_CONCURRENT: Final = 8
+"""Items of a failed batch that an asynchronous grader is called again for at the same time."""
 
 
-class Kept:
-    """The grades of one batch, None until there is one. A grade that comes after the time limit is not kept.
+class BatchGrades:
+    """The grades of one batch, None until graded. Grades after the time limit are dropped.
 
-    The time is that of the call itself: a grader that holds the interpreter lock also stops whoever waits for it.
+    The call checks the clock itself: a grader that keeps the interpreter lock also stops the thread that waits for it.
     """
 
     def __init__(self, count: int, limit_s: float = math.inf) -> None:
@@ -35,126 +35,124 @@ class Kept:
         self.limit_s = limit_s
         self._deadline = math.inf
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the clock."""
         self._deadline = time.monotonic() + self.limit_s
 
     @property
     def late(self) -> bool:
-        """Whether the time is over."""
+        """Whether the time limit has passed."""
         return time.monotonic() > self._deadline
 
-    def put(self, position: int, grade: Grade) -> None:
-        """Keep the grade of one item."""
+    def set(self, index: int, grade: Grade) -> None:
+        """Record the grade of one item."""
         if not self.late:
-            self.grades[position] = grade
+            self.grades[index] = grade
 
-    def put_all(self, grades: Sequence[Grade]) -> None:
-        """Keep the grades of all items."""
+    def set_all(self, grades: Sequence[Grade]) -> None:
+        """Record the grades of all items."""
         if not self.late:
             self.grades[:] = grades
 
 
 def is_async(grader: Grader) -> bool:
-    """Whether a grader's batch method is a coroutine method."""
+    """Return whether a grader's batch method is a coroutine method."""
     return inspect.iscoroutinefunction(grader.grade_batch)
 
 
 def is_built_in(grader: Grader) -> bool:
-    """Whether no code of a user's is in a grader."""
-    ours = type(grader).__module__.startswith("rewarders.")
+    """Return whether a grader contains no user code."""
+    ours = type(grader).__module__.startswith("tfgrpo.rewarders.")
     return ours and not isinstance(grader, FunctionGrader | AsyncFunctionGrader)
 
 
-def of_its_own(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInput]:
-    """The batch as a grader may do with it what it likes: a user's grader gets copies of the records.
+def isolated_inputs(grader: Grader, inputs: Sequence[GraderInput]) -> list[GraderInput]:
+    """Return the batch with copies of the records if a user's grader may change them.
 
-    A record that cannot be copied, nested too deep or with what is of no JSON, is shared.
+    A record that cannot be copied (nested too deep, or not JSON) is shared.
     """
     if is_built_in(grader):
         return list(inputs)
     return [replace(item, record=unless_it_raises(item.record, deepcopy, item.record)) for item in inputs]
 
 
-def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> Awaitable[object] | None:
-    """Have a batch graded in this thread, as long as it takes. Nothing a grader does raises here; Ctrl-C does.
+def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchGrades) -> Awaitable[object] | None:
+    """Grade a batch in this thread, without a limit. Errors of the grader do not propagate; Ctrl-C does.
 
-    An item by item grader loses the items that it fails on. A batch that fails is ungraded as a whole, unless the grader
-    declares with ``per_item`` that no item depends on another: then each is asked for alone. What is returned, if
-    anything, is the answer of a grader that wants to be awaited.
+    An item by item grader loses the items on which it fails. A batch that fails is ungraded as a whole, unless the grader
+    declares with ``per_item`` that items are independent: then each is graded alone. The result, if any, is an answer
+    that has to be awaited.
     """
-    one = item_function(grader)
-    if one is not None:
-        for position, item in enumerate(inputs):
-            if kept.late:
+    function = item_function(grader)
+    if function is not None:
+        for index, item in enumerate(inputs):
+            if grades.late:
                 break
-            kept.put(position, _graded_one(one, item))
+            grades.set(index, _graded_one(function, item))
         return None
     try:
-        said = grader.grade_batch(inputs)
-        if inspect.isawaitable(said):
-            return said
-        kept.put_all(matched(inputs, said))
-    except BaseException as error:  # a user's code: its failure is data
+        answer = grader.grade_batch(inputs)
+        if inspect.isawaitable(answer):
+            return answer
+        grades.set_all(matched(inputs, answer))
+    except BaseException as error:  # user code: its failure is data
         if _is_ctrl_c(error):
             raise
-        if _final(grader, error, inputs):
-            kept.put_all([not_graded(error)] * len(inputs))
+        if _is_final(grader, error, inputs):
+            grades.set_all([not_graded(error)] * len(inputs))
         else:
-            _again_blocking(grader, inputs, kept)
+            _retry_blocking(grader, inputs, grades)
     return None
 
 
-async def grade_awaiting(
-    grader: Grader, inputs: Sequence[GraderInput], kept: Kept, begun: Awaitable[object] | None = None
+async def grade_async(
+    grader: Grader, inputs: Sequence[GraderInput], grades: BatchGrades, pending: Awaitable[object] | None = None
 ) -> None:
-    """Have a batch graded on this event loop, as long as it takes, under the rules of ``grade_blocking``.
+    """Grade a batch on this event loop, without a limit, under the rules of ``grade_blocking``.
 
-    ``begun``: an answer that was asked for already.
+    ``pending``: an answer of the grader that was requested already.
     """
     if isinstance(grader, AsyncFunctionGrader):
-        await asyncio.gather(*(_await_one(grader.function, inputs, at, kept) for at in range(len(inputs))))
+        await asyncio.gather(*(_await_one(grader.function, item, index, grades) for index, item in enumerate(inputs)))
         return
     try:
-        kept.put_all(matched(inputs, await _answer(grader, inputs) if begun is None else await begun))
+        answer: object = grader.grade_batch(inputs) if pending is None else pending
+        grades.set_all(matched(inputs, await answer if inspect.isawaitable(answer) else answer))
     except BaseException as error:
-        if _ends_the_call(error):
+        if _is_cancellation(error):
             raise
-        if _final(grader, error, inputs):
-            kept.put_all([not_graded(error)] * len(inputs))
+        if _is_final(grader, error, inputs):
+            grades.set_all([not_graded(error)] * len(inputs))
         else:
-            turns = asyncio.Semaphore(_AT_ONCE)
-            await asyncio.gather(*(_again_awaiting(grader, inputs, at, kept, turns) for at in range(len(inputs))))
+            limiter = asyncio.Semaphore(_CONCURRENT)
+            await asyncio.gather(
+                *(_retry_async(grader, item, index, grades, limiter) for index, item in enumerate(inputs))
+            )
 
 
-async def _answer(grader: Grader, inputs: Sequence[GraderInput]) -> object:
-    said = grader.grade_batch(inputs)
-    return await said if inspect.isawaitable(said) else said
-
-
-def _again_blocking(grader: Grader, inputs: Sequence[GraderInput], kept: Kept) -> None:
-    for position, item in enumerate(inputs):
-        if kept.late:
+def _retry_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchGrades) -> None:
+    for index, item in enumerate(inputs):
+        if grades.late:
             return
-        one = Kept(1)
-        waiting = grade_blocking(grader, [item], one)
-        if inspect.iscoroutine(waiting):
-            waiting.close()
-        second = one.grades[0] or not_graded(TypeError("grade_batch returned an awaitable the second time"))
-        kept.put(position, second)
+        one = BatchGrades(1)
+        pending = grade_blocking(grader, [item], one)
+        if inspect.iscoroutine(pending):
+            pending.close()
+        missing = not_graded(TypeError("grade_batch returned an awaitable the second time"))
+        grades.set(index, one.grades[0] or missing)
 
 
-async def _again_awaiting(
-    grader: Grader, inputs: Sequence[GraderInput], position: int, kept: Kept, turns: asyncio.Semaphore
+async def _retry_async(
+    grader: Grader, item: GraderInput, index: int, grades: BatchGrades, limiter: asyncio.Semaphore
 ) -> None:
-    async with turns:
-        one = Kept(1)
-        await grade_awaiting(grader, [inputs[position]], one)
-        kept.put(position, one.grades[0] or SILENT)
+    async with limiter:
+        one = BatchGrades(1)
+        await grade_async(grader, [item], one)
+        grades.set(index, one.grades[0] or NO_GRADE)
 
 
 def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
-    """What grades one item, when that is all that the grader's batch method does."""
+    """Return the function that grades one item, when the grader's batch method only calls it for each."""
     if isinstance(grader, FunctionGrader):
         return grader.function
     if isinstance(grader, ItemGrader) and type(grader).grade_batch is ItemGrader.grade_batch:
@@ -162,9 +160,9 @@ def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
     return None
 
 
-def _graded_one(one: Callable[[GraderInput], object], item: GraderInput) -> Grade:
+def _graded_one(function: Callable[[GraderInput], object], item: GraderInput) -> Grade:
     try:
-        return finite_number(one(item))
+        return finite_number(function(item))
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
@@ -172,29 +170,29 @@ def _graded_one(one: Callable[[GraderInput], object], item: GraderInput) -> Grad
 
 
 async def _await_one(
-    one: Callable[[GraderInput], Awaitable[object]], inputs: Sequence[GraderInput], position: int, kept: Kept
+    function: Callable[[GraderInput], Awaitable[object]], item: GraderInput, index: int, grades: BatchGrades
 ) -> None:
     try:
-        kept.put(position, finite_number(await one(inputs[position])))
+        grades.set(index, finite_number(await function(item)))
     except BaseException as error:
-        if _ends_the_call(error):
+        if _is_cancellation(error):
             raise
-        kept.put(position, not_graded(error))
+        grades.set(index, not_graded(error))
 
 
-def _final(grader: Grader, error: BaseException, inputs: Sequence[GraderInput]) -> bool:
-    """Whether asking item by item is no use, or would ask something else: a grader may compare within its batch."""
-    alike = unless_it_raises(False, getattr, grader, "per_item", False) is True
-    return not alike or len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
+def _is_final(grader: Grader, error: BaseException, inputs: Sequence[GraderInput]) -> bool:
+    """Return whether grading item by item cannot help, or would change the question: a grader may compare items."""
+    independent = unless_it_raises(False, getattr, grader, "per_item", False) is True
+    return not independent or len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
-    """Whether the user wants the process to end, which only the main thread is told; elsewhere a grader raised it."""
+    """Return whether the user ends the process, which reaches only the main thread; elsewhere a grader raised it."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _ends_the_call(error: BaseException) -> bool:
-    """Whether somebody outside wants this coroutine to end; a grader may raise ``CancelledError`` by itself."""
+def _is_cancellation(error: BaseException) -> bool:
+    """Return whether this coroutine is being cancelled; a grader may also raise ``CancelledError`` itself."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0

@@ -1,21 +1,21 @@
-"""What do all graders of a dataset together say of an item? A weighted sum, multiplied by the rewards of gates.
+"""Combine the graders of a dataset: a weighted sum of rewards, multiplied by the rewards of gates.
 
-A part that is missing makes the item ungraded: no sum of what happens to be there, and no gate that stands open because
-its grader broke. How graders are run is decided in ``tfgrpo.rewarders.graders.running``.
+An item with any missing part is ungraded: no partial sums, and no gate that is open because its grader failed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tfgrpo.rewarders.graders.base import Grader, GraderInput
-from tfgrpo.rewarders.graders.builtin.reasoning_format import ReasoningFormat
-from tfgrpo.rewarders.graders.calling import Kept, grade_blocking
-from tfgrpo.rewarders.graders.grades import SILENT, Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.builtin.formats import ReasoningFormat
+from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
+from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, Graded, NotGraded
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import RewarderTimeout
 
@@ -26,7 +26,7 @@ _FORMAT_GRADER: Final = ReasoningFormat()
 
 @dataclass(frozen=True, slots=True)
 class NamedGrader:
-    """A grader with the name that its rewards are kept under."""
+    """A grader with the name of its rewards."""
 
     name: str
     grader: Grader
@@ -44,13 +44,13 @@ class NamedGrader:
 
 @dataclass(frozen=True, slots=True)
 class GraderSet:
-    """What grades the completions of one dataset. Raises ``ValueError`` when no weight is above 0."""
+    """The graders of one dataset. Raises ``ValueError`` when no weight is above 0."""
 
     additive: tuple[NamedGrader, ...] = ()
     multiplicative: tuple[NamedGrader, ...] = ()
     """Gates: the weighted sum is multiplied by the reward of each."""
     format_weight: float = 1.0
-    """Weight of the format grader, which is added to ``additive`` as the last. 0: left out."""
+    """Weight of the format grader, which is added to ``additive`` as the last. 0: none."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.format_weight) and self.format_weight >= 0.0):
@@ -61,14 +61,14 @@ class GraderSet:
 
     @property
     def summed(self) -> tuple[NamedGrader, ...]:
-        """The graders whose rewards are added up, the format grader last."""
+        """The graders of the sum, the format grader last."""
         if self.format_weight == 0.0:
             return self.additive
         return (*self.additive, NamedGrader(FORMAT, _FORMAT_GRADER, self.format_weight))
 
     @property
     def members(self) -> tuple[NamedGrader, ...]:
-        """Every grader: those that are added up, then the gates."""
+        """Every grader: those of the sum, then the gates."""
         return (*self.summed, *self.multiplicative)
 
     @property
@@ -80,14 +80,14 @@ class GraderSet:
 
 @dataclass(frozen=True, slots=True)
 class ItemGrade:
-    """What a set of graders says of one item."""
+    """The combined grade of one item."""
 
     reward: float | None
     """None: ungraded, for the reasons in ``errors``. Otherwise finite, and neither clamped nor rounded."""
     parts: Mapping[str, float]
-    """Rewards by name of the grader, as given: neither weighted nor multiplied. A second grader of a name is ``name#2``."""
+    """Rewards by name of the grader, neither weighted nor multiplied. A second grader of a name is ``name#2``."""
     errors: Mapping[str, str]
-    """Why parts are missing, by the same names."""
+    """Reasons of missing parts, by the same names."""
     broke: bool = False
     """A grader failed, rather than the item."""
     late: bool = False
@@ -95,7 +95,7 @@ class ItemGrade:
 
     @property
     def reasons(self) -> str:
-        """Why it has no reward, with the names of the graders."""
+        """All errors in one line, with the names of the graders."""
         errors = self.errors.items()
         return "; ".join(why if why.startswith(f"{name}: ") else f"{name}: {why}" for name, why in errors)
 
@@ -106,50 +106,43 @@ async def grade_items(
     """Grade every input with every grader of the set, all graders at the same time.
 
     ``reward = sum(weight / sum(weights) * part) * gate * gate ...``, with the parts in the order of the set. ``timeout_s``
-    is the most that any grader gets, whatever its own limit; None: its own, else that of the runner.
+    bounds the limit of every grader; None: its own, else that of the runner.
     """
     distinct = {(part.name, id(part.grader)): part for part in grader_set.members}
-    graded = await asyncio.gather(
-        *(runner.grade(part.name, part.grader, inputs, _within(part, timeout_s)) for part in distinct.values())
-    )
+
+    def grades(part: NamedGrader) -> Awaitable[tuple[Grade, ...]]:
+        limit_s = min((limit for limit in (part.timeout_s, timeout_s) if limit is not None), default=None)
+        return runner.grade(part.name, part.grader, inputs, limit_s)
+
+    graded = await asyncio.gather(*map(grades, distinct.values()))
     return _combined(grader_set, dict(zip(distinct, graded, strict=True)), len(inputs))
-
-
-def _within(part: NamedGrader, timeout_s: float | None) -> float | None:
-    return min((limit for limit in (part.timeout_s, timeout_s) if limit is not None), default=None)
 
 
 def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tuple[ItemGrade, ...]:
     """As ``grade_items``, in this thread and without a time limit: for plain graders that are known to be quick."""
-    said: dict[tuple[str, int], Sequence[Grade]] = {}
+    graded: dict[tuple[str, int], Sequence[Grade]] = {}
     for part in grader_set.members:
-        kept = Kept(len(inputs))
-        grade_blocking(part.grader, inputs, kept)
-        said[part.name, id(part.grader)] = [grade or SILENT for grade in kept.grades]
-    return _combined(grader_set, said, len(inputs))
+        grades = BatchGrades(len(inputs))
+        grade_blocking(part.grader, inputs, grades)
+        graded[part.name, id(part.grader)] = [grade or NO_GRADE for grade in grades.grades]
+    return _combined(grader_set, graded, len(inputs))
 
 
 def _combined(
-    grader_set: GraderSet, said: Mapping[tuple[str, int], Sequence[Grade]], count: int
+    grader_set: GraderSet, graded: Mapping[tuple[str, int], Sequence[Grade]], count: int
 ) -> tuple[ItemGrade, ...]:
-    columns = [said[part.name, id(part.grader)] for part in grader_set.members]
-    labels = labelled([part.name for part in grader_set.members])
-    shares = grader_set.shares
-    return tuple(_put_together(labels, shares, [column[at] for column in columns]) for at in range(count))
+    members, shares = grader_set.members, grader_set.shares
+    columns = [graded[part.name, id(part.grader)] for part in members]
+    counts: Counter[str] = Counter()
+    labels = []
+    for part in members:
+        counts[part.name] += 1
+        labels.append(part.name if counts[part.name] == 1 else f"{part.name}#{counts[part.name]}")
+    return tuple(_item_grade(labels, shares, [column[index] for column in columns]) for index in range(count))
 
 
-def labelled(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, with a number behind those that came before."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return tuple(found)
-
-
-def _put_together(labels: Sequence[str], shares: Sequence[float], grades: Sequence[Grade]) -> ItemGrade:
-    """``grades``: one for each label; those beyond the shares are gates."""
+def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence[Grade]) -> ItemGrade:
+    """Combine one grade for each label; those beyond the shares are gates."""
     parts: dict[str, float] = {}
     errors: dict[str, str] = {}
     for label, grade in zip(labels, grades, strict=True):
@@ -168,5 +161,5 @@ def _put_together(labels: Sequence[str], shares: Sequence[float], grades: Sequen
     for gate in rewards[len(shares) :]:
         reward *= gate
     if not math.isfinite(reward):
-        return ItemGrade(None, parts, {"reward": "the rewards of its graders come to no finite number"})
+        return ItemGrade(None, parts, {"reward": "the combined reward is no finite number"})
     return ItemGrade(reward, parts, errors)

@@ -1,7 +1,7 @@
-"""What became of one item at one grader? A reward, or the reason why there is none; and which result belongs to it.
+"""Grades of items, and the matching of a grader's results to its inputs.
 
-A grader's results are taken as they come: objects, mappings or bare numbers, in any order, too few or too many. What
-cannot be used costs the item that it is for, and no other.
+Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own item
+the grade, and no other.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ class Graded:
 
 @dataclass(frozen=True, slots=True)
 class NotGraded:
-    """The grader gave nothing that can be used. Never a number."""
+    """The grader gave no usable reward. Never a number."""
 
     reason: str
     error_type: str
-    """Name of the exception, or what is wrong with the result: ``NoResult``, ``NotANumber``, ``TwoResults``."""
+    """Name of the exception, or ``NoResult``, ``NotANumber`` or ``TwoResults``."""
     broke: bool = False
-    """It was the grader that failed: it raised, or cannot be asked. A ``RewardError`` of its own says that of the item."""
+    """The grader failed: it raised or is unavailable. A ``RewardError`` that it raises concerns the item instead."""
 
 
 Grade: TypeAlias = Graded | NotGraded
 
-SILENT: Final = NotGraded("the grader said nothing of it", "NoResult")
-"""The grade of an item for which no call of the grader came to anything."""
+_NO_RESULT: Final = "the grader returned no result for it"
+NO_GRADE: Final = NotGraded(_NO_RESULT, "NoResult")
+"""The grade of an item without any result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class FailedResult(GradeResult):
 
 
 def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> T | D:
-    """What a call into a class of a user's returns; ``default`` when that raises, whatever it raises."""
+    """Return the result of a call into user code, or ``default`` when it raises."""
     try:
         return call(*arguments)
     except Exception:  # noqa: BLE001  the class is a user's, and so is what it raises
@@ -66,21 +67,21 @@ def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> 
 
 
 def not_graded(error: BaseException) -> NotGraded:
-    """What an exception means for an item: its text in one line."""
+    """Return the grade for an exception, with its text in one line."""
     broke = not isinstance(error, RewardError) or isinstance(error, GraderUnavailable)
     return NotGraded(described(error), type(error).__name__, broke)
 
 
-def matched(inputs: Sequence[GraderInput], said: object, *, strict: bool = False) -> tuple[Grade, ...]:
-    """The grade of each input out of what a grader returned. Raises ``RewardError`` when that is no list of results.
+def matched(inputs: Sequence[GraderInput], answer: object, *, strict: bool = False) -> tuple[Grade, ...]:
+    """Return the grade of each input from the return value of a grader. Raises ``RewardError`` when it is no list.
 
-    Results belong to the inputs that they name: by ``sample_id`` and ``completion_index``, else by one of the two alone. The
-    first of several inputs of one name gets the first result of that name. Where names tell nothing, the position
-    counts. An input without a result, or with two that differ, is not graded.
+    Results belong to the inputs with their name: ``sample_id`` and ``completion_index``, else one of the two alone. The
+    first of several inputs of one name gets the first result of that name. Without usable names the order counts. An
+    input without a result, or with two that differ, is not graded.
 
-    ``strict``: names that are given are believed; the position counts only where no result has a name.
+    ``strict``: names of results always count; the order counts only where no result has a name.
     """
-    results = _results(said, len(inputs))
+    results = _results(answer, len(inputs))
     by_sample = strict and any(_sample_name(result) is not None for result in results)
     for names in (_full_name, _sample_name) if by_sample else (_full_name, _sample_name, _index_name):
         found = _by_name([names(item) for item in inputs], [names(result) for result in results], results, strict)
@@ -94,7 +95,7 @@ def matched(inputs: Sequence[GraderInput], said: object, *, strict: bool = False
 
 
 def finite_number(value: object) -> Graded | NotGraded:
-    """A reward as a float: numbers of any kind, true and false, and text that is one number."""
+    """Read a reward: numbers of any kind, booleans, and text that is a number."""
     number = unless_it_raises(None, float, value)
     if number is None:
         return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
@@ -103,21 +104,20 @@ def finite_number(value: object) -> Graded | NotGraded:
     return NotGraded(f"the reward {_short(value)} is no finite number", "NotANumber")
 
 
-_NO_RESULT: Final = "the grader returned no result for it"
 _TWO: Final = NotGraded("the grader returned two different results for it", "TwoResults")
 
 
-def _results(said: object, expected: int) -> list[object]:
-    """What was returned as a list, read a little past the expected length and no further."""
-    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
-        raise RewardError(f"the grader returned a {type(said).__name__}, expected a list of results")
-    return list(islice(said, 2 * expected + 1))
+def _results(answer: object, expected: int) -> list[object]:
+    """Read a return value as a list, up to a little past the expected length."""
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise RewardError(f"the grader returned a {type(answer).__name__}, expected a list of results")
+    return list(islice(answer, 2 * expected + 1))
 
 
 def _missing(foreign: object = None) -> NotGraded:
-    """The grade of an input without a result. ``foreign``: a result for something else, if there is one."""
+    """Return the grade of an input without a result. ``foreign``: a result for an unknown item, if there is one."""
     if foreign is None:
-        return NotGraded(_NO_RESULT, "NoResult")
+        return NO_GRADE
     sample, index = _sample_name(foreign), _index_name(foreign)
     name = f"completion_index {_short(index)}" if sample is None else _short(sample)
     if sample is not None and index is not None:
@@ -128,11 +128,11 @@ def _missing(foreign: object = None) -> NotGraded:
 def _by_name(
     wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object], strict: bool
 ) -> tuple[Grade, ...] | None:
-    """Grades by name; None when the names of the results tell nothing."""
+    """Return grades by name; None when the names of the results are useless."""
     known = Counter(wanted)
-    said = Counter(name for name in given if name is not None)
-    one_for_all = not strict and len(said) == 1 < len(known) and said.total() == len(wanted)
-    if one_for_all or not known.keys() & said.keys():
+    named = Counter(name for name in given if name is not None)
+    one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
+    if one_for_all or not known.keys() & named.keys():
         return None
     grades: dict[Hashable, list[Grade]] = {}
     for name, result in zip(given, results, strict=True):
@@ -144,7 +144,7 @@ def _by_name(
 
 
 def _for_each(grades: Sequence[Grade], count: int, missing: NotGraded) -> Sequence[Grade]:
-    """The grades of the inputs of one name."""
+    """Return the grades of the inputs of one name."""
     if len(grades) > count:
         return list(grades[:count]) if len(set(grades)) == 1 else [_TWO] * count
     return [*grades, *[missing] * (count - len(grades))]

@@ -1,6 +1,6 @@
-"""Which rewarder does the name of a grader make in a pipeline? Built-in graders, ``remote``, and graders of the user's own.
+"""Build the rewarder of a grader that a pipeline names: built-in, ``remote``, or a user's own.
 
-Options are the grader's, and two of the rewarder: ``parse`` and ``rewarder_id``. All problems are reported at once.
+Options are those of the grader, and ``parse`` and ``rewarder_id``. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 from tfgrpo.stores.errors import PipelineError, Problem
 
 REMOTE: Final = "remote"
-"""Name of the rewarder that asks a grading service."""
+"""Name of the rewarder that calls a grading service."""
 GRADER_NAMES: Final = (*BUILT_IN, REMOTE)
 _SLOW: Final = frozenset({REMOTE, "math_verify", "math-verify"})
 """Graders that are too slow for the event loop."""
 COMPARING: Final = frozenset(
     {"category_match", "label_match", "math_exact", "math_verify", "math-verify", "number_match"}
 )
-"""Graders that have nothing to say of an item without a reference answer."""
+"""Graders that need a reference answer."""
 _OWN: Final = ("parse", "rewarder_id")
 _REMOTE_OPTIONS: Final = ("url", "timeout_s", "retries", "token_env")
 
 
 def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str) -> GraderRewarder | QuickGraderRewarder:
-    """The rewarder that one of ``GRADER_NAMES`` makes. Raises ``PipelineError``; ``where`` names the place in messages."""
+    """Build the rewarder of one of ``GRADER_NAMES``. Raises ``PipelineError``; ``where`` is the location in messages."""
 
     def build(rest: Mapping[str, Any]) -> Grader:
         if name == REMOTE:
@@ -43,7 +43,7 @@ def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str) -> 
 
 
 def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], where: str) -> GraderRewarder:
-    """The rewarder that a grader of the user's, or a class of them, makes. Raises ``PipelineError``."""
+    """Build the rewarder of a user's grader, or of a class of graders. Raises ``PipelineError``."""
     grader, rewarder_id, parse = _built(
         name, options, where, lambda rest: as_grader(found, rest, where, options_key="options")
     )
@@ -53,7 +53,7 @@ def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], whe
 def _built(
     name: str, options: Mapping[str, Any], where: str, build: Callable[[Mapping[str, Any]], Grader]
 ) -> tuple[Grader, str, Parse]:
-    """The grader, and the options that are the rewarder's."""
+    """Return the grader, and the options of the rewarder."""
     rewarder_id, parse = options.get("rewarder_id", name), options.get("parse", "auto")
     problems: list[Problem] = []
     try:

@@ -1,16 +1,13 @@
-"""How do graders score the attempts of a group? As rewarders: the item becomes a record, a missing grade an abstention.
-
-What a grade is made of is decided in ``tfgrpo.rewarders.graders.combine``; which names make one, in ``naming``.
-"""
+"""Graders as rewarders: the item becomes a record, a missing grade an abstention."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict, abstain_on_all
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items, grade_items_here
 from tfgrpo.rewarders.graders.options import refuse
@@ -22,11 +19,12 @@ from tfgrpo.stores.outcomes import RewardScore
 
 Parse: TypeAlias = Literal["auto", "think", "whole"]
 
+NO_REFERENCE: Final = "the item has no reference answer"
 _SHOWN: Final = 60
 
 
 class _OwnRunner:
-    """A runner that is made when first used; a copy of it in another process makes its own."""
+    """A runner that is made on first use; a copy of it in another process makes its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the runner, which two event loops may ask for at once
@@ -43,21 +41,21 @@ class _OwnRunner:
 
 @dataclass(frozen=True, slots=True)
 class GraderRewarder:
-    """Scores each attempt with a set of graders, off the event loop, and abstains on what they could not grade.
+    """Scores each attempt with a set of graders, off the event loop, and abstains on ungraded attempts.
 
-    A grader's record has ``prompt``, ``answer`` and ``metadata`` of the item. Never raises for what a grader does; a time limit
-    that passes costs the attempts that were not graded by then. Raises ``PipelineError`` when built with a ``parse`` that
-    does not exist, or without a name.
+    A grader's record has ``prompt``, ``answer`` and ``metadata`` of the item. Errors of graders become abstentions; after
+    the time limit, ungraded attempts are abstained on. Raises ``PipelineError`` when built with an unknown ``parse`` or
+    without a name.
     """
 
     graders: GraderSet
     rewarder_id: str
     parse: Parse = "auto"
-    """What of an output is the answer. ``think``: what is behind a ``<think>…</think>`` block, else nothing. ``whole``: all
-    of it. ``auto``: what is behind the block, or behind a lone ``</think>`` whose opening was part of the prompt; nothing
-    of a block that is not closed; all of an output without tags."""
+    """Which part of an output is the answer. ``think``: the text after a ``<think>…</think>`` block. ``whole``: all of
+    it. ``auto``: the text after the block, or after a lone ``</think>`` whose opening was part of the prompt; none after
+    an unclosed block; all of an output without tags."""
     needs_answer: bool = False
-    """Whether to abstain on items without a reference answer."""
+    """Abstain on items without a reference answer."""
     _runner: _OwnRunner = field(default_factory=_OwnRunner, init=False, compare=False, repr=False)
 
     limits_itself: ClassVar[bool] = True
@@ -66,9 +64,9 @@ class GraderRewarder:
         check_reading(self.rewarder_id, self.parse)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
+        """Score every attempt."""
         if self.needs_answer and not context.answer.strip():
-            return _without_reference(self.rewarder_id, context)
+            return abstain_on_all(self, context, NO_REFERENCE)
         limit_s = context.time_limit_s or TIMEOUT_S
         inputs = graded_inputs(context, self.parse)
         graded = await grade_items(self._runner.get(), self.graders, inputs, limit_s)
@@ -90,25 +88,24 @@ class QuickGraderRewarder:
         check_reading(self.rewarder_id, self.parse)
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt."""
+        """Score every attempt."""
         if self.needs_answer and not context.answer.strip():
-            return _without_reference(self.rewarder_id, context)
+            return abstain_on_all(self, context, NO_REFERENCE)
         inputs = graded_inputs(context, self.parse)
         return _verdicts(self, inputs, grade_items_here(self.graders, inputs))
 
 
 def graded_inputs(context: RewardContext, parse: Parse) -> list[GraderInput]:
-    """What graders are given for the attempts of a group."""
+    """Return the inputs of graders for the attempts of a group."""
     record = {"prompt": context.prompt, "answer": context.answer or None, "metadata": dict(context.metadata)}
-    return [_input(context.item_id, record, attempt, parse) for attempt in context.outputs]
+    split = [(attempt, _split(attempt.output, parse)) for attempt in context.outputs]
+    return [
+        GraderInput(context.item_id, record, each.raw, each.reasoning, each.answer, attempt.tokens, attempt.index)
+        for attempt, each in split
+    ]
 
 
-def _input(sample_id: str, record: Mapping[str, Any], attempt: Attempt, parse: Parse) -> GraderInput:
-    cut = _cut(attempt.output, parse)
-    return GraderInput(sample_id, record, cut.raw, cut.reasoning, cut.answer, attempt.tokens, attempt.index)
-
-
-def _cut(output: str, parse: Parse) -> Completion:
+def _split(output: str, parse: Parse) -> Completion:
     if parse == "think" or (parse == "auto" and OPEN in output):
         return parse_completion(output)
     if parse == "auto" and CLOSE in output:
@@ -132,32 +129,25 @@ def _verdicts(
 
 
 def _evidence(item: GraderInput, grade: ItemGrade, *, compared: bool) -> str:
-    """Every part, the end of what was graded, and what it was compared with."""
+    """Return every part, the end of the answer, and the reference if it was compared."""
     parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
     answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
     reference = f", reference {_end(str(item.record['answer']))}" if compared else ""
     return f"{parts}; {answer}{reference}"
 
 
-def _without_reference(rewarder_id: str, context: RewardContext) -> tuple[Verdict, ...]:
-    return tuple(Abstained(rewarder_id, "the item has no reference answer") for _ in context.outputs)
-
-
 def check_reading(rewarder_id: object, parse: object) -> None:
-    """Refuse a name that is none, and a ``parse`` that does not exist. Raises ``PipelineError`` with both."""
-    refuse(_name_problems(rewarder_id), _parse_problems(parse))
+    """Raise ``PipelineError`` for a blank name and an unknown ``parse``."""
+    refuse(_reading_problems(rewarder_id, parse))
 
 
-def _name_problems(rewarder_id: object) -> Iterator[Problem]:
+def _reading_problems(rewarder_id: object, parse: object) -> Iterator[Problem]:
     if not isinstance(rewarder_id, str) or not rewarder_id.strip():
         yield Problem("rewarder_id", repr(rewarder_id), "a name")
-
-
-def _parse_problems(parse: object) -> Iterator[Problem]:
     if parse not in get_args(Parse):
         yield Problem("parse", repr(parse), ", ".join(get_args(Parse)))
 
 
 def _end(text: str) -> str:
-    """The last of a text, quoted in one line: that is where answers state their result."""
+    """Quote the end of a text in one line: answers state their result there."""
     return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN + 1 :]}")

@@ -1,38 +1,49 @@
-"""How do graders run without holding up each other or their caller? Each in a lane of its own, within its time.
+"""Run graders off the event loop, each with threads or an event loop of its own, within a time limit.
 
-What one grader does, however badly, costs the items that it does it to their grade, and nobody anything else. How grades are
-put together is decided in ``tfgrpo.rewarders.graders.combine``.
+A call past its limit is abandoned; items it graded before count. A grader with too many abandoned calls still running is
+not called until one of them ends, so that it cannot take threads without bound. A failure of one grader costs only the
+items of that grader their grade. ``tfgrpo.rewarders.graders.combine`` combines grades.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from tfgrpo.rewarders.graders.base import Grader, GraderInput
-from tfgrpo.rewarders.graders.grades import Grade, Graded, NotGraded
-from tfgrpo.rewarders.graders.lanes import Lane
+from tfgrpo.rewarders.graders.calling import BatchGrades, grade_async, grade_blocking, is_async, isolated_inputs
+from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, Graded, NotGraded
+from tfgrpo.rewarders.threads import RewarderThreads
 
 __all__ = ["TIMEOUT_S", "Grade", "Graded", "GraderRunner", "NotGraded"]
 
+T = TypeVar("T")
+
 TIMEOUT_S: Final = 60.0
 """Default time limit of one batch at one grader."""
+_GRACE_S: Final = 1.0
+"""Extra time for an event loop to answer, before it counts as blocked."""
+_CLOSE_S: Final = 2.0
 
 
 class GraderRunner:
-    """Runs graders off the event loop; may be used from several threads and loops at once.
+    """Runs graders; may be used from several threads and event loops at once.
 
-    Plain graders run in daemon threads, asynchronous ones on an event loop of their own. Close it at the end; one that is
-    forgotten is closed when nobody has it any more, or when the process ends.
+    Close it at the end; a forgotten one is closed when it is collected, or when the process ends.
     """
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S, calls: int = 8, hanging: int = 4) -> None:
-        """``timeout_s``: limit of a batch where none is given. ``calls``: batches at a time at one plain grader.
+        """``timeout_s``: default limit of a batch. ``calls``: concurrent batches of one plain grader.
 
-        ``hanging``: calls of one grader that were given up on and still run, at which it is not asked any more.
+        ``hanging``: abandoned calls of one grader that still run, at which it is no longer called.
         """
         for name, value in (("timeout_s", timeout_s), ("calls", calls), ("hanging", hanging)):
             if not value > 0:
@@ -41,32 +52,33 @@ class GraderRunner:
         self._calls = calls
         self._hanging = hanging
         self._lock = threading.Lock()  # guards the two fields below
-        self._lanes: dict[int, Lane] = {}
+        self._workers: dict[int, _GraderWorker] = {}
         self._closed = False
-        self._close = weakref.finalize(self, _close_all, self._lanes)
+        self._close = weakref.finalize(self, _close_all, self._workers)
 
     async def grade(
         self, name: str, grader: Grader, inputs: Sequence[GraderInput], timeout_s: float | None = None
     ) -> tuple[Grade, ...]:
-        """One grade for each input, in their order, within ``timeout_s`` of the call's start. Nothing a grader does raises.
+        """Return one grade for each input, in order, within ``timeout_s`` of the call's start.
 
-        A batch for a plain grader may have to wait for its turn before it starts. Raises ``RuntimeError`` after ``close``.
+        Errors of a grader become grades. A batch for a plain grader may wait for a free thread before it starts. Raises
+        ``RuntimeError`` after ``close``.
         """
-        lane = self._lane(name, grader)
-        return await lane.grade(inputs, self._timeout_s if timeout_s is None else timeout_s) if inputs else ()
+        worker = self._worker(name, grader)
+        return await worker.grade(inputs, self._timeout_s if timeout_s is None else timeout_s) if inputs else ()
 
     def hanging(self) -> Mapping[str, int]:
-        """Calls that were given up on and still run, by name of the grader; only where there are any."""
+        """Return the number of abandoned calls that still run, by name of the grader; only those above 0."""
         with self._lock:
-            lanes = list(self._lanes.values())
-        found: dict[str, int] = {}
-        for lane in lanes:
-            if left := lane.left_behind:
-                found[lane.name] = found.get(lane.name, 0) + left
-        return found
+            workers = list(self._workers.values())
+        counts: dict[str, int] = {}
+        for worker in workers:
+            if worker.abandoned:
+                counts[worker.name] = counts.get(worker.name, 0) + worker.abandoned
+        return counts
 
     def close(self) -> None:
-        """Take no more calls, and give back threads, loops and connections. Waits for no grader that hangs."""
+        """Accept no more calls, and release threads, loops and connections. Does not wait for hanging graders."""
         with self._lock:
             self._closed = True
         self._close()
@@ -79,17 +91,277 @@ class GraderRunner:
     ) -> None:
         self.close()
 
-    def _lane(self, name: str, grader: Grader) -> Lane:
+    def _worker(self, name: str, grader: Grader) -> _GraderWorker:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this runner is closed")
-            lane = self._lanes.get(id(grader))
-            if lane is None:
-                # A lane holds on to its grader, so no other object can get the same identity.
-                lane = self._lanes[id(grader)] = Lane(name, grader, calls=self._calls, hanging=self._hanging)
-            return lane
+            worker = self._workers.get(id(grader))
+            if worker is None:
+                # A worker references its grader, so no other object can get the same id.
+                worker = _GraderWorker(name, grader, calls=self._calls, hanging=self._hanging)
+                self._workers[id(grader)] = worker
+            return worker
 
 
-def _close_all(lanes: dict[int, Lane]) -> None:
-    while lanes:
-        lanes.popitem()[1].close()
+def _close_all(workers: dict[int, _GraderWorker]) -> None:
+    while workers:
+        workers.popitem()[1].close()
+
+
+class _GraderWorker:
+    """Threads or an event loop of one grader, and the calls of it that were abandoned."""
+
+    def __init__(self, name: str, grader: Grader, *, calls: int, hanging: int) -> None:
+        self.name = name
+        self._grader = grader
+        self._threads = RewarderThreads(calls)
+        self._max_abandoned = hanging
+        self._lock = threading.Lock()  # guards the fields below
+        self._loop: LoopThread | None = None
+        self._closed = False
+        self._abandoned: set[object] = set()
+
+    @property
+    def abandoned(self) -> int:
+        """Number of abandoned calls that still run."""
+        return len(self._abandoned)
+
+    @property
+    def broken(self) -> bool:
+        """Whether so many calls hang that no other is started."""
+        return self.abandoned >= self._max_abandoned
+
+    async def grade(self, inputs: Sequence[GraderInput], limit_s: float) -> tuple[Grade, ...]:
+        """Return one grade for each input, at most ``limit_s`` after the call has started."""
+        grades = BatchGrades(len(inputs), limit_s)
+        if self.broken:
+            missing = self._refusal()
+        elif is_async(self._grader):
+            missing = await self._on_loop(inputs, grades, limit_s)
+        else:
+            missing = await self._in_thread(inputs, grades, limit_s)
+        return tuple(grade or missing for grade in grades.grades)
+
+    def close(self) -> None:
+        """Release the threads, the loop, and the connections that the grader has open on it."""
+        self._threads.shutdown()
+        with self._lock:
+            self._closed = True
+            loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        close = getattr(self._grader, "aclose", None)
+        if inspect.iscoroutinefunction(close):
+            with suppress(Exception):  # a connection that does not close is dropped with its loop
+                loop.start(close).result(_GRACE_S)
+        loop.close()
+
+    def abandon(self, call: object) -> None:
+        """Count an abandoned call."""
+        with self._lock:
+            self._abandoned.add(call)
+
+    def ended(self, call: object) -> None:
+        """Count it no longer."""
+        with self._lock:
+            self._abandoned.discard(call)
+
+    def blocking(self, inputs: Sequence[GraderInput], grades: BatchGrades) -> Awaitable[object] | None:
+        """Grade a batch in this thread, without a limit."""
+        return grade_blocking(self._grader, isolated_inputs(self._grader, inputs), grades)
+
+    async def _in_thread(self, inputs: Sequence[GraderInput], grades: BatchGrades, limit_s: float) -> NotGraded:
+        """Grade a batch with a plain grader; return the grade of items without one."""
+        call = _ThreadCall(self, inputs, grades)
+        # The caller may be cancelled; the call is watched to its end or its limit all the same.
+        watching = asyncio.ensure_future(self._watched(call, limit_s))
+        try:
+            return await asyncio.shield(watching)
+        except asyncio.CancelledError:
+            if not call.started.done():
+                watching.cancel()
+            raise
+
+    async def _watched(self, call: _ThreadCall, limit_s: float) -> NotGraded:
+        future = self._threads.submit(call)
+        answer = asyncio.wrap_future(future)
+        try:
+            either: list[asyncio.Future[Any]] = [call.started, answer]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            start = time.monotonic()
+            pending = await asyncio.wait_for(answer, limit_s)
+        except TimeoutError:
+            return self._late(call.grades)
+        finally:
+            answer.cancel()
+            call.abandon_if_running()
+            self._threads.abandon(future)
+        if pending is None:
+            return self._refusal() if call.refused else self._missing(call.grades)
+        return await self._on_loop(call.inputs, call.grades, limit_s - (time.monotonic() - start), pending)
+
+    async def _on_loop(
+        self,
+        inputs: Sequence[GraderInput],
+        grades: BatchGrades,
+        limit_s: float,
+        pending: Awaitable[object] | None = None,
+    ) -> NotGraded:
+        """As ``_in_thread``, for an asynchronous grader, or the ``pending`` answer of another."""
+        loop = self._living_loop()
+        future = asyncio.wrap_future(loop.start(lambda: self._on_this_loop(inputs, grades, limit_s, pending)))
+        try:
+            await asyncio.wait([future], timeout=limit_s + _GRACE_S)
+            if not future.done():
+                self._replace(loop)
+                return self._late(grades)
+            if future.cancelled():
+                return NotGraded(f"{self.name}: the event loop of the grader ended", "GraderUnavailable", broke=True)
+            return self._missing(grades) if future.result() else self._late(grades)
+        finally:
+            future.cancel()
+
+    async def _on_this_loop(
+        self, inputs: Sequence[GraderInput], grades: BatchGrades, limit_s: float, pending: Awaitable[object] | None
+    ) -> bool:
+        """Return whether the grader was in time."""
+        if pending is None:
+            grades.start()
+        work = grade_async(self._grader, isolated_inputs(self._grader, inputs), grades, pending)
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+            return task.done()
+        finally:
+            if not task.done():
+                self.abandon(task)
+                task.add_done_callback(self.ended)
+                task.cancel()
+
+    def _living_loop(self) -> LoopThread:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this runner is closed")
+            if self._loop is None:
+                self._loop = LoopThread(f"grader {self.name}", self._loop_ended)
+            return self._loop
+
+    def _replace(self, loop: LoopThread) -> None:
+        """Abandon a loop that a call of the grader blocks; the next call gets a new one."""
+        with self._lock:
+            if self._loop is not loop:
+                return
+            self._loop = None
+            self._abandoned.add(loop)
+        loop.stop()
+
+    def _loop_ended(self, loop: LoopThread) -> None:
+        with self._lock:
+            self._abandoned.discard(loop)
+            if self._loop is loop:
+                self._loop = None
+
+    def _missing(self, grades: BatchGrades) -> NotGraded:
+        """Return the grade of an item without one after the call has ended."""
+        return self._late(grades) if grades.late else NO_GRADE
+
+    def _late(self, grades: BatchGrades) -> NotGraded:
+        return NotGraded(f"{self.name}: no reward within {grades.limit_s:g} s", "RewarderTimeout")
+
+    def _refusal(self) -> NotGraded:
+        reason = f"{self.name}: {self.abandoned} calls of it hang; it is not called until one of them ends"
+        return NotGraded(reason, "GraderUnavailable", broke=True)
+
+
+class _ThreadCall:
+    """One batch for a plain grader, to be run in a thread."""
+
+    def __init__(self, worker: _GraderWorker, inputs: Sequence[GraderInput], grades: BatchGrades) -> None:
+        self.inputs = inputs
+        self.grades = grades
+        self.refused = False
+        self._worker = worker
+        self._home = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._home.create_future()
+        self._lock = threading.Lock()  # guards the field below
+        self._running = False
+
+    def __call__(self) -> Awaitable[object] | None:
+        """Grade, unless too many calls hang by now."""
+        self.refused = self._worker.broken
+        if self.refused:
+            return None
+        with self._lock:
+            self._running = True
+        try:
+            self._home.call_soon_threadsafe(self._set_started)
+            self.grades.start()
+            return self._worker.blocking(self.inputs, self.grades)
+        finally:
+            with self._lock:
+                self._running = False
+            self._worker.ended(self)
+
+    def abandon_if_running(self) -> None:
+        """Count the call as abandoned if it still runs."""
+        with self._lock:
+            if self._running:
+                self._worker.abandon(self)
+
+    def _set_started(self) -> None:
+        if not self.started.done():
+            self.started.set_result(None)
+
+
+class LoopThread:
+    """An event loop in a daemon thread, which runs until ``close``.
+
+    A coroutine that blocks stops its whole loop and cannot be interrupted. So graders do not share loops, and a loop that
+    does not answer is replaced.
+    """
+
+    def __init__(self, name: str, on_end: Callable[[LoopThread], None]) -> None:
+        """``on_end`` is called in that thread when the loop has ended, for any reason."""
+        self._loop = asyncio.new_event_loop()
+        self._on_end = on_end
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Run the coroutine that ``work`` makes. Raises ``RuntimeError`` when the loop has ended."""
+        coroutine = work()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise
+
+    def stop(self) -> None:
+        """Ask the loop to cancel its work and end as soon as it answers; do not wait."""
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def close(self) -> None:
+        """End the loop, with 2 s to cancel its work; one that blocks is abandoned."""
+        self.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_cancel_all())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+            self._on_end(self)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_CLOSE_S / 2)

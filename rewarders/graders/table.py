@@ -1,22 +1,19 @@
-"""Which grader has this name? The closed table of built-in graders, and how one is built from options; grades nothing."""
+"""Table of the built-in graders, and their construction from options."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from tfgrpo.rewarders.graders.base import Grader
-from tfgrpo.rewarders.graders.builtin.completion_length import CompletionLengthCap
+from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap, JsonValid, LatexOnly, ReasoningFormat
 from tfgrpo.rewarders.graders.builtin.json_schema import JsonSchema
-from tfgrpo.rewarders.graders.builtin.json_valid import JsonValid
 from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
-from tfgrpo.rewarders.graders.builtin.latex_only import LatexOnly
 from tfgrpo.rewarders.graders.builtin.math_exact import MathExact, NumberOnly
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
 from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch
-from tfgrpo.rewarders.graders.builtin.reasoning_format import ReasoningFormat
 from tfgrpo.rewarders.graders.builtin.xml_schema import XmlSchema
 from tfgrpo.stores.errors import PipelineError, Problem
 
@@ -37,7 +34,7 @@ BUILT_IN: Final[Mapping[str, Callable[..., Grader]]] = MappingProxyType(
         "xml_schema": XmlSchema,
     }
 )
-"""Name to what builds it; ``math-verify`` and ``math_verify`` are one grader."""
+"""Constructors by name; ``math-verify`` and ``math_verify`` are one grader."""
 
 
 def build_grader(
@@ -47,18 +44,23 @@ def build_grader(
     source: str = "graders",
     options_key: str = "init_kwargs",
 ) -> Grader:
-    """The built-in grader called ``name``, built with ``init_kwargs``.
+    """Build the built-in grader called ``name`` with ``init_kwargs``.
 
-    Messages say by ``source`` where the name was written, and by ``options_key`` under which key its options are. Raises
-    ``PipelineError`` with everything that is wrong: an unknown name; unknown options, missing ones and values that an
-    option does not accept.
+    ``source`` is the location of the name in messages, ``options_key`` the key of its options. Raises ``PipelineError``
+    with every problem: an unknown name; unknown and missing options, and values that an option does not accept.
     """
     build = BUILT_IN.get(name)
     if build is None:
         raise PipelineError([Problem(source, repr(name), ", ".join(sorted(BUILT_IN)))])
     given = dict(init_kwargs or {})
     accepted = inspect.signature(build).parameters
-    problems = [*_unknown(given, accepted), *_missing(given, accepted)]
+    known = f"only {', '.join(accepted)}" if accepted else "no options"
+    problems = [Problem(key, repr(given[key]), known) for key in given if key not in accepted]
+    problems += [
+        Problem(key, "nothing", "a value: this option has no default")
+        for key, parameter in accepted.items()
+        if parameter.default is parameter.empty and key not in given
+    ]
     built: Grader | None = None
     try:
         built = build(**{key: given.get(key, parameter.default) for key, parameter in accepted.items()})
@@ -70,19 +72,7 @@ def build_grader(
     return built
 
 
-def _unknown(given: Mapping[str, Any], accepted: Mapping[str, inspect.Parameter]) -> Iterator[Problem]:
-    for key in given:
-        if key not in accepted:
-            yield Problem(key, repr(given[key]), f"only {', '.join(accepted)}" if accepted else "no options")
-
-
-def _missing(given: Mapping[str, Any], accepted: Mapping[str, inspect.Parameter]) -> Iterator[Problem]:
-    for key, parameter in accepted.items():
-        if parameter.default is parameter.empty and key not in given:
-            yield Problem(key, "nothing", "a value: this option has no default")
-
-
 def _placed(problem: Problem, where: str, options: set[str], options_key: str) -> Problem:
-    """The problem of an option, or of the grader as a whole, with the place where it was written."""
+    """Add the location to the problem of an option or of the grader as a whole."""
     option = f": {options_key}.{problem.source}" if problem.source in options else ""
     return Problem(where + option, problem.given, problem.accepted)

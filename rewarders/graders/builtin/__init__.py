@@ -1,14 +1,3 @@
-"""The graders that ship."""
+"""Built-in graders."""
 
-__all__ = [
-    "completion_length",
-    "json_schema",
-    "json_valid",
-    "labels",
-    "latex_only",
-    "math_exact",
-    "math_verify",
-    "number_match",
-    "reasoning_format",
-    "xml_schema",
-]
+__all__ = ["formats", "json_schema", "labels", "math_exact", "math_verify", "number_match", "xml_schema"]

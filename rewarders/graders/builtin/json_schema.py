@@ -1,60 +1,49 @@
-"""Is the answer an object with the required keys? Looks at keys only: types and values are never checked."""
+"""Grader of the keys of a JSON object; types and values are not checked."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tfgrpo.rewarders.graders.builtin.fenced import fenced_block, python_literal
-from tfgrpo.rewarders.graders.builtin.schema_grader import SchemaGrader
+from tfgrpo.rewarders.graders.builtin.schema_grader import SchemaGrader, fenced_block, python_literal
 from tfgrpo.stores.errors import RewardError
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema(SchemaGrader):
-    """1.0 for a JSON object with all required keys and no key that is forbidden; 0.9 of it when it had to be dug out.
+    """1.0 for a JSON object with all required keys and no forbidden key.
 
-    ``required`` and ``allow_additional_properties`` (default true) are all that is read of the schema. A key is
-    additional when it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null,
-    or nothing that can be read, 0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a
-    Python literal, times 0.9.
+    Only ``required`` and ``allow_additional_properties`` (default true) of the schema are read. A key is additional when
+    it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null and unreadable text
+    0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a Python literal, times 0.9.
 
-    JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) is worth 0.0, whatever
-    stands in a fence. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key: a record
-    with such a schema says nothing about a completion.
+    JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) scores 0.0 and is not
+    tried again. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key.
     """
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
-        """Reward of a text."""
+        """Return the reward of a text."""
         value, share = _read(text)
         return 0.0 if value is None else _fit(value, schema) * share
 
 
 def _read(text: str) -> tuple[Any, float]:
-    """The value of the text and the share of the score that is left; None when there is no value."""
+    """Return the value of the text, or None, and the factor of its score."""
     try:
         return json.loads(text), 1.0
     except json.JSONDecodeError:
         block = fenced_block(text)
-        return (_literal(text) if block is None else _dug_out(block)), 0.9
-    except (ValueError, RecursionError):  # too large for Python, which is no reason to look elsewhere
+    except (ValueError, RecursionError):  # too large for Python
         return None, 0.0
-
-
-def _dug_out(block: str) -> Any:
-    try:
-        return json.loads(block)
-    except (ValueError, RecursionError):
-        return _literal(block)
-
-
-def _literal(text: str) -> Any:
-    try:
-        return python_literal(text)
-    except ValueError:
-        return None
+    if block is not None:
+        with suppress(ValueError, RecursionError):
+            return json.loads(block), 0.9
+    with suppress(ValueError):
+        return python_literal(text if block is None else block), 0.9
+    return None, 0.9
 
 
 def _fit(value: Any, schema: Mapping[str, Any]) -> float:

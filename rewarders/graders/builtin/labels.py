@@ -1,14 +1,14 @@
-"""Is the answer the expected label? Two rules: one with partial credit as it is known, one that takes no part for all."""
+"""Graders of labels: ``category_match`` with its known partial credit, ``label_match`` for the whole label only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion
+from tfgrpo.rewarders.graders.base import field as record_field
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
 from tfgrpo.rewarders.graders.options import flag, refuse
-from tfgrpo.rewarders.graders.records import answer_or_completion, expected_label
 from tfgrpo.stores.errors import Problem
 
 
@@ -17,13 +17,13 @@ class CategoryMatch(ItemGrader):
     """The first rule that holds: equal 1.0, equal in lower case 0.8, contains it 0.5, another allowed label 0.3, else 0.0.
 
     The expected label is the record's ``answer``, else its ``expected_category``, and is not stripped; the response is.
-    "Not Alpha" contains "Alpha", which ``label_match`` does not fall for.
+    "Not Alpha" contains "Alpha" here; ``label_match`` has no such rule.
     """
 
     allowed_categories: Sequence[str]
-    """Labels that are a wrong answer rather than none. A plain string is taken letter by letter."""
+    """Labels that are a wrong answer rather than none. A plain string is read letter by letter."""
     require_answer: bool = False
-    """Whether a completion without a final answer gets 0.0, instead of being searched as a whole."""
+    """A completion without a final answer gets 0.0, instead of being searched as a whole."""
     _allowed: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
@@ -31,8 +31,8 @@ class CategoryMatch(ItemGrader):
         object.__setattr__(self, "_allowed", frozenset(label.lower() for label in self.allowed_categories))
 
     def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
-        expected = expected_label(item)
+        """Return the reward of one item."""
+        expected = _expected_label(item)
         response = (answer_or_completion(item, require_answer=self.require_answer) or "").strip()
         if not expected or not response:
             return 0.0
@@ -49,7 +49,7 @@ class CategoryMatch(ItemGrader):
 
 @dataclass(frozen=True, slots=True)
 class LabelMatch(ItemGrader):
-    """1.0 when the answer is the expected label, outer white space and letter case aside, else 0.0.
+    """1.0 when the answer is the expected label, except for outer white space and letter case, else 0.0.
 
     Letter case is Unicode case folding, so that ``STRASSE`` is ``Straße``. Without a final answer, or without an expected
     label, the score is 0.0.
@@ -62,8 +62,8 @@ class LabelMatch(ItemGrader):
         refuse(flag("require_answer", self.require_answer))
 
     def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
-        wanted = expected_label(item).strip().casefold()
+        """Return the reward of one item."""
+        wanted = _expected_label(item).strip().casefold()
         answer = stated_text(item, require_answer=self.require_answer)
         return 1.0 if wanted and answer is not None and answer.strip().casefold() == wanted else 0.0
 
@@ -71,3 +71,12 @@ class LabelMatch(ItemGrader):
 def _labels(name: str, value: object) -> Iterator[Problem]:
     if not isinstance(value, str | Sequence) or not all(isinstance(label, str) for label in value):
         yield Problem(name, repr(value), "a list of texts; quote what YAML would read as a number or a truth value")
+
+
+def _expected_label(item: GraderInput) -> str:
+    """Return ``answer`` of the record, else its ``expected_category``, as text and not stripped; empty without either."""
+    expected = record_field(item, "answer") or record_field(item, "expected_category")
+    try:
+        return str(expected) if expected else ""
+    except (ValueError, RecursionError):  # an integer of thousands of digits, extreme nesting
+        return ""

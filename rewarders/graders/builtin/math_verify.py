@@ -1,8 +1,7 @@
-"""Is the answer mathematically the reference? Asks the library math-verify (extra ``math``) in a process of its own.
+"""Grader of mathematical equality, by the library math-verify (extra ``math``) in a child process.
 
-LaTeX from a model can keep a computer algebra system busy for ever: ``$9^{9^9}$`` is one machine instruction to it, which
-no signal and no other thread interrupts. So the library lives in a child that the system ends when a single item
-takes too long, and the next item gets a new child.
+LaTeX can keep a computer algebra system busy for ever: no signal and no other thread interrupts ``$9^{9^9}$``. So the
+system ends the child when an item takes too long, and the next item gets a new child.
 """
 
 from __future__ import annotations
@@ -17,21 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, cast
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
-from tfgrpo.rewarders.graders.records import field, final_answer
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
 
 _CHILD: Final = Path(__file__).with_name("math_verify_child.py")
 
 
 class MathVerify(ItemGrader):
-    """0.0 when no LaTeX formula is found in the final answer, 1.0 when it equals the record's ``answer``, else 0.5.
+    """0.0 without a LaTeX formula in the final answer, 1.0 when it equals the record's ``answer``, else 0.5.
 
-    Found and compared by math-verify, strictly, each within 2 seconds: what cannot be parsed in time is not found, what
-    cannot be compared in time is not equal. The reference has to be LaTeX as well: a bare ``5`` equals nothing.
+    Parsed and compared by math-verify, strictly, each within 2 seconds: a formula that takes longer counts as absent, a
+    comparison as unequal. The reference has to be LaTeX as well: a bare ``5`` has no formula.
 
     Raises ``PipelineError`` when the library is not installed. One item is compared at a time. Grading raises
-    ``RewardError`` for an item that ended the child; nothing else is lost.
+    ``RewardError`` for an item that ended the child.
     """
 
     def __init__(self) -> None:
@@ -45,7 +43,7 @@ class MathVerify(ItemGrader):
         return type(self), ()
 
     def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
+        """Return the reward of one item."""
         answer = final_answer(item)
         if answer is None:
             return 0.0
@@ -62,7 +60,7 @@ class MathVerify(ItemGrader):
 
 
 class _Child:
-    """One child process, asked one question at a time. It ends with its owner, or with this process."""
+    """One child process, for one item at a time. It ends with its owner, or with this process."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", str(_CHILD)]
@@ -73,7 +71,7 @@ class _Child:
         self.end = weakref.finalize(self, _end, self._process, self._stdin, self._stdout)
 
     def ask(self, answer: str, gold: str) -> float:
-        """The score; ``RewardError`` when the child ended over it."""
+        """Return the score. Raises ``RewardError`` when the child ended."""
         try:
             self._stdin.write(json.dumps([answer, gold]) + "\n")
             self._stdin.flush()
@@ -89,5 +87,5 @@ def _end(process: subprocess.Popen[str], *pipes: IO[str]) -> None:
     process.kill()
     process.wait()
     for pipe in pipes:
-        with suppress(OSError):  # a question that nobody will read any more
+        with suppress(OSError):  # an unread question
             pipe.close()

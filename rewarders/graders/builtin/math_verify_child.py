@@ -1,6 +1,6 @@
-"""What does math-verify say of one answer? Runs as a process of its own, one JSON line ``[answer, reference]`` at a time.
+"""Child process that compares answers with math-verify, one JSON line ``[answer, reference]`` at a time.
 
-It imports nothing of this project, so that it starts fast, and it lets the system end it rather than run for ever.
+It imports no module of this project, so that it starts fast, and sets limits by which the system ends it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import sys
 from typing import Final
 
 PARSE_S: Final = 2
-"""Limit of the library's own, by signal, for each parse and each comparison."""
+"""The library's own limit, by signal, for each parse and each comparison."""
 CPU_S: Final = 10.0
-"""Processor time for one item; beyond it the system ends this process, whatever it is in the middle of."""
+"""Processor time for one item, after which the system ends this process."""
 MEMORY_BYTES: Final = 4 * 1024**3
-"""Address space; beyond it Python raises ``MemoryError``, which the library takes for "cannot be parsed"."""
+"""Address space; beyond it Python raises ``MemoryError``, which the library reports as unparsable."""
 
 
 def score(answer: str, reference: str) -> float:
-    """0.0 without a formula in the answer, 1.0 when it equals the reference, else 0.5."""
+    """Return 0.0 without a formula in the answer, 1.0 when it equals the reference, else 0.5."""
     from math_verify import LatexExtractionConfig, parse, verify  # noqa: PLC0415  after the limits are set
 
     wanted = [LatexExtractionConfig()]
@@ -32,7 +32,7 @@ def score(answer: str, reference: str) -> float:
 
 
 def limit_memory() -> None:
-    """Where the system can."""
+    """Limit the address space, where the system can."""
     try:
         import resource  # noqa: PLC0415  POSIX only
     except ImportError:
@@ -43,7 +43,7 @@ def limit_memory() -> None:
 
 
 def limit_next_item() -> None:
-    """Start the clock of processor time anew. Without a handler of Python's, its signal ends the process at once."""
+    """Restart the clock of processor time. Without a Python handler, its signal ends the process at once."""
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, CPU_S)
@@ -51,7 +51,7 @@ def limit_next_item() -> None:
 
 def main() -> None:
     """Answer each line of standard input until it ends."""
-    # The library's parser prints remarks of its own; only scores may reach whoever asks.
+    # The library's parser prints to standard output; only scores may reach the parent.
     with os.fdopen(os.dup(1), "w", encoding="ascii") as replies:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         limit_memory()

@@ -1,7 +1,4 @@
-"""Does the answer state the reference's number? Compares values, however they are written; the sibling of ``math_exact``.
-
-It does not calculate, and it has no partial credit.
-"""
+"""Grader of the value of a number, in any notation, without arithmetic or partial credit."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
 from tfgrpo.rewarders.graders.options import flag, is_number, number, refuse
-from tfgrpo.rewarders.graders.records import field, final_answer
 from tfgrpo.rewarders.text.answered_number import answered_number, reference_number
 from tfgrpo.rewarders.text.completions import CLOSE, OPEN
 from tfgrpo.rewarders.text.number_text import Number, numbers_agree
@@ -24,15 +20,15 @@ _SHOWN: Final = 60
 class NumberMatch(ItemGrader):
     r"""1.0 when the answer's last stated number has the value of the record's ``answer``, else 0.0.
 
-    A number is read with thousands separators, signs, decimals, fractions, percent and ``\boxed{}``. What stands behind
-    the last ``Answer:`` line counts, else the last box, else the last number. Without a final answer the score is 0.0.
+    A number may have thousands separators, signs, decimals, fractions, percent and ``\boxed{}``. The text after the last
+    ``Answer:`` line counts, else the last box, else the last number. Without a final answer the score is 0.0.
 
-    The reference is a JSON number, or text that is one number, words and units beside it aside. Raises ``RewardError`` for
-    any other, such as ``3, 7`` or ``2\pi``: nobody is right or wrong about a part of it.
+    The reference is a JSON number, or text of one number with words and units. Raises ``RewardError`` for any other, such
+    as ``3, 7`` or ``2\pi``.
     """
 
     tolerance: float = 0.0
-    """Greatest absolute difference that still counts as equal."""
+    """Greatest absolute difference of equal values."""
     require_answer: bool = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
 
@@ -40,7 +36,7 @@ class NumberMatch(ItemGrader):
         refuse(number("tolerance", self.tolerance, least=0), flag("require_answer", self.require_answer))
 
     def score_one(self, item: GraderInput) -> float:
-        """Reward of one item."""
+        """Return the reward of one item."""
         reference = field(item, "answer")
         gold = reference_value(reference)
         if gold is None:
@@ -55,7 +51,7 @@ class NumberMatch(ItemGrader):
 
 
 def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:
-    """The final answer; without one, and when it is not required, a completion that has no reasoning tag at all."""
+    """Return the final answer, else, unless ``require_answer``, a completion without any reasoning tag."""
     answer = final_answer(item)
     if answer is not None or require_answer or OPEN in item.completion or CLOSE in item.completion:
         return answer
@@ -63,7 +59,7 @@ def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:
 
 
 def reference_value(gold: object) -> Number | None:
-    """The number that a record's ``answer`` is; None when it is no single number."""
+    """Return the number of a record's ``answer``; None when it is no single number."""
     if isinstance(gold, str):
         return reference_number(gold)
     if not isinstance(gold, int | float) or not is_number(gold):

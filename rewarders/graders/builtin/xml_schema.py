@@ -1,7 +1,7 @@
-"""Is the answer well-formed XML with the right root? Looks at the root's tag only.
+"""Grader of well-formed XML with the right root tag.
 
-Text comes from models, so it is read as hostile: nothing outside the text is ever loaded, no tree and no text is built,
-and expat stops entities that multiply (since its release 2.4.1; with an older one, a text that declares entities is no XML).
+Text of language models is untrusted: no external entity is loaded, no tree is built, and expat limits the expansion of
+entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from xml.etree.ElementTree import ParseError, XMLParser
 
-from tfgrpo.rewarders.graders.builtin.fenced import fenced_block
-from tfgrpo.rewarders.graders.builtin.schema_grader import SchemaGrader
+from tfgrpo.rewarders.graders.builtin.schema_grader import SchemaGrader, fenced_block
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
@@ -22,15 +21,14 @@ ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 @dataclass(frozen=True, slots=True)
 class XmlSchema(SchemaGrader):
-    """1.0 for well-formed XML whose root has the tag asked for; 0.9 of it when it had to be dug out of a fenced block.
+    """1.0 for well-formed XML whose root has the schema's ``root_tag``; 0.9 of it from a fenced block.
 
-    The tag is the schema's ``root_tag``. Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed
-    0.0. Case counts, and a namespace is part of the tag.
-    A lone surrogate is no character of XML: text that holds one is worth 0.0, whatever stands in a fence.
+    Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed 0.0. Case counts, and a namespace is part
+    of the tag. Text with a lone surrogate, which is no character of XML, scores 0.0.
     """
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
-        """Reward of a text."""
+        """Return the reward of a text."""
         share, root = 1.0, _root_tag(text)
         if root is None and not _SURROGATE.search(text):
             share, root = 0.9, _root_tag(fenced_block(text) or "")
@@ -41,7 +39,7 @@ class XmlSchema(SchemaGrader):
 
 
 class _Root:
-    """What the parser calls for every element; keeps the first tag. Without ``data`` no text is ever put together."""
+    """Parser target that keeps the first tag. Without a ``data`` method the parser builds no text."""
 
     def __init__(self) -> None:
         self.tag: str | None = None
@@ -52,7 +50,7 @@ class _Root:
 
 
 def _root_tag(text: str) -> str | None:
-    """Tag of the root element; None when the text is not well-formed."""
+    """Return the tag of the root element; None when the text is not well-formed."""
     text = text.strip()
     if not text or text[0] not in "<\ufeff" or (not ENTITIES_ARE_LIMITED and "<!ENTITY" in text):
         return None

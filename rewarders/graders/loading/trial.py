@@ -11,7 +11,7 @@ from typing import Final
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.graders.base import Grader, GraderInput
-from tfgrpo.rewarders.graders.calling import is_async, is_built_in, item_function, of_its_own
+from tfgrpo.rewarders.graders.calling import is_async, is_built_in, isolated_inputs, item_function
 from tfgrpo.rewarders.graders.grades import NotGraded, matched
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
@@ -41,7 +41,7 @@ def refuse_no_grader(grader: Grader, where: str) -> None:
 
 def _fault(grader: Grader) -> str:
     """Why this is no grader; empty when it may be one."""
-    inputs = of_its_own(grader, [ITEM])
+    inputs = isolated_inputs(grader, [ITEM])
     one = item_function(grader)
     try:
         said = [one(inputs[0])] if one is not None else grader.grade_batch(inputs)

@@ -16,9 +16,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.rewarders.graders.base import field as of_record
 from tfgrpo.rewarders.graders.grades import FailedResult, Grade, Graded, matched, not_graded
 from tfgrpo.rewarders.graders.options import above_zero, refuse
-from tfgrpo.rewarders.graders.records import field as of_record
 from tfgrpo.rewarders.graders.remote.http import HttpPool, Reply
 from tfgrpo.stores.errors import GraderUnavailable, Problem, RewarderTimeout
 

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.graders import grader_sets
 from tfgrpo.pipelines.mix.shapes import MixEntry, MixGrader, MixStage
 from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.builtin.json_valid import JsonValid
+from tfgrpo.rewarders.graders.builtin.formats import JsonValid
 from tfgrpo.rewarders.graders.builtin.math_exact import MathExact
 from tfgrpo.rewarders.graders.combine import grade_items
 from tfgrpo.rewarders.graders.remote.grader import RemoteGrader

@@ -105,7 +105,7 @@ def test_two_graders_of_one_name_are_both_asked():
 def test_what_comes_to_no_finite_number_is_ungraded():
     grade = graded(GraderSet((named(1e308),), (named(1e308, name="gate"),)))[0]
     assert grade.reward is None
-    assert grade.errors == {"reward": "the rewards of its graders come to no finite number"}
+    assert grade.errors == {"reward": "the combined reward is no finite number"}
 
 
 def test_graders_wait_for_each_other_at_the_same_time():

@@ -125,7 +125,7 @@ async def test_a_grader_that_keeps_hanging_is_not_asked_for_ever():
         before = hangs.started
         refused = await runner.grade("hangs", hangs, items(2))
         assert hangs.started == before
-        assert "calls of it hang; it is not asked until one of them ends" in refused[0].reason
+        assert "calls of it hang; it is not called until one of them ends" in refused[0].reason
         assert threading.active_count() < 20
 
         hangs.bad = ("none",)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tfgrpo.rewarders.graders.loops import LoopThread
+from tfgrpo.rewarders.graders.running import LoopThread
 
 
 async def answer() -> int:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.base import GraderInput, field
 from tfgrpo.rewarders.graders.builtin.number_match import reference_value
-from tfgrpo.rewarders.graders.records import field
 from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 from tfgrpo.stores.errors import RewardError
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
 from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
-from tfgrpo.rewarders.graders.calling import Kept, grade_blocking
+from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
 from tfgrpo.rewarders.graders.running import Graded, GraderRunner
 from tfgrpo.rewarders.graders.table import build_grader
 from tfgrpo.stores.errors import GraderUnavailable, RewardError
@@ -24,10 +24,10 @@ def runner():
 
 
 def test_a_grade_that_is_put_after_the_limit_is_not_kept():
-    kept = Kept(1, limit_s=-1.0)
-    kept.begin()
-    kept.put(0, Graded(1.0))
-    kept.put_all([Graded(1.0)])
+    kept = BatchGrades(1, limit_s=-1.0)
+    kept.start()
+    kept.set(0, Graded(1.0))
+    kept.set_all([Graded(1.0)])
     assert kept.grades == [None]
 
 
@@ -161,7 +161,7 @@ def test_ctrl_c_in_the_main_thread_is_the_users_and_no_grade():
 
     for each in (Batch(interrupted), grader(interrupted)):
         with pytest.raises(KeyboardInterrupt):
-            grade_blocking(each, items(), Kept(4))
+            grade_blocking(each, items(), BatchGrades(4))
 
 
 async def test_functions_of_one_item_are_asked_once_for_each_item(runner):

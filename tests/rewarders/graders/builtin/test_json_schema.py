@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.rewards.graders import answered, score, with_schema
-from tfgrpo.rewarders.graders.builtin.fenced import fenced_block, python_literal
+from tfgrpo.rewarders.graders.builtin.schema_grader import fenced_block, python_literal
 from tfgrpo.stores.errors import RewardError
 
 NEEDS = with_schema(required=["answer"])
