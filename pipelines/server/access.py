@@ -1,4 +1,4 @@
-"""Decide who may ask: whoever sends the bearer token, or without one, whoever calls this machine by a name of its own."""
+"""Decide who may call the server: clients with the bearer token, or without one, clients that address loopback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tfgrpo.pipelines.server.replies import answer
 from tfgrpo.pipelines.settings.addresses import is_loopback
 
-OPEN_PATHS: Final = frozenset({"/healthz"})
-"""Answered without a token."""
+_OPEN_PATHS: Final = frozenset({"/healthz"})
 _HOST: Final = re.compile(r"\[([0-9a-f:.]+)\]|([^\[\]:@/\\?#]+)")
 _PORT: Final = re.compile(r":[0-9]*$")
+_REMEDY: Final = "ask for localhost, or start the server with --token-env"
 
 
 class BearerToken:
-    """An ASGI app in front of another that asks for the token. Comparing takes the same time wherever the texts differ."""
+    """ASGI middleware that requires the token, except for ``/healthz``. Comparing takes constant time."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -27,7 +27,7 @@ class BearerToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer 401."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._admits(Headers(scope=scope)):
+        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS or self._admits(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         refused = answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
@@ -39,25 +39,22 @@ class BearerToken:
 
 
 class LocalHosts:
-    """An ASGI app in front of another that answers 400 to requests for a host that is not this machine's loopback.
+    """ASGI middleware that answers 400 to requests for a host other than this machine's loopback.
 
-    A page in a browser here can reach a port of this machine under a name of its own, once it has that name resolve to
-    loopback (DNS rebinding); the ``Host`` header tells.
+    A web page in a browser here can reach a port of this machine under its own name, once that name resolves to
+    loopback (DNS rebinding); the ``Host`` header shows it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or refuse."""
-        if scope["type"] != "http" or is_local(Headers(scope=scope).get("host", "")):
+        """Pass on, or answer 400."""
+        header = Headers(scope=scope).get("host", "").strip().lower() if scope["type"] == "http" else "localhost"
+        host = _HOST.fullmatch(_PORT.sub("", header))
+        if host is not None and is_loopback(host[1] or host[2].removesuffix(".")):
             await self._app(scope, receive, send)
             return
-        told = "the Host header names another machine; ask for localhost, or start the server with --token-env"
-        await answer({"detail": told}, 400)(scope, receive, send)
-
-
-def is_local(header: str) -> bool:
-    """Whether a ``Host`` header names loopback."""
-    host = _HOST.fullmatch(_PORT.sub("", header.strip().lower()))
-    return host is not None and is_loopback(host[1] or host[2].removesuffix("."))
+        # HTTP/1.0 clients need not send the header; without it the server cannot know the host.
+        reason = "the Host header names another machine" if header else "the request has no Host header"
+        await answer({"detail": f"{reason}; {_REMEDY}"}, 400)(scope, receive, send)

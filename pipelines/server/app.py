@@ -1,11 +1,9 @@
-"""How is the data server spoken to over HTTP? The routes, and what refuses a request before it reaches the service.
-
-An ASGI app: where it listens is ``tfgrpo.pipelines.server.serving``, what it says ``tfgrpo.pipelines.server.service``.
-"""
+"""The HTTP interface of the data server: routes, limits, errors and the OpenAPI description."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,12 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tfgrpo.pipelines.server import request_log as log
+from tfgrpo.pipelines.server import monitoring
 from tfgrpo.pipelines.server.access import BearerToken
 from tfgrpo.pipelines.server.bodies import bounded_route
 from tfgrpo.pipelines.server.description import describe
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeTurns, Limits
-from tfgrpo.pipelines.server.metering import GradeTally, RequestMeter
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits
+from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, GradeTally, RequestMeter
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.server.shapes import (
@@ -41,8 +39,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 
 _SAMPLE_BODY: Final = MEBIBYTE // 16
-"""Most bytes of a request for samples: two numbers."""
-_LONGEST: Final = 300
+"""Most bytes of a request for samples, which is two numbers."""
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _ABOUT: Final = "Samples of a staged data mix, and rewards for completions of them."
 
@@ -52,15 +49,15 @@ def data_app(
     *,
     limits: Limits,
     telemetry: Telemetry,
-    say: log.Say,
+    say: monitoring.Say,
     version: str,
     token: str | None = None,
     verbose: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
-    """The app in front of a service. ``say`` is told of failing graders, and of every request when ``verbose``.
+    """Return the app of a service. ``say`` gets lines about failing graders, and with ``verbose`` about every request.
 
-    With a ``token`` every path but ``/healthz`` asks for it.
+    With a ``token`` every path but ``/healthz`` requires it.
     """
     handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry, clock), say if verbose else None, say)
     app = FastAPI(
@@ -69,12 +66,12 @@ def data_app(
         version=version,
         exception_handlers={HTTPException: refused, RequestValidationError: bad_body, Exception: refused},
     )
-    turns = GradeTurns(limits)
+    queue = GradeQueue(limits)
     refusals = {401: "The bearer token is missing or wrong."} if token else {}
     body = {408: "The body does not arrive in time.", 413: "The body is too large.", **refusals}
     samples = {
         **body,
-        400: "There is nothing to draw from.",
+        400: "The stage has no records to draw from.",
         503: "The data cannot be read, or the server is being stopped.",
     }
     grades = {
@@ -83,7 +80,7 @@ def data_app(
         503: "Too many requests wait already, graders failed, or the server is being stopped; come again.",
     }
     small = bounded_route(_SAMPLE_BODY, limits.body_s)
-    large = bounded_route(limits.max_body, limits.body_s, turns)
+    large = bounded_route(limits.max_body, limits.body_s, queue)
     _add(app, "/healthz", handlers.health, Health, {}, "GET")
     _add(app, "/meta", handlers.meta, MetaReply, refusals, "GET")
     _add(app, "/sample", handlers.sample, SampleReply, samples, "POST", small)
@@ -122,18 +119,18 @@ class _Handlers:
         limits: Limits,
         telemetry: Telemetry,
         tally: GradeTally,
-        say: log.Say | None,
-        warn: log.Say,
+        say: monitoring.Say | None,
+        warn: monitoring.Say,
     ) -> None:
         self._service, self._limits, self._telemetry = service, limits, telemetry
         self._tally, self._say, self._warn = tally, say, warn
 
     async def health(self) -> Response:
-        """Tell that the server is up."""
+        """Answer that the server is up."""
         return answer({"status": "ok"})
 
     async def meta(self) -> Response:
-        """Tell how long the mix is, and its stages."""
+        """Return the length of the mix and its stages."""
         return answer(self._service.meta())
 
     async def sample(self, asked: SampleRequest) -> Response:
@@ -143,20 +140,19 @@ class _Handlers:
             raise _too_many("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
         if self._say is not None:
             stage = self._service.config.stage_at(asked.iteration).name
-            self._say(log.sample_line(asked.iteration, asked.batch_size, stage))
+            self._say(monitoring.sample_line(asked.iteration, asked.batch_size, stage))
         try:
             samples = await self._service.sample(asked.iteration, asked.batch_size)
         except DatasetError as error:
             raise HTTPException(400, "; ".join(problem.given for problem in error.problems)) from error
         except OSError as error:
             raise HTTPException(503, f"the data cannot be read: {error.strerror}") from error
-        for dataset in {sample["dataset_id"] for sample in samples}:
-            count = sum(sample["dataset_id"] == dataset for sample in samples)
+        for dataset, count in Counter(sample["dataset_id"] for sample in samples).items():
             self._telemetry.record_samples(dataset=dataset, count=count)
         return answer({"samples": samples})
 
     async def grade(self, asked: GradeRequest) -> Response:
-        """Grade completions: one result for each item, in their order. An item that cannot be graded harms no other."""
+        """Grade completions: one result for each item, in their order. An ungradable item affects no other."""
         most = self._limits.max_batch
         if len(asked.items) > most:
             raise _too_many("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
@@ -167,22 +163,23 @@ class _Handlers:
         for line in self._tally.add(grades):
             self._warn(line)
         if self._say is not None:
-            self._say("\n".join(log.grade_lines(asked.iteration, asked.items, grades)))
+            self._say("\n".join(monitoring.grade_lines(asked.iteration, asked.items, grades)))
         _refuse_if_lost(grades, self._limits.max_lost_share)
         results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
         return answer({"results": results})
 
 
 def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
-    """Answer 503 when failing graders left more than a share of the items ungraded. Other reasons do not pass."""
+    """Answer 503 if failing graders left more than a share of the items ungraded; a retry may help only then."""
     lost = [grade for grade in grades if grade.broke or grade.late]
     if len(lost) > max_share * len(grades):
-        told = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {log.reasons(lost[-1])[:_LONGEST]}"
-        raise HTTPException(503, told, {"Retry-After": str(RETRY_AFTER_S)})
+        reason = monitoring.reasons(lost[-1])[:LONGEST_REASON]
+        detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
+        raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
 
 
-def _too_many(field: str, kind: str, says: str) -> RequestValidationError:
-    return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": says}])
+def _too_many(field: str, kind: str, message: str) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": message}])
 
 
 def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
@@ -190,5 +187,5 @@ def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     if parts:
         result["parts"] = dict(grade.parts)
     if grade.reward is None:
-        return {**result, "error": log.reasons(grade)}
+        return {**result, "error": monitoring.reasons(grade)}
     return {**result, "reward": grade.reward}

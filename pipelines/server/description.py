@@ -1,7 +1,4 @@
-"""What does the OpenAPI description say? What the server really accepts: its limits and its sample ids included.
-
-FastAPI describes the shapes; what only this server knows is put in here. Nothing is enforced by it.
-"""
+"""Complete FastAPI's OpenAPI description by this server's limits and sample ids. It enforces none of them."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from tfgrpo.pipelines.server.shapes import SPACE
 
 _SCHEME: Final = "bearer"
 _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
-"""What has to be escaped in the regular expressions of every language."""
+"""Characters to escape in the regular expressions of every language."""
 
 
 def describe(app: FastAPI, config: MixConfig, limits: Limits, *, token: bool) -> dict[str, Any]:
-    """The description of an app that serves this mix."""
+    """Return the description of an app that serves this mix."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     shapes = document["components"]["schemas"]
     shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"] = list(_bounded(shapes, limits))
@@ -39,43 +36,33 @@ def describe(app: FastAPI, config: MixConfig, limits: Limits, *, token: bool) ->
 
 
 def sample_id_pattern(config: MixConfig) -> str:
-    """A regular expression for the ids of all samples that there are."""
+    """Return a regular expression for all sample ids."""
     ids = [
-        f"{_escaped(name)}:{up_to(len(dataset.records) - 1)}"
+        _SYNTAX.sub(r"\\\g<0>", name) + f":{up_to(len(dataset.records) - 1)}"
         for name, dataset in config.datasets.items()
         if len(dataset.records)
     ]
     return f"^({'|'.join(ids)})$" if ids else "^$a"
 
 
-def _escaped(name: str) -> str:
-    return _SYNTAX.sub(r"\\\g<0>", name)
-
-
 def up_to(last: int) -> str:
-    """A regular expression for the whole numbers from 0 to ``last``, without leading zeros."""
+    """Return a regular expression for the whole numbers from 0 to ``last``, without leading zeros."""
     text = str(last)
-    choices = [*_shorter(len(text)), text]
-    for place, digit in enumerate(text):
-        lowest = 1 if place == 0 and len(text) > 1 else 0
+    shorter = [f"[1-9]{'[0-9]' * (digits - 1)}" for digits in range(2, len(text))]
+    choices = [*(["[0-9]"] if len(text) > 1 else []), *shorter, text]
+    for at, digit in enumerate(text):
+        lowest = 1 if at == 0 and len(text) > 1 else 0
         if int(digit) > lowest:
-            choices.append(f"{text[:place]}[{lowest}-{int(digit) - 1}]{'[0-9]' * (len(text) - place - 1)}")
+            choices.append(f"{text[:at]}[{lowest}-{int(digit) - 1}]{'[0-9]' * (len(text) - at - 1)}")
     return f"({'|'.join(choices)})"
 
 
-def _shorter(length: int) -> Iterator[str]:
-    """Numbers of fewer digits."""
-    if length > 1:
-        yield "[0-9]"
-    yield from (f"[1-9]{'[0-9]' * (digits - 1)}" for digits in range(2, length))
-
-
 def _bounded(shapes: dict[str, Any], limits: Limits) -> Iterator[dict[str, Any]]:
-    """The ways to write a batch size."""
-    for way in shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]:
-        if way["type"] == "integer":
-            yield way | {"maximum": limits.max_batch}
-        elif way["type"] == "string":
-            yield way | {"pattern": rf"^{SPACE}(-[0-9]+(_[0-9]+)*|[+]?0*{up_to(limits.max_batch)})(\.0+)?{SPACE}$"}
+    """Yield the forms of a batch size, with the limit."""
+    for form in shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]:
+        if form["type"] == "integer":
+            yield form | {"maximum": limits.max_batch}
+        elif form["type"] == "string":
+            yield form | {"pattern": rf"^{SPACE}(-[0-9]+(_[0-9]+)*|[+]?0*{up_to(limits.max_batch)})(\.0+)?{SPACE}$"}
         else:
-            yield way
+            yield form

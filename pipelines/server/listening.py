@@ -1,7 +1,4 @@
-"""How does an app get onto a port? By uvicorn, on a socket that is bound before anything is promised.
-
-Signals and the end are the caller's: it stops the server, and the server lets go of its connections in bounded time.
-"""
+"""Serve an app by uvicorn on a socket that is bound first. The server ends its connections in bounded time."""
 
 from __future__ import annotations
 
@@ -25,26 +22,26 @@ _PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a server treats its connections."""
+class ServerOptions:
+    """Options of a server's connections."""
 
     http: Any = "h11"
-    """Protocol that uvicorn speaks, by name or as a class."""
+    """Uvicorn's HTTP protocol, by name or as a class."""
     shutdown_s: int = 5
-    """Most seconds that requests get to end once the server is told to."""
-    let_go: Callable[[], None] | None = None
-    """Called first when it shuts down, to free requests that would wait for ever."""
+    """Most seconds for requests to end at a shutdown."""
+    on_shutdown: Callable[[], None] | None = None
+    """Called first at a shutdown, to release requests that would wait for ever."""
 
 
-_PLAIN: Final = Manner()
+_DEFAULT: Final = ServerOptions()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to its caller and says when it answers."""
+    """Leaves signals to its caller, and sets ``ready`` when it answers."""
 
-    def __init__(self, config: uvicorn.Config, let_go: Callable[[], None] | None) -> None:
+    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None] | None) -> None:
         super().__init__(config)
-        self._let_go = let_go
+        self._on_shutdown = on_shutdown
         self.ready = asyncio.Event()
 
     @contextmanager
@@ -56,17 +53,19 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._let_go is not None:
-            self._let_go()
+        if self._on_shutdown is not None:
+            self._on_shutdown()
         await super().shutdown(sockets)
 
 
-async def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None], manner: Manner = _PLAIN) -> None:
-    """Serve until SIGINT or SIGTERM, then return. ``ready`` is told the URL once requests are answered.
+async def serve(
+    app: ASGIApp, host: str, port: int, ready: Callable[[str], None], options: ServerOptions = _DEFAULT
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` gets the URL once requests are answered. Needs the main thread.
 
-    ``SettingsError`` when the address cannot be had. ``port`` 0 takes a free one. Needs the main thread.
+    Raise ``SettingsError`` if the address is not available. ``port`` 0 takes a free one.
     """
-    async with _started(app, host, port, manner) as (server, url, done):
+    async with _started(app, host, port, options) as (server, url, done):
         # Not the loop's own handlers: those would take the wakeup descriptor, which ``second_signal`` needs.
         before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -78,20 +77,22 @@ async def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None]
 
 
 @asynccontextmanager
-async def running(app: ASGIApp, host: str = "127.0.0.1", port: int = 0, manner: Manner = _PLAIN) -> AsyncIterator[str]:
-    """A server on this event loop for the length of a block; gives its URL."""
-    async with _started(app, host, port, manner) as (_, url, _done):
+async def running(
+    app: ASGIApp, host: str = "127.0.0.1", port: int = 0, options: ServerOptions = _DEFAULT
+) -> AsyncIterator[str]:
+    """Serve on this event loop for the length of a block; yield the URL."""
+    async with _started(app, host, port, options) as (_, url, _done):
         yield url
 
 
 @asynccontextmanager
 async def _started(
-    app: ASGIApp, host: str, port: int, manner: Manner
+    app: ASGIApp, host: str, port: int, options: ServerOptions
 ) -> AsyncIterator[tuple[_Server, str, asyncio.Task[None]]]:
     with bound_socket(host, port) as listening:
         config = uvicorn.Config(
             app,
-            http=manner.http,
+            http=options.http,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -99,9 +100,9 @@ async def _started(
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=manner.shutdown_s,
+            timeout_graceful_shutdown=options.shutdown_s,
         )
-        server = _Server(config, manner.let_go)
+        server = _Server(config, options.on_shutdown)
         done = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             await server.ready.wait()
@@ -112,7 +113,7 @@ async def _started(
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the address, not listening yet. ``SettingsError`` when it cannot be had; port 0 takes a free one."""
+    """Return a socket bound to the address. Raise ``SettingsError`` if it is not available; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE

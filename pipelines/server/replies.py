@@ -1,7 +1,4 @@
-"""How is an answer put into bytes? As JSON that every reader accepts, whatever a dataset or a client put into it.
-
-The forms of refusals are FastAPI's; what is refused is decided elsewhere.
-"""
+"""Encode answers and refusals as JSON that every reader accepts, whatever text a dataset or client has."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _LONGEST: Final = 200
 
 
 def encoded(value: object) -> bytes:
-    """Compact UTF-8 JSON. Half a surrogate pair is escaped; NaN and infinity, which JSON has not, become null."""
+    """Return compact UTF-8 JSON. Half surrogate pairs are escaped; NaN and infinity become null."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -32,19 +29,19 @@ def encoded(value: object) -> bytes:
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A response with a JSON body."""
+    """Return a response with a JSON body."""
     return Response(encoded(value), status, headers, "application/json")
 
 
 async def refused(_: Request, error: Exception) -> Response:
-    """``{"detail": "…"}`` for a refusal by us or by the framework."""
+    """Answer ``{"detail": "…"}`` to a refusal by the server or the framework."""
     if not isinstance(error, HTTPException):
         return answer({"detail": "Internal Server Error"}, 500)
     return answer({"detail": error.detail}, error.status_code, error.headers)
 
 
 async def bad_body(_: Request, error: Exception) -> Response:
-    """``{"detail": [...]}``: what is wrong, where. Of what was sent only short texts and numbers are shown again."""
+    """Answer ``{"detail": [...]}``, FastAPI's form. Of the input only short texts and numbers are repeated."""
     problems: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
     return answer({"detail": list(_problem_rows(problems))}, 422)
 

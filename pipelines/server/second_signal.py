@@ -1,7 +1,7 @@
-"""Kill this process at its second SIGINT or SIGTERM, whatever holds the interpreter lock.
+"""Kill this process at its second SIGINT or SIGTERM, even while other code has the interpreter lock.
 
 CPython's C handler writes the number of every signal to the wakeup descriptor without that lock. Here the descriptor is a
-pipe to a small process, which counts and kills. What the first signal means is decided by the Python handlers.
+pipe to a small process, which counts and kills. The Python handlers still decide about the first signal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What goes over the wire? Requests as a trainer's client sends them, replies as it reads them; nothing is done here.
+"""Define the requests and replies of the data server.
 
-Requests are read leniently, as the client's other server reads them: ``"12"``, ``12.0`` and ``true`` are whole numbers,
-and keys that nobody knows are ignored.
+Requests are read leniently, as by the server that it replaces: ``"12"``, ``12.0`` and ``true`` are whole numbers, and
+unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StrictBool, WithJsonSchema
 
 SPACE: Final = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 WHOLE_NUMBER: Final = rf"^{SPACE}[+-]?[0-9]+(_[0-9]+)*(\.0+)?{SPACE}$"
-"""Texts that are read as a whole number."""
+"""Pattern of texts that are read as a whole number."""
 _LENIENT: Final[list[dict[str, Any]]] = [
     {"type": "integer"},
     {"type": "boolean"},
@@ -20,7 +20,7 @@ _LENIENT: Final[list[dict[str, Any]]] = [
 ]
 
 Whole = Annotated[int, WithJsonSchema({"anyOf": _LENIENT})]
-"""A whole number, or what is read as one."""
+"""A whole number, or a value that is read as one."""
 WholeOrNull = Annotated[int | None, WithJsonSchema({"anyOf": [*_LENIENT, {"type": "null"}]})]
 
 
@@ -28,25 +28,25 @@ class Stage(BaseModel):
     """One stage of the data mix."""
 
     name: str
-    until_step: int = Field(description="First iteration that the stage is no longer in force at.")
+    until_step: int = Field(description="First iteration after the stage.")
 
 
 class MetaReply(BaseModel):
-    """What is served."""
+    """The served mix."""
 
     total_iterations: int
     stages: list[Stage]
 
 
 class SampleRequest(BaseModel):
-    """So many samples, please."""
+    """A request for samples."""
 
-    iteration: Whole = Field(description="Decides the stage that is drawn from.")
-    batch_size: Whole = Field(description="How many samples; none for 0 and below.")
+    iteration: Whole = Field(description="Decides the stage.")
+    batch_size: Whole = Field(description="Number of samples; none for 0 and below.")
 
 
 class Sample(BaseModel):
-    """One prompt. All keys are always there."""
+    """One prompt. All keys are always present."""
 
     sample_id: str
     dataset_id: str
@@ -67,27 +67,27 @@ class GradeItem(BaseModel):
     sample_id: str
     completion: str
     completion_tokens: WholeOrNull = None
-    completion_index: WholeOrNull = Field(default=None, description="Handed back with the reward.")
+    completion_index: WholeOrNull = Field(default=None, description="Returned with the reward.")
 
 
 class GradeRequest(BaseModel):
-    """Completions to be graded."""
+    """A request to grade completions."""
 
     iteration: Whole = Field(description="For the log only: any sample may be graded at any iteration.")
     items: list[GradeItem]
-    parts: StrictBool = Field(default=False, description="Whether the reply tells the reward of every grader.")
+    parts: StrictBool = Field(default=False, description="Whether the reply has the reward of every grader.")
 
 
 class GradeReplyItem(BaseModel):
     """The reward of one completion."""
 
     sample_id: str
-    reward: float = Field(description="Finite. 0.0 where a grader failed, and then `error` says so.")
+    reward: float = Field(description="Finite. 0.0 if a grader failed, with the reason in `error`.")
     completion_index: int | None
     error: str | None = Field(default=None, description="Why there is no reward; absent when there is one.")
     parts: dict[str, float] | None = Field(
         default=None,
-        description="Rewards by name of the grader, neither weighted nor multiplied; absent when not asked for.",
+        description="Rewards by grader, neither weighted nor multiplied; absent without `parts` in the request.",
     )
 
 
@@ -98,21 +98,21 @@ class GradeReply(BaseModel):
 
 
 class Refusal(BaseModel):
-    """Why a request was refused."""
+    """The reason of a refusal."""
 
     detail: str
 
 
 class FieldProblem(BaseModel):
-    """One thing wrong with a body."""
+    """One problem of a body."""
 
     type: str
-    loc: list[str | int] = Field(description="Where in the request.")
+    loc: list[str | int] = Field(description="Path within the request.")
     msg: str
 
 
 class BadBody(BaseModel):
-    """Everything wrong with a body."""
+    """All problems of a body."""
 
     detail: list[FieldProblem]
 

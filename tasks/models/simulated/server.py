@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfgrpo.pipelines.server import listening
-from tfgrpo.pipelines.server.listening import Manner
+from tfgrpo.pipelines.server.listening import ServerOptions
 from tfgrpo.tasks.models.simulated.app import ABORT, simulated_app
 from tfgrpo.tasks.models.simulated.options import SimulatedOptions
 
@@ -42,10 +42,10 @@ class _Protocol(H11Protocol):
         self.app = with_abort
 
 
-def _on_port(options: SimulatedOptions) -> tuple[ASGIApp, Manner]:
+def _on_port(options: SimulatedOptions) -> tuple[ASGIApp, ServerOptions]:
     """Return the app, and how to serve it: calls that hang end before the server shuts down."""
     app = simulated_app(options)
-    return app, Manner(http=_Protocol, shutdown_s=_SHUTDOWN_S, let_go=app.state.closing.set)
+    return app, ServerOptions(http=_Protocol, shutdown_s=_SHUTDOWN_S, on_shutdown=app.state.closing.set)
 
 
 async def serve(options: SimulatedOptions, host: str, port: int, ready: Callable[[str], Any] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,14 @@ def test_what_is_no_array_of_objects_is_named_by_line(tmp_path: Path, text: str 
     found = refusal(written(tmp_path, text, "items.json"))
     assert len(found) == len(told)
     assert all(part in line for part, line in zip(told, found, strict=True))
+
+
+def test_many_elements_behind_a_long_one_are_read_in_linear_time(tmp_path: Path) -> None:
+    rows = [{"id": "long", "prompt": "x" * 3_000_000}, *({"id": str(n), "prompt": "y"} for n in range(20_000))]
+    path = written(tmp_path, json.dumps(rows), "items.json")
+    started = time.process_time()
+    assert len(prompts(path)) == len(rows)
+    assert time.process_time() - started < 5.0  # copying the buffer for each element took 30
 
 
 def test_an_error_early_in_a_long_array_is_found_without_reading_all_of_it(tmp_path: Path) -> None:

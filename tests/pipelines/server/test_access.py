@@ -1,12 +1,15 @@
-"""With a token, nobody gets in without it."""
+"""Requests without the token, or for another host, are refused."""
 
 from __future__ import annotations
+
+import asyncio
 
 import httpx
 import pytest
 
 from tests.support.pipelines.data_server import Served, graded, in_process, item, mix
 from tfgrpo.pipelines.server.access import LocalHosts
+from tfgrpo.pipelines.server.listening import running
 
 TOKEN = "a-good-token"
 
@@ -65,4 +68,19 @@ async def test_a_name_that_only_resolves_to_this_machine_does_not_get_in(tmp_pat
     finally:
         served.close()
     assert answer.status_code == status
-    assert status == 200 or "the Host header names another machine" in answer.json()["detail"]
+    reason = "the Host header names another machine" if host else "the request has no Host header"
+    assert status == 200 or reason in answer.json()["detail"]
+
+
+async def test_an_http_1_0_request_without_a_host_header_is_refused_with_that_reason(tmp_path):
+    served = Served(mix(tmp_path))
+    try:
+        async with running(LocalHosts(served.app)) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(url).port)
+            writer.write(b"GET /meta HTTP/1.0\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+    finally:
+        served.close()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"the request has no Host header; ask for localhost" in answer

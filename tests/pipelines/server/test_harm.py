@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.pipelines.data_server import RIGHT, Served, graded, in_process, item, on_a_port, rogue
 from tfgrpo.pipelines.server.limits import Limits
-from tfgrpo.pipelines.server.listening import Manner, running
+from tfgrpo.pipelines.server.listening import ServerOptions, running
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_t
     body = {"iteration": 0, "items": [item(f"{RIGHT} hang")]}
     try:
         async with httpx.AsyncClient(trust_env=False) as client:
-            async with running(served.app, manner=Manner(shutdown_s=0)) as url:
+            async with running(served.app, options=ServerOptions(shutdown_s=0)) as url:
                 asking = asyncio.create_task(client.post(f"{url}/grade", json=body))
                 await asyncio.sleep(0.3)
             answer = await asking

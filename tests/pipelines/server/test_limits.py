@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
-from tfgrpo.pipelines.server.limits import GradeTurns, Limits
+from tfgrpo.pipelines.server.limits import GradeQueue, Limits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):
@@ -76,7 +76,7 @@ async def test_who_would_wait_behind_too_many_is_told_to_come_again(tmp_path):
 
 
 async def test_connections_that_only_announce_a_body_delay_nobody(tmp_path):
-    """What counts is what has arrived: neither the bytes nor the turns are taken by a promise."""
+    """What counts is what has arrived: neither the bytes nor the slots are taken by an announcement."""
     limits = Limits(concurrency=2, max_held=1 << 20, max_body=1 << 20, queue=1)
     async with (
         on_a_port(mix(tmp_path), limits=limits) as (url, _),
@@ -119,25 +119,25 @@ async def half_sent(url, length, part):
 
 
 @asynccontextmanager
-async def turn(turns, *chunks):
+async def turn(queue, *chunks):
     """The turn of a request whose body comes in chunks."""
-    async with turns.place() as place:
+    async with queue.slot() as slot:
         for size in chunks:
-            turns.add(place, size)
+            queue.add(slot, size)
             await asyncio.sleep(0)
-            while turns.full(place):
-                await turns.change()
-        await turns.enter(place)
-        yield place
+            while queue.full(slot):
+                await queue.changed()
+        await queue.enter(slot)
+        yield slot
 
 
 async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_back():
-    turns = GradeTurns(Limits(concurrency=2, queue=50))
+    queue = GradeQueue(Limits(concurrency=2, queue=50))
     inside = most = 0
 
     async def one(number):
         nonlocal inside, most
-        async with turn(turns, 10):
+        async with turn(queue, 10):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -146,36 +146,36 @@ async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_ba
                 raise ValueError
 
     await asyncio.gather(*(one(number) for number in range(20)), return_exceptions=True)
-    assert (most, turns.present) == (2, 0)
+    assert (most, queue.present) == (2, 0)
 
 
 async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
     """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
-    turns = GradeTurns(Limits(concurrency=50, max_held=100))
+    queue = GradeQueue(Limits(concurrency=50, max_held=100))
     sizes = (60, 30, 30, 300, 10, 90, 1, 99, 2)
     most = 0
 
     async def one(size):
         nonlocal most
-        async with turn(turns, *[1] * size) as place:
-            assert place.size == size
-            most = max(most, turns._held)
+        async with turn(queue, *[1] * size) as slot:
+            assert slot.size == size
+            most = max(most, queue._bytes)
             await asyncio.sleep(0)
 
     await asyncio.gather(*map(one, sizes))
     assert 300 <= most <= 100 + len(sizes) + 300
-    assert (turns.present, turns._held) == (0, 0)
+    assert (queue.present, queue._bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("let_in_first", [False, True])
 async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
-    turns = GradeTurns(Limits(concurrency=1, queue=2))
-    first = turn(turns)
+    queue = GradeQueue(Limits(concurrency=1, queue=2))
+    first = turn(queue)
     await first.__aenter__()
-    gone, after = (asyncio.create_task(_held(turns)) for _ in range(2))
+    gone, after = (asyncio.create_task(_held(queue)) for _ in range(2))
     await asyncio.sleep(0)
     with pytest.raises(HTTPException):
-        await turn(turns).__aenter__()
+        await turn(queue).__aenter__()
     if let_in_first:
         await first.__aexit__(None, None, None)
     gone.cancel()
@@ -183,9 +183,9 @@ async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
         await first.__aexit__(None, None, None)
     await after
     assert gone.cancelled()
-    assert turns.present == 0
+    assert queue.present == 0
 
 
-async def _held(turns: GradeTurns) -> None:
-    async with turn(turns):
+async def _held(queue: GradeQueue) -> None:
+    async with turn(queue):
         await asyncio.sleep(0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
-from tfgrpo.pipelines.server.metering import GradeTally
-from tfgrpo.pipelines.server.request_log import reasons
+from tfgrpo.pipelines.server.monitoring import GradeTally, reasons
 from tfgrpo.rewarders.graders.combine import ItemGrade
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 

@@ -1,0 +1,138 @@
+"""Observe requests and grades: metrics, warnings of failing graders, and the log lines of ``--verbose``.
+
+Completions are untrusted text: each of their lines is marked, so that none can look like one of the server's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tfgrpo.pipelines.server.shapes import GradeItem
+from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.stores.text import pluralize
+
+Say: TypeAlias = Callable[[str], None]
+"""Writes whole lines and does not raise."""
+LONGEST_REASON: Final = 300
+_NAME: Final = "[dataserver]"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
+_WARNING_INTERVAL_S: Final = 10.0
+
+
+class RequestMeter:
+    """ASGI middleware that measures the answers of an app."""
+
+    def __init__(self, app: ASGIApp, telemetry: Telemetry, routes: frozenset[str]) -> None:
+        """Paths outside ``routes`` are recorded as ``other``, so that no client can flood a metrics backend."""
+        self._app, self._telemetry, self._routes = app, telemetry, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and measure."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            path, method = scope["path"], scope["method"]
+            self._telemetry.record_request(
+                method=method if method in _METHODS else "_OTHER",
+                route=path if path in self._routes else "other",
+                status=status,
+                duration_s=time.perf_counter() - started,
+            )
+
+
+class GradeTally:
+    """Counts grades. A failing grader is reported once in ten seconds at most, not once an item."""
+
+    def __init__(self, telemetry: Telemetry, clock: Callable[[], float]) -> None:
+        """``clock`` returns monotonic seconds."""
+        self._telemetry, self._clock = telemetry, clock
+        self._reported_at: dict[str, float] = {}
+        self._unreported: Counter[str] = Counter()
+        self.graded = 0
+        """Items with a reward since the start."""
+        self.ungraded = 0
+
+    def add(self, grades: Sequence[ItemGrade]) -> Iterator[str]:
+        """Count the grades of one request, and yield the warnings that are due."""
+        scored = Counter(name for grade in grades for name in grade.parts)
+        failed = Counter(name for grade in grades for name in grade.errors)
+        lost = sum(grade.reward is None for grade in grades)
+        self.graded += len(grades) - lost
+        self.ungraded += lost
+        for name in scored | failed:
+            self._telemetry.record_grades(grader=name, scored=scored[name], ungraded=failed[name])
+        for name, count in failed.items():
+            self._unreported[name] += count
+            now = self._clock()
+            if now - self._reported_at.get(name, float("-inf")) >= _WARNING_INTERVAL_S:
+                self._reported_at[name] = now
+                example = next(grade for grade in grades if name in grade.errors)
+                reason = (example.errors.get(name) or reasons(example))[:LONGEST_REASON]
+                items = pluralize(self._unreported.pop(name), "item")
+                yield f"{_NAME} grader {name} left {items} ungraded; the last: {reason}"
+
+
+def reasons(grade: ItemGrade) -> str:
+    """Return why an item has no reward."""
+    return grade.reasons or "the reward is no finite number"
+
+
+def sample_line(iteration: int, batch_size: int, stage: str) -> str:
+    """Return the log line of a request for samples."""
+    return f"{_NAME} /sample iteration={iteration} batch_size={batch_size} stage={stage}"
+
+
+def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[ItemGrade]) -> Iterator[str]:
+    """Yield the log lines of a request to grade: figures, each item, and the best and worst completion in full.
+
+    The figures are those of the items with a reward.
+    """
+    head = f"{_NAME} iteration={iteration} graded"
+    if not items:
+        yield f"{head} 0 completions."
+        return
+    scored = [(grade.reward, item) for item, grade in zip(items, grades, strict=True) if grade.reward is not None]
+    rewards = [reward for reward, _ in scored]
+    lost = len(items) - len(rewards)
+    figures = "no rewards"
+    if rewards:
+        mean = sum(reward / len(rewards) for reward in rewards)
+        figures = f"avg={mean:.3f} min={min(rewards):.3f} max={max(rewards):.3f}"
+    yield f"{head} {len(items)} | {figures}{f' ungraded={lost}' if lost else ''}"
+    yield from (f"  {_item_name(item)} {_grade_text(grade)}" for item, grade in zip(items, grades, strict=True))
+    if scored:
+        yield from _completion_lines("BEST", *max(scored, key=lambda one: one[0]))
+        yield from _completion_lines("WORST", *min(scored, key=lambda one: one[0]))
+
+
+def _item_name(item: GradeItem) -> str:
+    return item.sample_id if item.completion_index is None else f"{item.sample_id} #{item.completion_index}"
+
+
+def _grade_text(grade: ItemGrade) -> str:
+    if grade.reward is None:
+        return f"ungraded: {reasons(grade)}"
+    parts = " ".join(f"{name}={reward:.3f}" for name, reward in grade.parts.items())
+    return f"reward={grade.reward:.3f} {parts}".rstrip()
+
+
+def _completion_lines(title: str, reward: float, item: GradeItem) -> Iterator[str]:
+    yield f"{_NAME} {title} reward={reward:.3f} {_item_name(item)}"
+    yield from (f"  | {line}" for line in item.completion.splitlines() or [""])
