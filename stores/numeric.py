@@ -1,9 +1,9 @@
-"""Check numbers that come from outside: JSON and Python allow integers that no float can represent."""
+"""Check numbers and arrays from outside: JSON and Python allow integers that no float can represent."""
 
 from __future__ import annotations
 
 import math
-from typing import Final, SupportsFloat
+from typing import Any, Final, SupportsFloat
 
 MAX_SAFE_INTEGER: Final = 2**53
 """Every integer up to it is exact as a float; more than any number of tokens."""
@@ -27,3 +27,24 @@ def count_or_none(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SAFE_INTEGER:
         return None
     return int(value)
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is an integer of at least 0, and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_number(value: object, *, allow_nan: bool) -> bool:
+    """Return whether a value is a number, finite unless ``allow_nan``, and not a boolean."""
+    return isinstance(value, float | int) and not isinstance(value, bool) and (allow_nan or is_finite(value))
+
+
+def as_list(value: object) -> list[Any] | None:
+    """Return a list, tuple or array (anything with ``tolist``) as a list; None for everything else, also a text."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    tolist = getattr(value, "tolist", None)
+    if not callable(tolist):
+        return None
+    values = tolist()
+    return values if isinstance(values, list) else None

@@ -33,28 +33,28 @@ class ExperienceArrays:
     token_lengths: Floats
     """Tokens of the completion; NaN where they are not known."""
     present: Bools
-    """Whether there is a rollout at all, graded or not."""
+    """Whether there is a rollout, graded or not."""
     group_ids: tuple[str, ...]
 
 
 def arrays_of_groups(groups: Sequence[RolloutGroup]) -> ExperienceArrays:
-    """The arrays of some groups, in order."""
+    """Return the arrays of groups, in order."""
     widest = max((len(group.rollouts) for group in groups), default=0)
     shape = (len(groups), widest)
     sizes = np.array([len(group.rollouts) for group in groups], dtype=np.int64)
     present = np.arange(widest)[np.newaxis, :] < sizes[:, np.newaxis]
 
-    def column(value: Callable[[Rollout], float | None]) -> tuple[Floats, Bools]:
-        given = [value(rollout) for group in groups for rollout in group.rollouts]
+    def masked(value: Callable[[Rollout], float | None]) -> tuple[Floats, Bools]:
+        column = [value(rollout) for group in groups for rollout in group.rollouts]
         values = np.full(shape, np.nan)
-        values[present] = [np.nan if number is None else number for number in given]
+        values[present] = [np.nan if number is None else number for number in column]
         mask = np.zeros(shape, dtype=np.bool_)
-        mask[present] = [number is not None for number in given]
+        mask[present] = [number is not None for number in column]
         return values, mask
 
-    rewards, mask = column(lambda rollout: rollout.reward)
-    logp_old, logp_mask = column(complete_logprob)
-    lengths, _ = column(lambda rollout: rollout.completion_tokens)
+    rewards, mask = masked(lambda rollout: rollout.reward)
+    logp_old, logp_mask = masked(complete_logprob)
+    lengths, _ = masked(lambda rollout: rollout.completion_tokens)
     arrays: tuple[npt.NDArray[Any], ...] = (rewards, mask, logp_old, logp_mask, lengths, present)
     for array in arrays:
         array.setflags(write=False)

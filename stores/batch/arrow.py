@@ -26,7 +26,7 @@ from tfgrpo.stores.frozen_json import Json
 SCHEMA_VERSION: Final = b"1"
 _VERSION_KEY: Final = b"tfgrpo.experience_batch"
 _ROW_GROUP: Final = 1_000
-"""Groups written at once, and rollouts read at once."""
+"""Groups per write, and rollouts per read."""
 
 _GROUP: Final = {
     "group_id": "string",
@@ -70,32 +70,35 @@ _ROLLOUT: Final = {
 _LOGPROB: Final = ("tokens", "token_ids", "total", "count", "kind", "complete", "mask")
 _SAMPLING: Final = ("model", "temperature", "top_p", "seed", "max_tokens", "finish_reason")
 _USAGE: Final = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cost_usd")
+_SAME_IN_GROUP: Final = ("target_size", "policy_version", "experience_version", "prompt_token_ids")
+_SAME_IN_ROLLOUT: Final = ("index", "status", "latency_s", "error")
+"""Columns with the name and value of the field."""
 
 
 def to_table(groups: Sequence[RolloutGroup]) -> Any:
-    """The groups as a ``pyarrow.Table``, one row per rollout, in order; a group without rollouts has one row of its own.
+    """Return a ``pyarrow.Table`` with one row per rollout, in order; a group without rollouts has one row.
 
     Raises ``ShapeError`` for groups whose values do not fit together, ``SettingsError`` without pyarrow.
     """
-    arrow = _pyarrow()
+    arrow = _load("pyarrow")
     check_groups(groups)
     return _table(arrow, groups, 0)
 
 
 def from_table(table: Any) -> tuple[RolloutGroup, ...]:
-    """The groups of a table that ``to_table`` made. Raises ``DatasetError`` for any other."""
+    """Return the groups of a table of ``to_table``. Raises ``DatasetError`` for any other table."""
     _check_schema(table.schema, "table")
     return tuple(_groups_of_rows(iter(table.to_pylist()), "table"))
 
 
 def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
-    """Write a stream of groups as one Parquet file, replaced at one stroke, 0600; the number of rollouts written.
+    """Write a stream of groups as one Parquet file, atomically, 0600; return the number of rollouts written.
 
     Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
     ``SettingsError`` without pyarrow.
     """
-    arrow, parquet = _pyarrow(), _load("pyarrow.parquet")
-    written, place = 0, 0
+    arrow, parquet = _load("pyarrow"), _load("pyarrow.parquet")
+    written, number = 0, 0
     stream = iter(groups)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +109,8 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
             with parquet.ParquetWriter(name, _schema(arrow)) as writer:
                 while chunk := list(islice(stream, _ROW_GROUP)):
                     check_groups(chunk)
-                    writer.write_table(_table(arrow, chunk, place))
-                    place += len(chunk)
+                    writer.write_table(_table(arrow, chunk, number))
+                    number += len(chunk)
                     written += sum(len(group.rollouts) for group in chunk)
             part.replace(path)
         finally:
@@ -118,8 +121,8 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
 
 
 def read_parquet(path: Path) -> Iterator[RolloutGroup]:
-    """The groups of a file, one at a time, in bounded memory. Raises ``DatasetError`` for a file that is none of these."""
-    arrow, parquet = _pyarrow(), _load("pyarrow.parquet")
+    """Yield the groups of a file in bounded memory. Raises ``DatasetError`` for any other file."""
+    arrow, parquet = _load("pyarrow"), _load("pyarrow.parquet")
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a Parquet file of rollout groups")
     try:
@@ -132,7 +135,7 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
 
 
 def _table(arrow: Any, groups: Sequence[RolloutGroup], first: int) -> Any:
-    rows = [row for place, group in enumerate(groups, start=first) for row in _rows(group, place)]
+    rows = [row for number, group in enumerate(groups, start=first) for row in _rows(group, number)]
     try:
         return arrow.Table.from_pylist(rows, schema=_schema(arrow))
     except (arrow.ArrowException, OverflowError) as error:
@@ -154,17 +157,14 @@ def _schema(arrow: Any) -> Any:
     )
 
 
-def _rows(group: RolloutGroup, place: int) -> Iterator[dict[str, Any]]:
+def _rows(group: RolloutGroup, number: int) -> Iterator[dict[str, Any]]:
     shared = {
         "group_id": group.id,
-        "group_place": place,
+        "group_place": number,
         "state": _json(group.state, group.id),
         "bare_state": None if group.bare_state is None else _json(group.bare_state, group.id),
-        "target_size": group.target_size,
-        "policy_version": group.policy_version,
-        "experience_version": group.experience_version,
-        "prompt_token_ids": group.prompt_token_ids,
         "group_metadata": _json(group.metadata, group.id),
+        **{name: getattr(group, name) for name in _SAME_IN_GROUP},
     }
     if not group.rollouts:
         yield shared
@@ -174,20 +174,16 @@ def _rows(group: RolloutGroup, place: int) -> Iterator[dict[str, Any]]:
 
 def _row(rollout: Rollout) -> dict[str, Any]:
     logprob = rollout.logprob
-    given = {} if logprob is None else {f"logprob_{name}": getattr(logprob, name) for name in _LOGPROB}
     return {
         "rollout_id": rollout.id,
-        "index": rollout.index,
         "completion": None if rollout.completion is None else _json(rollout.completion, rollout.id),
-        "status": rollout.status,
         "reward": None if rollout.reward is None else float(rollout.reward),
         "reward_parts": _json(rollout.reward_parts, rollout.id),
-        **given,
+        "metadata": _json(rollout.metadata, rollout.id),
+        **({} if logprob is None else {f"logprob_{name}": getattr(logprob, name) for name in _LOGPROB}),
         **{name: getattr(rollout.sampling, name) for name in _SAMPLING},
         **{name: getattr(rollout.usage, name) for name in _USAGE},
-        "latency_s": rollout.latency_s,
-        "error": rollout.error,
-        "metadata": _json(rollout.metadata, rollout.id),
+        **{name: getattr(rollout, name) for name in _SAME_IN_ROLLOUT},
     }
 
 
@@ -199,14 +195,14 @@ def _json(value: Json, name: str) -> str:
 
 
 def _groups_of_rows(rows: Iterator[dict[str, Any]], source: str) -> Iterator[RolloutGroup]:
-    """By way of the canonical lines, so that there is one reader and one set of checks."""
-    for place, members in groupby(rows, key=lambda row: row["group_place"]):
+    """Go by way of the canonical lines, so that there is one reader and one set of checks."""
+    for number, members in groupby(rows, key=lambda row: row["group_place"]):
         whole = list(members)
         try:
             lines = [json.dumps(line) for line in _lines(whole)]
         except (TypeError, ValueError) as error:
-            raise DatasetError.one(f"{source}: group {place}", str(error)[:200], "columns of JSON text") from error
-        yield from groups_of_lines(lines, source=f"{source}: group {place}")
+            raise DatasetError.one(f"{source}: group {number}", str(error)[:200], "columns of JSON text") from error
+        yield from groups_of_lines(lines, source=f"{source}: group {number}")
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -221,26 +217,25 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         "bare_state": None if first["bare_state"] is None else json.loads(first["bare_state"]),
         "metadata": json.loads(first["group_metadata"]),
     }
-    names = ("target_size", "policy_version", "experience_version", "prompt_token_ids")
-    yield {**head, **{name: first[name] for name in names}}
+    yield {**head, **{name: first[name] for name in _SAME_IN_GROUP}}
     for row in rollouts:
         yield _line(row)
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     logprob = {name: row[f"logprob_{name}"] for name in _LOGPROB}
-    same = ("index", "status", "reward", "latency_s", "error")
     return {
         "kind": "rollout",
         "id": row["rollout_id"],
         "group_id": row["group_id"],
         "completion": None if row["completion"] is None else json.loads(row["completion"]),
+        "reward": row["reward"],
         "reward_parts": json.loads(row["reward_parts"]),
         "logprob": None if logprob["kind"] is None else logprob,
         "sampling": {name: row[name] for name in _SAMPLING},
         "usage": {name: row[name] for name in _USAGE},
         "metadata": json.loads(row["metadata"]),
-        **{name: row[name] for name in same},
+        **{name: row[name] for name in _SAME_IN_ROLLOUT},
     }
 
 
@@ -252,10 +247,6 @@ def _check_schema(schema: Any, source: str) -> None:
         raise DatasetError.one(
             source, given, f"rollout groups as tfgrpo writes them, schema version {SCHEMA_VERSION.decode()}"
         )
-
-
-def _pyarrow() -> Any:
-    return _load("pyarrow")
 
 
 def _load(name: str) -> Any:

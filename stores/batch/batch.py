@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tfgrpo.stores.batch.checks import check_groups, is_number
+from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
 from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import ShapeError
+from tfgrpo.stores.numeric import is_count, is_number
 
 if TYPE_CHECKING:
     from tfgrpo.stores.batch.arrays import ExperienceArrays
@@ -26,13 +27,13 @@ __all__ = ["ExperienceBatch", "LogProbs", "Rollout", "RolloutGroup", "RolloutUsa
 class ExperienceBatch:
     """Groups of rollouts, in order.
 
-    Raises ``ShapeError``, with every problem of every group, for ids that repeat or do not fit, numbers that are none,
-    NaN and infinity (unless ``allow_nan``), rewards of rollouts that failed, and token lists of unequal length.
+    Raises ``ShapeError``, with every problem of every group, for duplicate or unfitting ids, values that are not numbers,
+    NaN and infinity (unless ``allow_nan``), rewards of failed rollouts, and token lists of unequal length.
     """
 
     groups: tuple[RolloutGroup, ...]
     allow_nan: bool = field(default=False, compare=False)
-    """Let rewards and log-probabilities be NaN or infinite. Nothing that computes with them will take such a batch."""
+    """Accept NaN and infinity as rewards and log-probabilities. No function that computes takes such a batch."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -45,24 +46,24 @@ class ExperienceBatch:
         return iter(self.groups)
 
     def rollouts(self) -> Iterator[Rollout]:
-        """Every rollout, state by state."""
+        """Yield every rollout, state by state."""
         return (rollout for group in self.groups for rollout in group.rollouts)
 
     def arrays(self) -> ExperienceArrays:
-        """Rewards, log-probabilities and lengths as ``float64[B, Gmax]``, with the masks that say which of them exist."""
-        # numpy is loaded by those who ask for arrays: the shapes alone are on the path of every command.
+        """Return rewards, log-probabilities and lengths as ``float64[B, Gmax]``, with masks of the values that exist."""
+        # numpy is slow to import, and this module is on the path of every command.
         from tfgrpo.stores.batch.arrays import arrays_of_groups  # noqa: PLC0415
 
         return arrays_of_groups(self.groups)
 
     def flat(self) -> FlatExperience:
-        """One entry per rollout, state by state: the order in which rewards are asked for."""
+        """Return one entry per rollout, state by state: the order of reward functions."""
         return FlatExperience.of(self.groups)
 
     def to_lists(self, *, partial: bool = False) -> ExperienceLists:
-        """The four parallel lists. Raises ``ShapeError`` for rewards or log-probabilities that are absent.
+        """Return the four parallel lists. Raises ``ShapeError`` for absent rewards or log-probabilities.
 
-        ``partial``: put None in their place instead.
+        ``partial``: None for them instead.
         """
         return lists_of_groups(self.groups, partial=partial)
 
@@ -78,14 +79,14 @@ class ExperienceBatch:
         ids: Sequence[str] | None = None,
         allow_nan: bool = False,
     ) -> ExperienceBatch:
-        """Take over four parallel lists: states [B], then actions, rewards and log-probabilities [B][G].
+        """Build a batch from four parallel lists: states [B], then actions, rewards and log-probabilities [B][G].
 
         Rewards and log-probabilities may be nested lists or anything with ``tolist`` (numpy, torch).
-        ``group_size``: what every group must have; None: groups may differ, but every list of a group must agree.
-        ``log_prob_old_groups`` may be None: none were captured. ``ids`` names the groups; by default
-        their place and a digest of their content do, as ``g0-1f3a9c0b7d2e``: groups of two buffers are two groups.
-        Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text in place
-        of a list of states, values that are no numbers, NaN or infinity.
+        ``group_size``: size of every group; None: groups may differ, but all lists of a group must agree.
+        ``log_prob_old_groups`` may be None. ``ids``: names of the groups, by default their position and a digest of
+        their content, as ``g0-1f3a9c0b7d2e``, so that groups of two buffers are two groups.
+        Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text instead
+        of a list of states, values that are not numbers, NaN or infinity.
         """
         groups = groups_of_lists(
             ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups),
@@ -96,17 +97,17 @@ class ExperienceBatch:
         return cls(groups, allow_nan)
 
     def merge(self, *others: ExperienceBatch) -> ExperienceBatch:
-        """The groups of several batches, one after another. Raises ``ShapeError`` for a group that two of them hold."""
+        """Return the groups of several batches, one after another. Raises ``ShapeError`` for a duplicate group."""
         groups = [group for batch in (self, *others) for group in batch.groups]
         return ExperienceBatch(tuple(groups), any(batch.allow_nan for batch in (self, *others)))
 
     def filter(
         self, *, min_spread: float | None = None, keep: Callable[[RolloutGroup], bool] | None = None
     ) -> ExperienceBatch:
-        """Only the groups whose rewards differ by ``min_spread`` (population standard deviation), and that ``keep`` keeps.
+        """Return the groups with a spread (population standard deviation) of at least ``min_spread``, and that pass ``keep``.
 
-        A group with fewer than two rewards has no spread and is left out whenever ``min_spread`` is given; so is, even
-        for a ``min_spread`` of 0, a flat one. Raises ``ShapeError`` for a ``min_spread`` that is no finite number.
+        With ``min_spread``, groups with fewer than two rewards have no spread and are removed, as are flat groups even
+        for 0. Raises ``ShapeError`` for a ``min_spread`` that is not a finite number.
         """
         if min_spread is not None and not is_number(min_spread, allow_nan=False):
             raise ShapeError.one("min_spread", "a finite number, or None", repr(min_spread))
@@ -120,8 +121,8 @@ class ExperienceBatch:
         )
 
     def split(self, size: int) -> tuple[ExperienceBatch, ...]:
-        """Batches of ``size`` groups, the last one with what is left. Raises ``ShapeError`` for a size below 1."""
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        """Return batches of ``size`` groups, the last one with the rest. Raises ``ShapeError`` for a size below 1."""
+        if not is_count(size) or size < 1:
             raise ShapeError.one("size", "a whole number of at least 1", repr(size))
         starts = range(0, len(self.groups), size)
         return tuple(ExperienceBatch(self.groups[start : start + size], self.allow_nan) for start in starts)
@@ -134,10 +135,10 @@ class ExperienceBatch:
         min_group_size: int = 2,
         rng: random.Random | None = None,
     ) -> tuple[ExperienceBatch, tuple[Exclusion, ...]]:
-        """The groups as a consumer wants them, and what was left out for it, with reasons.
+        """Return the groups under a policy for ragged groups, and what it excluded, with reasons.
 
-        A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (by default its own
-        target), or ``ShapeError`` names all that have not. ``pad``: as it is; ``arrays()`` masks what is missing.
+        A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (default: its own
+        target), or ``ShapeError`` names all others. ``pad``: as it is; ``arrays()`` masks missing values.
         ``drop_group``: without the groups that have fewer than ``min_group_size``. ``resample``: exactly
         ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
         below ``min_group_size`` are dropped.

@@ -17,43 +17,46 @@ from tfgrpo.stores.batch.shapes import (
     RolloutStatus,
 )
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.numeric import is_count, is_finite, is_number
 
 _STATUSES: Final = get_args(RolloutStatus)
 _KINDS: Final = get_args(LogProbKind)
 _GRADED_TEXT: Final = " or ".join(sorted(GRADED))
 _SHOWN: Final = 50
-"""Problems told one by one; a batch that is wrong throughout is wrong in one way."""
+"""Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
 
 def check_groups(groups: Sequence[object], *, allow_nan: bool = False) -> None:
-    """Raise ``ShapeError`` with the problems of all groups, if there is any."""
+    """Raise ``ShapeError`` with the problems of all groups, if there are any."""
     problems: list[ShapeProblem] = []
     seen: dict[str, int] = {}
-    for place, group in enumerate(groups):
+    for number, group in enumerate(groups):
         if not isinstance(group, RolloutGroup):
-            problems.append(ShapeProblem("groups", "a RolloutGroup", type(group).__name__, f"index {place}"))
+            problems.append(ShapeProblem("groups", "a RolloutGroup", type(group).__name__, f"index {number}"))
             continue
-        problems.extend(problems_of_group(group, place, allow_nan=allow_nan))
+        problems.extend(problems_of_group(group, number, allow_nan=allow_nan))
         if group.id in seen:
             problems.append(
-                ShapeProblem("group id", "one of its own", repr(group.id), f"indexes {seen[group.id]} and {place}")
+                ShapeProblem("group id", "one of its own", repr(group.id), f"indexes {seen[group.id]} and {number}")
             )
-        seen.setdefault(group.id, place)
+        seen.setdefault(group.id, number)
     if problems:
-        raise ShapeError(_shortened(problems))
+        more = len(problems) - _SHOWN
+        if more > 0:
+            problems[_SHOWN:] = [ShapeProblem("batch", f"at most {_SHOWN} problems", f"{more} more like these")]
+        raise ShapeError(problems)
 
 
-def problems_of_group(group: RolloutGroup, place: int, *, allow_nan: bool = False) -> Iterator[ShapeProblem]:
-    """What is wrong with one group, which stands at ``place`` of its batch."""
-    where = f"group index {place}, id {group.id!r}"
+def problems_of_group(group: RolloutGroup, number: int, *, allow_nan: bool = False) -> Iterator[ShapeProblem]:
+    """Yield the problems of the group at index ``number`` of its batch."""
+    where = f"group index {number}, id {group.id!r}"
     if not isinstance(group.id, str) or not group.id:
         yield ShapeProblem("group id", "a text", repr(group.id), where)
     if not is_count(group.target_size) or group.target_size < len(group.rollouts):
         expected = f"a whole number of at least its {len(group.rollouts)} rollouts"
         yield ShapeProblem("target_size", expected, repr(group.target_size), where)
     ids: set[str] = set()
-    places: set[int] = set()
+    indexes: set[int] = set()
     given: Sequence[object] = group.rollouts
     for rollout in given:
         if not isinstance(rollout, Rollout):
@@ -61,25 +64,15 @@ def problems_of_group(group: RolloutGroup, place: int, *, allow_nan: bool = Fals
             continue
         if rollout.id in ids:
             yield ShapeProblem("rollout id", "one of its own", repr(rollout.id), where)
-        if rollout.index in places:
+        if rollout.index in indexes:
             yield ShapeProblem("rollout index", "one of its own", repr(rollout.index), where)
         ids.add(rollout.id)
-        places.add(rollout.index)
+        indexes.add(rollout.index)
         yield from _problems_of_rollout(rollout, group, where, allow_nan=allow_nan)
 
 
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number of at least 0, and no truth value."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def is_number(value: object, *, allow_nan: bool) -> bool:
-    """Whether a value is a number, finite unless ``allow_nan``, and no truth value."""
-    return isinstance(value, float | int) and not isinstance(value, bool) and (allow_nan or is_finite(value))
-
-
 def _is_logprob(value: object, *, allow_nan: bool) -> bool:
-    """A number that is not above 0 but by rounding."""
+    """Whether it is a number of at most 0, up to rounding."""
     return is_number(value, allow_nan=allow_nan) and not cast("float", value) > ROUNDING
 
 
@@ -128,14 +121,11 @@ def _problems_of_logprob(logprob: LogProbs, where: str, *, allow_nan: bool) -> I
         yield ShapeProblem("logprob.total", "a number, since complete is true", "None", where)
     if logprob.count is not None and not is_count(logprob.count):
         yield ShapeProblem("logprob.count", "a whole number of at least 0, or None", repr(logprob.count), where)
-    if logprob.tokens is not None and not all(_is_logprob(value, allow_nan=allow_nan) for value in logprob.tokens):
-        bad = next(value for value in logprob.tokens if not _is_logprob(value, allow_nan=allow_nan))
-        yield ShapeProblem("logprob.tokens", number, repr(bad), where)
-    lengths = {
-        name: len(values)
-        for name, values in (("tokens", logprob.tokens), ("token_ids", logprob.token_ids), ("mask", logprob.mask))
-        if values is not None
-    }
+    bad = [value for value in logprob.tokens or () if not _is_logprob(value, allow_nan=allow_nan)]
+    if bad:
+        yield ShapeProblem("logprob.tokens", number, repr(bad[0]), where)
+    lists = {"tokens": logprob.tokens, "token_ids": logprob.token_ids, "mask": logprob.mask}
+    lengths = {name: len(values) for name, values in lists.items() if values is not None}
     if len(set(lengths.values())) > 1:
         yield ShapeProblem("logprob", "lists of one length", str(lengths), where)
     if logprob.mask is not None and not set(logprob.mask) <= {0, 1}:
@@ -145,7 +135,7 @@ def _problems_of_logprob(logprob: LogProbs, where: str, *, allow_nan: bool) -> I
 
 
 def _problems_of_sum(logprob: LogProbs, where: str) -> Iterator[ShapeProblem]:
-    """What is called complete must be so: no marker for a missing value, and a sum that is the sum."""
+    """Problems of a complete sum: markers of missing values, a wrong count, a total that is not the sum."""
     tokens = logprob.tokens
     if not logprob.complete or tokens is None or not all(is_number(value, allow_nan=True) for value in tokens):
         return
@@ -169,7 +159,7 @@ def _problems_of_sum(logprob: LogProbs, where: str) -> Iterator[ShapeProblem]:
 
 
 def _problems_of_measures(rollout: Rollout, where: str) -> Iterator[ShapeProblem]:
-    """How it was sampled and what it used: numbers that a line on disk can hold."""
+    """Problems of sampling and usage: numbers that JSON cannot represent."""
     sampling, usage = rollout.sampling, rollout.usage
     for name, amount in (
         ("sampling.temperature", sampling.temperature),
@@ -187,10 +177,3 @@ def _problems_of_measures(rollout: Rollout, where: str) -> Iterator[ShapeProblem
     ):
         if count is not None and not is_count(count):
             yield ShapeProblem(name, "a whole number of at least 0, or None", repr(count), where)
-
-
-def _shortened(problems: list[ShapeProblem]) -> list[ShapeProblem]:
-    left = len(problems) - _SHOWN
-    if left <= 0:
-        return problems
-    return [*problems[:_SHOWN], ShapeProblem("batch", f"at most {_SHOWN} problems to tell", f"{left} more like these")]

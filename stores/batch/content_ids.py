@@ -16,32 +16,32 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.frozen_json import to_builtins
 
 _ID_DIGITS: Final = 12
-"""A million groups at one place have the same one with a chance below one in five hundred."""
+"""A million groups at one index collide with a probability below 1 in 500."""
 
 
-def default_id(place: int, content: object) -> str:
-    """``g0-`` and hex digits: the place in its collection, and a digest of the content."""
+def default_id(position: int, content: object) -> str:
+    """Return ``g0-`` and hex digits: index ``position`` in its collection, and a digest of the content."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
-    return f"g{place}-{sha256_hex(text)[:_ID_DIGITS]}"
+    return f"g{position}-{sha256_hex(text)[:_ID_DIGITS]}"
 
 
-def with_content_id(group: RolloutGroup, place: int) -> RolloutGroup:
-    """The group, and its rollouts, with its default id."""
-    value = to_builtins(_timeless(group))
+def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
+    """Return the group and its rollouts with their default ids."""
+    value = to_builtins(_without_latency(group))
     del value["id"]
     for rollout in value["rollouts"]:
         del rollout["id"], rollout["group_id"]
-    name = default_id(place, value)
+    name = default_id(position, value)
     rollouts = (replace(rollout, id=f"{name}/{rollout.index}", group_id=name) for rollout in group.rollouts)
     return replace(group, id=name, rollouts=tuple(rollouts))
 
 
 def same_content(one: RolloutGroup, other: RolloutGroup) -> bool:
-    """Whether two groups are equal but for the time their rollouts took."""
-    return one == other or _timeless(one) == _timeless(other)
+    """Return whether two groups are equal but for latencies."""
+    return one == other or _without_latency(one) == _without_latency(other)
 
 
-def _timeless(group: RolloutGroup) -> RolloutGroup:
+def _without_latency(group: RolloutGroup) -> RolloutGroup:
     return replace(group, rollouts=tuple(replace(rollout, latency_s=None) for rollout in group.rollouts))
 
 

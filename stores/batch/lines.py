@@ -7,18 +7,17 @@ refused; a malformed line is an error, never skipped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling
-from tfgrpo.stores.batch.texts import TextStore
-from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError
-from tfgrpo.stores.files.atomic import append_lines, read_lines
+from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,13 +27,69 @@ _SHOWN: Final = 120
 _AT_ONCE: Final = 1_000
 _UNKNOWN: Final = "unexpected_keyword_argument"
 _ALWAYS: Final = frozenset({"state", "completion"})
-"""Fields that are written whatever they hold."""
+"""Fields that are written even when they are None or empty."""
+_REFERENCE: Final = "$text"
+"""The one key of the object that replaces a stored text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextStore:
+    """Texts of more than ``limit`` characters, each stored once in a folder, in a file named by its SHA-256.
+
+    A prompt that a thousand rollouts share is then on disk once.
+    """
+
+    path: Path
+    limit: int = 20_000
+
+    def externalize(self, value: Any) -> Any:
+        """Return the value with every long text replaced by a reference, once the text is on disk.
+
+        Raises ``RecordRejected`` for a value that contains such a reference already, ``StoreError`` when the disk refuses.
+        """
+        if isinstance(value, str):
+            return self._write(value) if len(value) > self.limit else value
+        if isinstance(value, Mapping) and _REFERENCE in value:
+            raise RecordRejected(f"an object with the key {_REFERENCE!r} looks like a reference to a text")
+        return _map_inside(value, self.externalize)
+
+    def restore(self, value: Any) -> Any:
+        """Return the value with every reference replaced by its text. Raises ``CorruptFile`` for a lost or changed one."""
+        if isinstance(value, Mapping) and set(value) == {_REFERENCE}:
+            return self._read(value[_REFERENCE])
+        return _map_inside(value, self.restore)
+
+    def _write(self, text: str) -> dict[str, str]:
+        digest = sha256_hex(text.encode("utf-8", "surrogatepass"))
+        path = self.path / f"{digest}.txt"
+        if not path.exists():
+            replace_text(path, text)
+        return {_REFERENCE: digest}
+
+    def _read(self, digest: object) -> str:
+        path = self.path / f"{digest}.txt"
+        try:
+            # Bytes, because reading as text would fold line ends.
+            text = path.read_bytes().decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CorruptFile(f"{path}: the text that a rollout refers to cannot be read") from error
+        if sha256_hex(text) != digest:
+            raise CorruptFile(f"{path}: the text was changed after it was written")
+        return text
+
+
+def _map_inside(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: change(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [change(inner) for inner in value]
+    return value
 
 
 def append_groups(path: Path, groups: Iterable[RolloutGroup], *, texts: TextStore | None = None) -> int:
-    """Append groups, each whole or not at all; the number of rollouts written. ``groups`` is read as it is written.
+    """Append groups, each whole or not at all, streaming; return the number of rollouts written.
 
-    Raises ``ShapeError`` for a group whose values do not fit together, ``RecordRejected`` for what is no JSON (NaN too),
+    Raises ``ShapeError`` for a group whose values do not fit together, ``RecordRejected`` for values outside JSON (NaN too),
     ``StoreError`` when the disk refuses. What was appended before that stays.
     """
     written = 0
@@ -50,10 +105,10 @@ def append_groups(path: Path, groups: Iterable[RolloutGroup], *, texts: TextStor
 
 
 def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
-    """The groups of a file, one at a time, in bounded memory.
+    """Yield the groups of a file in bounded memory.
 
-    Raises ``DatasetError`` for a file that does not exist and for a line that is no group or rollout of a known schema,
-    naming it, and ``CorruptFile`` for a group that lacks rollouts and for texts that are lost.
+    Raises ``DatasetError`` for a missing file and, with its number, for a line that is not a group or rollout of a known
+    schema, and ``CorruptFile`` for a group that lacks rollouts and for texts that are lost.
     """
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a JSONL file of rollout groups")
@@ -61,26 +116,26 @@ def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[Rollo
 
 
 def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[str]:
-    """The lines of one group, checked. Raises ``ShapeError`` and ``RecordRejected``."""
+    """Return the lines of one group, checked. Raises ``ShapeError`` and ``RecordRejected``."""
     check_groups([group])
     head = {
         "kind": "group",
         "schema_version": SCHEMA_VERSION,
-        **_plain(group, texts, without="rollouts"),
+        **_object_of(group, texts, without="rollouts"),
         "size": len(group.rollouts),
     }
-    rows = (head, *({"kind": "rollout", **_plain(rollout, texts)} for rollout in group.rollouts))
+    rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
     try:
         lines = [canonical_json(row) for row in rows]
         for line in lines:
-            line.encode()  # lone surrogates are JSON, and no line of a file
+            line.encode()  # lone surrogates are JSON, but cannot be encoded
         return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error
 
 
 def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
-    """The groups that some lines hold. Raises what ``read_groups`` raises, with ``source`` in the text."""
+    """Yield the groups of some lines. Raises as ``read_groups``, with ``source`` in the text."""
     numbered = enumerate(lines, start=1)
     for number, line in numbered:
         where = f"{source}:{number}"
@@ -125,28 +180,27 @@ def _object(line: str, where: str, texts: TextStore | None) -> dict[str, Any]:
         raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a JSON object")
     if texts is None:
         return value
-    back: dict[str, Any] = {key: texts.back(inner) for key, inner in value.items()}
-    return back
+    return {key: texts.restore(inner) for key, inner in value.items()}
 
 
-def _plain(value: Any, texts: TextStore | None, *, without: str = "") -> dict[str, Any]:
-    """A shape as a JSON object; fields that say nothing (None, empty) are left out."""
-    plain: dict[str, Any] = {}
+def _object_of(value: Any, texts: TextStore | None, *, without: str = "") -> dict[str, Any]:
+    """Return a dataclass as a JSON object without its None and empty fields."""
+    content: dict[str, Any] = {}
     for field in fields(value):
         inner = getattr(value, field.name)
-        silent = inner is None or (isinstance(inner, Mapping) and not inner)
-        if field.name == without or (silent and field.name not in _ALWAYS):
+        empty = inner is None or (isinstance(inner, Mapping) and not inner)
+        if field.name == without or (empty and field.name not in _ALWAYS):
             continue
         if isinstance(inner, LogProbs | Sampling | RolloutUsage):
-            inner = _plain(inner, None)
+            inner = _object_of(inner, None)
             if not inner:
                 continue
-        plain[field.name] = inner if texts is None else texts.away(inner)
-    return plain
+        content[field.name] = inner if texts is None else texts.externalize(inner)
+    return content
 
 
 def _group(value: Mapping[str, Any], source: str, number: int) -> RolloutGroup:
-    """The group of an object; what is wrong with one of its rollouts is told with the line of that rollout."""
+    """Return the group of an object; problems of a rollout name the line of that rollout."""
     from pydantic import ValidationError  # noqa: PLC0415 - only for reading
 
     try:
@@ -155,11 +209,11 @@ def _group(value: Mapping[str, Any], source: str, number: int) -> RolloutGroup:
     except ValidationError as error:
         problems = []
         for fault in error.errors(include_url=False, include_context=False):
-            place = [str(step) for step in fault["loc"]]
+            field = [str(step) for step in fault["loc"]]
             line = number
-            if place[0] == "rollouts" and len(place) > 1:
-                line, place = number + 1 + int(place[1]), place[2:]
-            where = ": ".join(filter(None, (f"{source}:{line}", ".".join(place))))
+            if field[0] == "rollouts" and len(field) > 1:
+                line, field = number + 1 + int(field[1]), field[2:]
+            where = ": ".join(filter(None, (f"{source}:{line}", ".".join(field))))
             accepted = "no field of this name" if fault["type"] == _UNKNOWN else fault["msg"].lower()
             problems.append(Problem(where, f"{fault.get('input')!r:.{_SHOWN}}", accepted))
         raise DatasetError(problems) from error

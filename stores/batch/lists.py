@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from tfgrpo.stores.batch.checks import is_count, is_number
 from tfgrpo.stores.batch.content_ids import default_id
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
+from tfgrpo.stores.numeric import as_list, is_count, is_number
 from tfgrpo.stores.text import pluralize
 
 
 class ExperienceLists(NamedTuple):
-    """The four parallel lists, as given or as handed out."""
+    """The four parallel lists."""
 
     states: Any
     action_groups: Any
@@ -44,26 +43,26 @@ class FlatExperience:
 
     @classmethod
     def of(cls, groups: Sequence[RolloutGroup]) -> FlatExperience:
-        """The rollouts of the groups, one after another."""
-        pairs = [(place, group, rollout) for place, group in enumerate(groups) for rollout in group.rollouts]
+        """Return the rollouts of the groups, one after another."""
+        pairs = [(number, group, rollout) for number, group in enumerate(groups) for rollout in group.rollouts]
         return cls(
             states=tuple(group.state for _, group, _ in pairs),
             completions=tuple(rollout.completion for _, _, rollout in pairs),
             rewards=tuple(rollout.reward for _, _, rollout in pairs),
             logprobs=tuple(complete_logprob(rollout) for _, _, rollout in pairs),
-            group_indexes=tuple(place for place, _, _ in pairs),
+            group_indexes=tuple(number for number, _, _ in pairs),
             rollout_ids=tuple(rollout.id for _, _, rollout in pairs),
         )
 
 
 def complete_logprob(rollout: Rollout) -> float | None:
-    """The log-probability of a whole completion; None when any part of it is missing."""
+    """Return the log-probability of a whole completion; None when any part of it is missing."""
     logprob = rollout.logprob
     return logprob.total if logprob is not None and logprob.complete else None
 
 
 def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> ExperienceLists:
-    """Plain copies that may be changed. Raises ``ShapeError`` for what is absent, unless ``partial``."""
+    """Return mutable copies. Raises ``ShapeError`` for absent values, unless ``partial``."""
     rewards = [list(group.rewards) for group in groups]
     logprobs = [[complete_logprob(rollout) for rollout in group.rollouts] for group in groups]
     if not partial:
@@ -81,85 +80,66 @@ def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> Experie
 def groups_of_lists(
     lists: ExperienceLists, *, group_size: int | None, ids: Sequence[str] | None, allow_nan: bool
 ) -> tuple[RolloutGroup, ...]:
-    """Groups of the four lists. Raises ``ShapeError`` with everything that is wrong with them."""
+    """Return the groups of the four lists. Raises ``ShapeError`` with every problem."""
     reader = _Reader(group_size, allow_nan)
     states = reader.outer("states", lists.states, None)
-    count = len(states) if states is not None else None
+    count = None if states is None else len(states)
     if states == []:
         reader.problems.append(ShapeProblem("states", "at least one", "none"))
-    names = [f"g{place}" for place in range(count or 0)] if ids is None else reader.outer("ids", ids, None)
-    if names is None:
-        names = []
-    elif count is not None and len(names) != count:
-        reader.problems.append(ShapeProblem("ids", f"{count}, one for each state", str(len(names))))
-    reader.problems.extend(_problems_of_ids(names))
-    reader.ids = names
-    reader.values("states", [states] if states is not None else None, frozen, named=False)
-    told = len(reader.problems)
+    names = reader.names([f"g{number}" for number in range(count or 0)] if ids is None else ids, count)
+    reader.values("states", None if states is None else [states], frozen, named=False)
+    earlier = len(reader.problems)
     actions = reader.rows("action_groups", lists.action_groups, count, None)
     # Groups of a wrong length are no measure for the other lists.
-    sizes = None if actions is None or len(reader.problems) > told else [len(row) for row in actions]
+    sizes = None if actions is None or len(reader.problems) > earlier else [len(row) for row in actions]
     reader.values("action_groups", actions, frozen)
     rewards = reader.numbers("rewards", lists.reward_groups, count, sizes)
-    given = lists.log_prob_old_groups
-    logprobs = None if given is None else reader.numbers("log_probs_old", given, count, sizes)
-    if reader.problems:
+    logprobs = lists.log_prob_old_groups
+    if logprobs is not None:
+        logprobs = reader.numbers("log_probs_old", logprobs, count, sizes)
+    if reader.problems or states is None or actions is None or rewards is None:
         raise ShapeError(reader.problems)
-    whole = cast("tuple[list[Any], list[list[Any]], list[list[float]]]", (states, actions, rewards))
-    if ids is None:
-        names = [default_id(place, content) for place, content in enumerate(_contents(whole, logprobs))]
-    return tuple(_group(names, place, whole, logprobs) for place in range(len(whole[0])))
-
-
-def _contents(
-    lists: tuple[list[Any], list[list[Any]], list[list[float]]], logprobs: list[list[float]] | None
-) -> Iterator[tuple[Any, ...]]:
-    """What each group holds."""
-    return zip(*lists, logprobs if logprobs is not None else repeat(None), strict=False)
+    columns = zip(states, actions, rewards, logprobs or [None] * len(states), strict=True)
+    return tuple(
+        _group(default_id(number, content) if ids is None else names[number], *content)
+        for number, content in enumerate(columns)
+    )
 
 
 def _group(
-    names: Sequence[str],
-    place: int,
-    lists: tuple[list[Any], list[list[Any]], list[list[float]]],
-    logprobs: list[list[float]] | None,
+    name: str, state: object, actions: list[Any], rewards: list[float], logprobs: list[float] | None
 ) -> RolloutGroup:
-    states, actions, rewards = lists
-    name = names[place]
     rollouts = (
         Rollout(
             id=f"{name}/{index}",
             group_id=name,
             index=index,
             completion=action,
-            reward=rewards[place][index],
-            logprob=None if logprobs is None else LogProbs(total=logprobs[place][index], complete=True),
+            reward=rewards[index],
+            logprob=None if logprobs is None else LogProbs(total=logprobs[index], complete=True),
         )
-        for index, action in enumerate(actions[place])
+        for index, action in enumerate(actions)
     )
-    return RolloutGroup(name, states[place], tuple(rollouts))
-
-
-_MORE: Final = "and {} more"
+    return RolloutGroup(name, state, tuple(rollouts))
 
 
 class _Reader:
-    """Reads lists and collects what is wrong with them."""
+    """Reads lists and collects their problems."""
 
     def __init__(self, group_size: int | None, allow_nan: bool) -> None:
         self.problems: list[ShapeProblem] = []
-        self.ids: Sequence[str] = ()
+        self._ids: Sequence[str] = ()
         self._allow_nan = allow_nan
         self._group_size = group_size
         if group_size is not None and (not is_count(group_size) or group_size < 1):
             self.problems.append(ShapeProblem("group_size", "a whole number of at least 1", repr(group_size)))
             self._group_size = None
 
-    def outer(self, name: str, given: object, count: int | None) -> list[Any] | None:
-        """The list itself; None, and a problem, when it is none or has another length than there are states."""
-        values = as_list(given)
+    def outer(self, name: str, value: object, count: int | None) -> list[Any] | None:
+        """Return the list; None, and a problem, for anything else or a length other than ``count``."""
+        values = as_list(value)
         if values is None:
-            kind = "a text" if isinstance(given, str | bytes) else f"a {type(given).__name__}"
+            kind = "a text" if isinstance(value, str | bytes) else f"a {type(value).__name__}"
             self.problems.append(ShapeProblem(name, "a list", kind))
         elif count is not None and len(values) != count:
             expected = f"{pluralize(count, 'group')}, one for each state"
@@ -167,57 +147,63 @@ class _Reader:
             return None
         return values
 
-    def rows(self, name: str, given: object, count: int | None, sizes: list[int] | None) -> list[list[Any]] | None:
-        """A list of rows, with what is wrong with their lengths among the problems; None when it is no such list."""
-        values = self.outer(name, given, count)
+    def names(self, ids: Sequence[str], count: int | None) -> Sequence[str]:
+        """Return the ids of the groups; later problems name them."""
+        self._ids = self.outer("ids", ids, None) or ()
+        if count is not None and as_list(ids) is not None and len(self._ids) != count:
+            self.problems.append(ShapeProblem("ids", f"{count}, one for each state", str(len(self._ids))))
+        first: dict[object, int] = {}
+        for number, name in enumerate(self._ids):
+            if not isinstance(name, str) or not name:
+                self.problems.append(ShapeProblem("ids", "texts", repr(name), f"index {number}"))
+            elif first.setdefault(name, number) != number:
+                where = f"indexes {first[name]} and {number}"
+                self.problems.append(ShapeProblem("ids", "one of its own for each state", repr(name), where))
+        return self._ids
+
+    def rows(self, name: str, value: object, count: int | None, sizes: list[int] | None) -> list[list[Any]] | None:
+        """Return a list of rows, and check their lengths; None when it is no such list."""
+        values = self.outer(name, value, count)
         if values is None:
             return None
-        rows = [as_list(row) for row in values]
-        flat = [place for place, row in enumerate(rows) if row is None]
-        if flat:
+        rows = [row for row in map(as_list, values) if row is not None]
+        if len(rows) < len(values):
+            flat = [number for number, row in enumerate(values) if as_list(row) is None]
             received = f"a {type(values[flat[0]]).__name__}"
             self.problems.append(ShapeProblem(name, "a list for each state", received, self._where(flat)))
             return None
-        whole = cast("list[list[Any]]", rows)
-        expected = self._sizes(whole, sizes)
-        bad = [place for place, row in enumerate(whole) if len(row) != expected[place]]
+        expected = sizes
+        if expected is None:
+            expected = [len(row) if self._group_size is None else self._group_size for row in rows]
+        bad = [number for number, row in enumerate(rows) if len(row) != expected[number]]
         if bad:
-            self.problems.append(self._mismatch(name, whole, expected, bad))
-        empty = [place for place, row in enumerate(whole) if not row]
+            self.problems.append(self._mismatch(name, rows, expected, bad))
+        empty = [number for number, row in enumerate(rows) if not row]
         if empty and sizes is None:
             self.problems.append(ShapeProblem(name, "at least one action in each group", "none", self._where(empty)))
-        return whole
+        return rows
 
     def values(
         self, name: str, rows: list[list[Any]] | None, check: Callable[[Any], object], *, named: bool = True
     ) -> None:
-        """Put every value of the rows through ``check``."""
-        bad = [(place, index, reason) for place, index, value in _each(rows) if (reason := _refusal(check, value))]
+        """Check every value of the rows."""
+        bad = [(number, index, reason) for number, index, value in _each(rows) if (reason := _refusal(check, value))]
         if bad:
-            place, index, reason = bad[0]
-            where = f"{self._where([place])}, action {index}" if named else f"index {index}"
+            number, index, reason = bad[0]
+            where = f"{self._where([number])}, action {index}" if named else f"index {index}"
             self.problems.append(ShapeProblem(name, "JSON values", reason, where + _more(len(bad) - 1)))
 
-    def numbers(self, name: str, given: object, count: int | None, sizes: list[int] | None) -> list[list[float]] | None:
-        """Rows of numbers."""
-        rows = self.rows(name, given, count, sizes)
-        number = "numbers" if self._allow_nan else "finite numbers"
-        bad = [
-            (place, index, value)
-            for place, index, value in _each(rows)
-            if not is_number(value, allow_nan=self._allow_nan)
-        ]
+    def numbers(self, name: str, value: object, count: int | None, sizes: list[int] | None) -> list[list[float]] | None:
+        """Return rows of numbers."""
+        rows = self.rows(name, value, count, sizes)
+        bad = [each for each in _each(rows) if not is_number(each[2], allow_nan=self._allow_nan)]
         if bad:
-            place, index, value = bad[0]
-            where = f"{self._where([place])}, action {index}" + _more(len(bad) - 1)
-            self.problems.append(ShapeProblem(name, number, _value_text(value), where))
+            number, index, wrong = bad[0]
+            where = f"{self._where([number])}, action {index}" + _more(len(bad) - 1)
+            expected = "numbers" if self._allow_nan else "finite numbers"
+            self.problems.append(ShapeProblem(name, expected, _value_text(wrong), where))
             return None
-        return None if rows is None else [[float(value) for value in row] for row in rows]
-
-    def _sizes(self, rows: list[list[Any]], sizes: list[int] | None) -> list[int]:
-        if sizes is not None:
-            return sizes
-        return [len(row) if self._group_size is None else self._group_size for row in rows]
+        return None if rows is None else [[float(each) for each in row] for row in rows]
 
     def _mismatch(self, name: str, rows: list[list[Any]], expected: list[int], bad: list[int]) -> ShapeProblem:
         if len(set(expected)) == 1 and len({len(row) for row in rows}) == 1:
@@ -226,21 +212,10 @@ class _Reader:
         first = bad[0]
         return ShapeProblem(name, f"{expected[first]} per state", f"{len(rows[first])}", self._where(bad))
 
-    def _where(self, places: Sequence[int]) -> str:
-        first = places[0]
-        name = f", id {self.ids[first]!r}" if first < len(self.ids) else ""
-        return f"first bad group: index {first}{name}{_more(len(places) - 1)}"
-
-
-def as_list(value: object) -> list[Any] | None:
-    """A list, tuple or array (anything with ``tolist``) as a list; None for everything else, texts included."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    tolist = getattr(value, "tolist", None)
-    if not callable(tolist):
-        return None
-    values = tolist()
-    return values if isinstance(values, list) else None
+    def _where(self, numbers: Sequence[int]) -> str:
+        first = numbers[0]
+        name = f", id {self._ids[first]!r}" if first < len(self._ids) else ""
+        return f"first bad group: index {first}{name}{_more(len(numbers) - 1)}"
 
 
 def _refusal(check: Callable[[Any], object], value: object) -> str:
@@ -251,32 +226,22 @@ def _refusal(check: Callable[[Any], object], value: object) -> str:
     return ""
 
 
-def _problems_of_ids(names: Sequence[object]) -> Iterator[ShapeProblem]:
-    first: dict[object, int] = {}
-    for place, name in enumerate(names):
-        if not isinstance(name, str) or not name:
-            yield ShapeProblem("ids", "texts", repr(name), f"index {place}")
-        elif first.setdefault(name, place) != place:
-            yield ShapeProblem("ids", "one of its own for each state", repr(name), f"indexes {first[name]} and {place}")
-
-
 def _each(rows: Sequence[Sequence[Any]] | None) -> Iterator[tuple[int, int, Any]]:
-    return ((place, index, value) for place, row in enumerate(rows or ()) for index, value in enumerate(row))
+    return ((number, index, value) for number, row in enumerate(rows or ()) for index, value in enumerate(row))
 
 
 def _absent(
     name: str, rows: Sequence[Sequence[float | None]], groups: Sequence[RolloutGroup]
 ) -> Iterator[ShapeProblem]:
-    bad = [(place, index) for place, index, value in _each(rows) if value is None]
+    bad = [(number, index) for number, index, value in _each(rows) if value is None]
     if bad:
-        place, index = bad[0]
-        rollout = groups[place].rollouts[index].id
-        where = f"first: group index {place}, rollout {rollout!r}{_more(len(bad) - 1)}"
+        number, index = bad[0]
+        where = f"first: group index {number}, rollout {groups[number].rollouts[index].id!r}{_more(len(bad) - 1)}"
         yield ShapeProblem(name, "a number for every rollout", "None", where)
 
 
 def _more(count: int) -> str:
-    return f" {_MORE.format(count)}" if count else ""
+    return f" and {count} more" if count else ""
 
 
 def _value_text(value: object) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.stores.batch.checks import is_count
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.numeric import is_count
 from tfgrpo.stores.text import pluralize
 
 RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
@@ -20,17 +20,16 @@ RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Something that was left out, and why."""
+    """Rollouts that were excluded, and why."""
 
     group_id: str
     rollouts: int
-    """How many rollouts went."""
+    """How many rollouts."""
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
-    """Groups as a consumer wants them."""
+class Shaped(NamedTuple):
+    """Groups after a policy."""
 
     groups: tuple[RolloutGroup, ...]
     dropped: tuple[Exclusion, ...] = ()
@@ -44,12 +43,11 @@ def shape_groups(
     min_group_size: int = 2,
     rng: random.Random | None = None,
 ) -> Shaped:
-    """Apply a policy, as ``ExperienceBatch.shaped`` says. Raises ``ShapeError`` for what it cannot be applied to."""
+    """Apply a policy, as ``ExperienceBatch.shaped`` describes. Raises ``ShapeError``."""
     _check(policy, group_size, min_group_size, rng)
-    if policy == "pad":
-        return Shaped(tuple(groups))
     if policy == "strict":
-        check_strict(groups, group_size)
+        _check_strict(groups, group_size)
+    if policy in ("strict", "pad"):
         return Shaped(tuple(groups))
     large = [group for group in groups if len(group.scored) >= min_group_size]
     dropped = [
@@ -68,13 +66,13 @@ def shape_groups(
     return Shaped(tuple(group for group, _ in drawn), (*dropped, *surplus))
 
 
-def check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None:
-    """Raise ``ShapeError`` with every group that has not as many scored rollouts as it should."""
+def _check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None:
+    """Raise ``ShapeError`` with every group that has another number of scored rollouts than wanted."""
     problems = [
         ShapeProblem(
-            "rollouts with a reward", str(wanted), str(len(group.scored)), f"group index {place}, id {group.id!r}"
+            "rollouts with a reward", str(wanted), str(len(group.scored)), f"group index {number}, id {group.id!r}"
         )
-        for place, group in enumerate(groups)
+        for number, group in enumerate(groups)
         if len(group.scored) != (wanted := group.target_size if group_size is None else group_size)
         or len(group.rollouts) != wanted
     ]
@@ -84,10 +82,10 @@ def check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None
 
 def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[RolloutGroup, list[Exclusion]]:
     kept = list(group.scored[:size])
-    left_out = len(group.rollouts) - len(kept)
-    dropped = [Exclusion(group.id, left_out, f"not scored, or beyond the {size} wanted")] if left_out else []
+    excess = len(group.rollouts) - len(kept)
+    dropped = [Exclusion(group.id, excess, f"not scored, or beyond the {size} wanted")] if excess else []
     missing = size - len(kept)
-    # Drawn without repetition as long as that goes, so that no rollout counts more than its peers by more than one.
+    # Without repetition while possible, so that no rollout counts more often than its peers by more than one.
     copies: list[Rollout] = []
     while len(copies) < missing:
         copies.extend(rng.sample(kept, min(len(kept), missing - len(copies))))

@@ -17,8 +17,8 @@ from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, OutcomeName
 
 RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]
-"""``parse_error``: it ended, but its answer is empty or could not be read. ``transport_error``: the call brought nothing
-usable. ``filtered``: cut by a content filter. ``refused``: the budget. ``error``: the actor or a tool of it broke."""
+"""``parse_error``: it ended with an empty or unreadable answer. ``transport_error``: the call had no usable reply.
+``filtered``: cut by a content filter. ``refused``: by the budget. ``error``: the actor or one of its tools failed."""
 LogProbKind: TypeAlias = Literal["raw", "processed", "unknown"]
 """``processed``: of the distribution that was sampled from, after temperature and truncation. ``raw``: before."""
 
@@ -27,13 +27,13 @@ _STRICT: Final[Any] = {"strict": True, "extra": "forbid"}
 GRADED: Final = frozenset({"ok", "parse_error"})
 """The statuses with which a rollout can have a reward: what failed is never a number."""
 ROUNDING: Final = 1e-5
-"""How far above 0 a log-probability of single precision may be; anything more is no probability."""
+"""How far above 0 a log-probability of single precision may be."""
 NOT_COMPUTED: Final = -9999.0
-"""What OpenAI and vLLM write for a token whose log-probability is minus infinity or was not computed: no value."""
+"""Marker of OpenAI and vLLM for a log-probability that is minus infinity or was not computed: no value."""
 
 
 def status_of(error: type[BaseException]) -> RolloutStatus:
-    """How a rollout ended whose call raised an error of this class."""
+    """Return the status of a rollout whose call raised an error of this class."""
     if issubclass(error, BudgetRefused):
         return "refused"
     if issubclass(error, ModelTimeout | TimeoutError):
@@ -42,7 +42,7 @@ def status_of(error: type[BaseException]) -> RolloutStatus:
 
 
 def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | None) -> RolloutStatus:
-    """How a rollout with this outcome ended. What is ungraded for another reason has an answer all the same."""
+    """Return the status of a rollout with this outcome; ungraded for any other reason, it has an answer."""
     if name == "failed":
         return status_of(error_kind(error_type))
     if name == "ungraded" and finish_reason == "content_filter":
@@ -54,23 +54,23 @@ def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | N
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Log-probabilities of the tokens of one completion, as the policy gave them when it wrote it."""
+    """Log-probabilities of the tokens of one completion, as reported when it was sampled."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
 
     tokens: tuple[float, ...] | None = None
     """One value per token; None when only the sum is known."""
     token_ids: tuple[int, ...] | None = None
-    """Ids of the completion's tokens, where the server returned them: text does not give them back."""
+    """Ids of the completion's tokens, where the server returned them; they cannot be derived from text."""
     total: float | None = None
     """Exact sum over the policy's own tokens, in nats; None when any value is missing."""
     count: int | None = None
-    """Tokens behind ``total``, so that a length-normalised value can be had; None when not known."""
+    """Number of tokens in ``total``, for length normalisation; None when not known."""
     kind: LogProbKind = "unknown"
     complete: bool = False
     """Whether every token of the completion has its value."""
     mask: tuple[int, ...] | None = None
-    """1 where the policy wrote the token, 0 for tool results in between; None: all its own."""
+    """1 for tokens of the policy, 0 for tool results in between; None: all of the policy."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "token_ids", "mask"):
@@ -84,7 +84,7 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion was drawn. None is unknown, or left to the endpoint."""
+    """Sampling parameters of a completion. None: unknown, or the endpoint's default."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
 
@@ -98,7 +98,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class RolloutUsage:
-    """What a rollout used. None is unknown, never zero."""
+    """Usage of a rollout. None is unknown, never zero."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
 
@@ -111,23 +111,23 @@ class RolloutUsage:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at one state."""
+    """One completion of one state."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
 
     id: str
     group_id: str
     index: int
-    """Place in its group, 0 and up. A group that lost rollouts has gaps."""
+    """Index in its group, from 0. A group that lost rollouts has gaps."""
     completion: Json
-    """A text, a list of chat messages (assistant and tool turns), or any other JSON value; None when nothing came."""
+    """A text, a list of chat messages (assistant and tool turns), or any other JSON value; None without a reply."""
     status: RolloutStatus = "ok"
     reward: float | None = None
     """None: not graded. Higher is better."""
     reward_parts: Mapping[str, float | None] = EMPTY
-    """What the reward was made of, by the name of the rewarder; None where that one abstained."""
+    """Components of the reward by rewarder; None where a rewarder abstained."""
     logprob: LogProbs | None = None
-    """None: none were captured. They cannot be had afterwards."""
+    """None: not captured; they cannot be computed later."""
     sampling: Sampling = field(default_factory=Sampling)
     usage: RolloutUsage = field(default_factory=RolloutUsage)
     latency_s: float | None = None
@@ -136,14 +136,11 @@ class Rollout:
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
-        for name in ("completion", "reward_parts", "metadata"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str | FrozenDict):
-                object.__setattr__(self, name, frozen(value))
+        _freeze_fields(self, "completion", "reward_parts", "metadata")
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...] | None:
-        """The completion as chat messages, if it is one; a text is one assistant message."""
+        """The completion as chat messages, or None; a text is one assistant message."""
         if isinstance(self.completion, str):
             return (FrozenDict({"role": "assistant", "content": self.completion}),)
         return self.completion if is_messages(self.completion) else None
@@ -153,15 +150,15 @@ class Rollout:
         """The text of the completion, or of the last assistant message that has one; None for anything else."""
         if isinstance(self.completion, str):
             return self.completion
-        said = [turn.get("content") for turn in self.messages or () if turn["role"] == "assistant"]
-        return next((text for text in reversed(said) if isinstance(text, str)), None)
+        contents = [turn.get("content") for turn in self.messages or () if turn["role"] == "assistant"]
+        return next((text for text in reversed(contents) if isinstance(text, str)), None)
 
     @property
     def ratio_ready(self) -> bool:
-        """Whether a trainer that weighs by probability ratios may take the log-probabilities.
+        """Whether the log-probabilities are valid for probability ratios.
 
-        They must be complete, and of the distribution that was sampled from: ``processed`` ones are, any others only
-        at temperature 1 with nothing cut off. A temperature or ``top_p`` that is not known counts as another.
+        They must be complete, and of the distribution that was sampled from: ``processed`` ones are, others only at
+        temperature 1 without truncation. An unknown temperature or ``top_p`` counts as another one.
         """
         if self.logprob is None or not self.logprob.complete:
             return False
@@ -170,7 +167,7 @@ class Rollout:
 
     @property
     def completion_tokens(self) -> int | None:
-        """Length of the completion in tokens: as counted by the endpoint, else by its log-probabilities."""
+        """Length of the completion in tokens, reported by the endpoint, else the number of log-probabilities."""
         if self.usage.completion_tokens is not None:
             return self.usage.completion_tokens
         return None if self.logprob is None else self.logprob.count
@@ -178,7 +175,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """The attempts at one state by one policy, with one library in force."""
+    """The rollouts of one state by one policy, with one library in force."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
 
@@ -187,30 +184,27 @@ class RolloutGroup:
     """The prompt as sent: a text, chat messages, or any other JSON value."""
     rollouts: tuple[Rollout, ...]
     target_size: int = 0
-    """Rollouts asked for; 0: as many as there are. Fewer rollouts than this make the group ragged."""
+    """Rollouts requested; 0: as many as there are. With fewer rollouts the group is ragged."""
     bare_state: Json = None
     """The prompt of the task alone, without injected lessons; None when it is the same, or not known."""
     policy_version: str | None = None
-    """Names the weights or the model that answered, so that off-policy data can be recognised."""
+    """Name of the weights or model, to recognise off-policy data."""
     experience_version: str | None = None
-    """Names the pack and library that were in the prompt."""
+    """Name of the pack and library in the prompt."""
     prompt_token_ids: tuple[int, ...] | None = None
     metadata: Mapping[str, Any] = EMPTY
-    """What else is known of the task. Used by exports: ``item_id``, ``answer``, ``domain``, ``run_id``, ``epoch``."""
+    """More about the task. Exports use ``item_id``, ``answer``, ``domain``, ``run_id``, ``epoch``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rollouts", tuple(self.rollouts))
         object.__setattr__(self, "prompt_token_ids", _tuple_or_none(self.prompt_token_ids))
-        for name in ("state", "bare_state", "metadata"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str | FrozenDict):
-                object.__setattr__(self, name, frozen(value))
+        _freeze_fields(self, "state", "bare_state", "metadata")
         if self.target_size == 0:
             object.__setattr__(self, "target_size", len(self.rollouts))
 
     @property
     def rewards(self) -> tuple[float | None, ...]:
-        """Reward of each rollout, in order; None where there is none."""
+        """Reward of each rollout, or None, in order."""
         return tuple(rollout.reward for rollout in self.rollouts)
 
     @property
@@ -220,12 +214,12 @@ class RolloutGroup:
 
     @property
     def spread(self) -> float | None:
-        """Population standard deviation of the rewards there are; None below two, and for NaN or infinity."""
+        """Population standard deviation of the rewards; None below two, and for NaN or infinity."""
         return spread_of_rewards([rollout.reward for rollout in self.rollouts if rollout.reward is not None])
 
 
 def spread_of_rewards(rewards: Sequence[float]) -> float | None:
-    """Population standard deviation without overflow; None below two values, and for NaN or infinity."""
+    """Return the population standard deviation without overflow; None below two values, and for NaN or infinity."""
     if len(rewards) < 2 or not all(map(is_finite, rewards)):
         return None
     if min(rewards) == max(rewards):
@@ -237,7 +231,7 @@ def spread_of_rewards(rewards: Sequence[float]) -> float | None:
 
 
 def is_messages(value: object) -> bool:
-    """Whether a JSON value is a list of chat messages: objects with a ``role`` that is text."""
+    """Return whether a JSON value is a list of chat messages: objects with a ``role`` that is text."""
     return (
         isinstance(value, list | tuple)
         and bool(value)
@@ -247,3 +241,10 @@ def is_messages(value: object) -> bool:
 
 def _tuple_or_none(values: Sequence[Any] | None) -> tuple[Any, ...] | None:
     return values if values is None or isinstance(values, tuple) else tuple(values)
+
+
+def _freeze_fields(record: object, *names: str) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str | FrozenDict):
+            object.__setattr__(record, name, frozen(value))

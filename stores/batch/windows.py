@@ -12,18 +12,18 @@ from itertools import islice
 from pathlib import Path
 
 from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutGroup
-from tfgrpo.stores.batch.checks import check_groups, is_count
+from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.content_ids import same_content
-from tfgrpo.stores.batch.lines import lines_of_group, read_groups
-from tfgrpo.stores.batch.texts import TextStore
+from tfgrpo.stores.batch.lines import TextStore, lines_of_group, read_groups
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines
+from tfgrpo.stores.numeric import is_count
 
 
 class ExperienceWindow:
     """The latest ``size`` groups, oldest first. Safe for threads.
 
-    ``path``: every group is appended to this file before it is in the window. ``texts``: where its long texts go.
+    ``path``: every group is appended to this file before it enters the window. ``texts``: store of its long texts.
     Raises ``ShapeError`` for a size below 1.
     """
 
@@ -31,7 +31,6 @@ class ExperienceWindow:
         _check_size("size", size)
         self._path = path
         self._texts = texts
-        # Guards the groups: a writer adds while readers copy.
         self._lock = threading.Lock()
         self._size = size
         self._groups: OrderedDict[str, RolloutGroup] = OrderedDict()
@@ -41,15 +40,15 @@ class ExperienceWindow:
         self.extend([group])
 
     def extend(self, groups: Iterable[RolloutGroup]) -> None:
-        """Add groups in order, all of them or none. A group that is in the window already is passed over.
+        """Add groups in order, all or none; skip those that are in the window.
 
-        Raises ``ShapeError`` for groups whose values do not fit together, and for one that bears the id of another group
-        in the window; ``RecordRejected`` for what no line of the file can hold, ``StoreError`` when the disk refuses.
+        Raises ``ShapeError`` for groups whose values do not fit together, and for one with the id of a different group
+        of the window; ``RecordRejected`` for values outside JSON, ``StoreError`` when the disk refuses.
         """
-        given = list(groups)
-        check_groups(given)
+        offered = list(groups)
+        check_groups(offered)
         with self._lock:
-            fresh = self._fresh(given)
+            fresh = self._fresh(offered)
             if self._path is not None:
                 append_lines(self._path, [line for group in fresh for line in lines_of_group(group, self._texts)])
             self._groups.update((group.id, group) for group in fresh)
@@ -57,17 +56,17 @@ class ExperienceWindow:
                 self._groups.popitem(last=False)
 
     def window(self, count: int | None = None) -> ExperienceBatch:
-        """The latest ``count`` groups as a batch, or all there are. Raises ``ShapeError`` for a count below 1."""
+        """Return the latest ``count`` groups, or all, as a batch. Raises ``ShapeError`` for a count below 1."""
         if count is not None:
             _check_size("count", count)
         groups = tuple(self)
         return ExperienceBatch(groups if count is None else groups[-count:])
 
     def _fresh(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        known = [(place, group) for place, group in enumerate(groups) if group.id in self._groups]
+        known = [(number, group) for number, group in enumerate(groups) if group.id in self._groups]
         problems = [
-            ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {place}")
-            for place, group in known
+            ShapeProblem("group id", "one that no other group of the window has", repr(group.id), f"index {number}")
+            for number, group in known
             if not same_content(self._groups[group.id], group)
         ]
         if problems:
@@ -75,7 +74,7 @@ class ExperienceWindow:
         return [group for group in groups if group.id not in self._groups]
 
     def clear(self) -> None:
-        """Forget every group; the file stays."""
+        """Remove every group from the window; the file stays."""
         with self._lock:
             self._groups.clear()
 
@@ -88,7 +87,7 @@ class ExperienceWindow:
 
 
 def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> ExperienceBatch:
-    """The latest ``count`` groups of a file, as a batch; a group that was appended again counts once, as it is now.
+    """Return the latest ``count`` groups of a file as a batch; of a group that was appended again the latest counts.
 
     Reads the file once, in the memory of ``count`` groups. Raises ``ShapeError`` for a count below 1, and what
     ``read_groups`` raises.
@@ -104,7 +103,7 @@ def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> 
 
 
 def batches(groups: Iterable[RolloutGroup], size: int) -> Iterator[ExperienceBatch]:
-    """A stream of groups as batches of ``size``, the last one with what is left. Raises ``ShapeError``."""
+    """Yield batches of ``size`` groups of a stream, the last one with the rest. Raises ``ShapeError``."""
     _check_size("size", size)
     stream = iter(groups)
     while chunk := tuple(islice(stream, size)):

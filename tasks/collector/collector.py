@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.checks import is_count
 from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json
+from tfgrpo.stores.numeric import is_count
 from tfgrpo.tasks.collector.collect import Collection
 from tfgrpo.tasks.collector.options import CollectorOptions
 from tfgrpo.tasks.collector.protocols import Prompt, policy_of, prompts_of, reward_of

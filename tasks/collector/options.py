@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from tfgrpo.stores.batch.checks import is_count, is_number
 from tfgrpo.stores.batch.ragged import RaggedPolicy
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import ShapeProblem
+from tfgrpo.stores.numeric import is_count, is_number
 
 GroupSink: TypeAlias = Callable[[RolloutGroup], None]
 

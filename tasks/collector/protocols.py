@@ -12,11 +12,10 @@ from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tfgrpo.rewarders.faults import each_alone
-from tfgrpo.stores.batch.checks import is_number
-from tfgrpo.stores.batch.lists import as_list
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import EMPTY, Json, frozen
+from tfgrpo.stores.numeric import as_list, is_number
 
 T = TypeVar("T")
 MaybeAwaitable: TypeAlias = T | Awaitable[T]

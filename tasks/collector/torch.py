@@ -11,10 +11,10 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from tfgrpo.stores.batch.lists import as_list
 from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.errors import SettingsError, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json
+from tfgrpo.stores.numeric import as_list
 from tfgrpo.tasks.collector.protocols import Generation
 
 _POLICY = ("generate_actions", "get_log_probabilities")
