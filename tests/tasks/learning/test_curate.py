@@ -152,7 +152,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "reason"), BAD, ids=[reason for _, reason in BAD])
-async def test_one_bad_operation_is_rejected_with_its_reason_and_the_others_stand(tmp_path, bad, reason):
+async def test_one_bad_operation_is_rejected_with_its_reason_and_the_others_are_applied(tmp_path, bad, reason):
     library = [lesson("e1", TEXTS[1]), lesson("e2", TEXTS[2])]
     good = op("add", sources=["P2"], text=TEXTS[4])
     result = await curate(
@@ -162,7 +162,7 @@ async def test_one_bad_operation_is_rejected_with_its_reason_and_the_others_stan
     assert any(reason in why for _, why in result.rejected)
 
 
-async def test_nothing_is_used_twice(tmp_path):
+async def test_no_lesson_or_proposal_is_used_twice(tmp_path):
     answer = operations(
         op("modify", targets=["L1"], sources=["P1"], text="Carry tens, then add."),
         op("modify", targets=["L1"], text="Something else entirely."),
@@ -180,7 +180,7 @@ async def test_two_operations_that_say_the_same_are_one(tmp_path):
     assert result.rejected == ()
 
 
-async def test_the_same_words_are_never_both_advised_and_advised_against(tmp_path):
+async def test_the_same_words_are_never_both_do_and_avoid(tmp_path):
     answer = operations(
         op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[0], polarity="avoid")
     )
@@ -192,7 +192,7 @@ async def test_the_same_words_are_never_both_advised_and_advised_against(tmp_pat
     assert any("contradicts a lesson in the library" in why for _, why in again.rejected)
 
 
-async def test_a_full_library_takes_no_more_unless_room_is_made(tmp_path):
+async def test_a_full_library_accepts_an_addition_only_after_a_removal(tmp_path):
     library = [lesson("e1", TEXTS[1])]
     add = op("add", sources=["P1"], text=TEXTS[0])
     full = await curate(
@@ -202,7 +202,7 @@ async def test_a_full_library_takes_no_more_unless_room_is_made(tmp_path):
     assert "the library is full (1)" in reasons(full)[TEXTS[0]]
 
 
-async def test_what_makes_room_goes_first_whatever_the_order_given(tmp_path):
+async def test_operations_that_make_room_are_applied_first(tmp_path):
     answer = operations(op("add", sources=["P1"], text=TEXTS[0]), op("delete", targets=["L1"]))
     result = await curate(
         lambda *_: answer,
@@ -222,7 +222,7 @@ async def test_the_edit_budget_caps_the_operations(tmp_path):
     assert any("over the edit budget of 2" in why for _, why in result.rejected)
 
 
-def test_the_edit_budget_shrinks_with_the_epochs_and_never_to_nothing():
+def test_the_edit_budget_shrinks_with_the_epochs_and_never_to_zero():
     settings = LearningSettings(epochs=5, edit_budget=12)
     assert [limits_for(settings, 8, epoch).edit_budget for epoch in (1, 2, 3, 4)] == [12, 9, 6, 3]
     assert limits_for(LearningSettings(epochs=2, edit_budget=1), 8, 1).edit_budget == 1
@@ -246,7 +246,7 @@ async def test_proposals_below_the_thresholds_are_never_put_to_the_curator(tmp_p
     assert "does not exceed" in reasons(result)[TEXTS[0]]
 
 
-async def test_a_curator_cannot_turn_a_worthless_warning_into_advice(tmp_path):
+async def test_a_worthless_warning_cannot_become_advice(tmp_path):
     result = await curate(
         lambda *_: operations(op("add", sources=["P1"], text=TEXTS[0], polarity="do")),
         tmp_path,
@@ -256,7 +256,7 @@ async def test_a_curator_cannot_turn_a_worthless_warning_into_advice(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["null", "[]", '{"operations": {"op": "add"}}', '{"operations": null}', "gibberish"])
-async def test_an_answer_that_stays_broken_falls_back_to_the_best_supported_lessons(tmp_path, broken):
+async def test_an_answer_that_stays_invalid_falls_back_to_the_best_supported_lessons(tmp_path, broken):
     model = ScriptedModel(lambda *_: broken)
     result = await curate(
         model, tmp_path, groups(TEXTS[0], TEXTS[1], TEXTS[1]), [lesson("e1", TEXTS[0])], tfgrpo={"max_repairs": 1}
@@ -268,7 +268,7 @@ async def test_an_answer_that_stays_broken_falls_back_to_the_best_supported_less
     assert TEXTS[0] not in reasons(result)
 
 
-async def test_a_broken_call_falls_back_too_and_names_its_key(tmp_path):
+async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
     result = await curate(lambda *_: ModelServerFault("503"), tmp_path, groups(TEXTS[0]))
     assert result.rule_used
     assert len(result.records) == 1
@@ -278,13 +278,13 @@ async def test_a_broken_call_falls_back_too_and_names_its_key(tmp_path):
 @pytest.mark.parametrize(
     ("error", "field"), [(BudgetRefused("cap"), "budget_refused"), (ModelAuthRefused("401"), "fatal")]
 )
-async def test_when_the_run_stops_nothing_is_decided(tmp_path, error, field):
+async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field):
     result = await curate(lambda *_: error, tmp_path, groups(TEXTS[0]), before=("bad idea",))
     assert getattr(result, field)
     assert (result.records, result.rule_used, result.memory) == ((), False, ("bad idea",))
 
 
-async def test_rejected_texts_are_remembered_without_end_of_memory(tmp_path):
+async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
     before = tuple(f"old {number}" for number in range(60))
     result = await curate(lambda *_: operations(), tmp_path, groups(TEXTS[0]), before=before)
     assert reasons(result) == {TEXTS[0]: "not taken up"}
@@ -374,7 +374,7 @@ async def test_a_missing_polarity_is_that_of_the_source_or_the_target(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["42", "57"])
-async def test_a_lesson_of_several_items_gives_away_the_answer_of_none(tmp_path, answer):
+async def test_a_lesson_may_not_contain_the_answer_of_any_of_its_items(tmp_path, answer):
     text = f"Sums like this come to {answer}."
     result = await curate(
         lambda *_: operations(op("add", sources=["P1"], text=text)),
@@ -387,7 +387,7 @@ async def test_a_lesson_of_several_items_gives_away_the_answer_of_none(tmp_path,
 
 
 @pytest.mark.parametrize(("fresh", "kept"), [(0.75, 0.75), (0.25, 0.5)])
-async def test_a_rewritten_lesson_bears_the_best_reward_that_it_rests_on(tmp_path, fresh, kept):
+async def test_a_rewritten_lesson_has_the_best_reward_of_its_sources(tmp_path, fresh, kept):
     answer = operations(op("modify", targets=["L1"], sources=["P1"], text="Carry tens first."))
     library = [lesson("e1", TEXTS[0], reward=Reward(gt_score=0.5, relative_rank=1.0))]
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1], best_reward=fresh), library)
@@ -395,7 +395,7 @@ async def test_a_rewritten_lesson_bears_the_best_reward_that_it_rests_on(tmp_pat
     assert made.reward.gt_score == kept
 
 
-async def test_a_lesson_that_left_stands_in_nobodys_way(tmp_path):
+async def test_a_removed_lesson_does_not_block_a_new_one(tmp_path):
     answer = operations(op("delete", targets=["L1"]), op("add", sources=["P1"], text=TEXTS[0], polarity="avoid"))
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1]), [lesson("e1", TEXTS[0])])
     assert [(made.operation, made.polarity) for made in result.records] == [("delete", "do"), ("add", "avoid")]
@@ -425,13 +425,13 @@ async def test_a_proposal_that_confirms_a_lesson_is_neither_rejected_nor_remembe
     assert result.memory == ("bad idea",)
 
 
-async def test_a_keep_of_a_lesson_that_is_not_there_confirms_nothing(tmp_path):
+async def test_keeping_an_unknown_lesson_confirms_no_proposal(tmp_path):
     answer = operations(op("keep", targets=["L9"], sources=["P1"]), op("keep", sources=["P1"]))
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0]), [lesson("e1", TEXTS[1])])
     assert reasons(result) == {TEXTS[0]: "not taken up"}
 
 
-async def test_the_opposite_of_a_lesson_is_turned_down_and_remembered(tmp_path):
+async def test_the_opposite_of_a_lesson_is_rejected_and_remembered(tmp_path):
     result = await curate(
         lambda *_: operations(), tmp_path, groups(TEXTS[1], polarity="avoid"), [lesson("e1", TEXTS[1], polarity="do")]
     )
@@ -440,9 +440,7 @@ async def test_the_opposite_of_a_lesson_is_turned_down_and_remembered(tmp_path):
 
 
 @pytest.mark.parametrize(("support", "changed"), [(1, False), (2, False), (3, True)])
-async def test_a_change_of_direction_needs_more_support_than_its_target_and_inherits_nothing(
-    tmp_path, support, changed
-):
+async def test_a_reversal_needs_more_support_than_its_target_and_inherits_no_evidence(tmp_path, support, changed):
     target = lesson(
         "e1", TEXTS[1], evidence=("o1/0", "o2/0", "o2/1"), tool_stats=(ToolStat(tool="t", tokens=1, latency_ms=1.0),)
     )
@@ -458,7 +456,7 @@ async def test_a_change_of_direction_needs_more_support_than_its_target_and_inhe
     assert made.tool_stats == ()
 
 
-async def test_a_change_of_direction_rests_on_no_proposal_of_the_old_direction(tmp_path):
+async def test_a_reversal_rests_on_no_proposal_of_the_old_polarity(tmp_path):
     target = lesson("e1", TEXTS[1], evidence=("o1/0",))
     against, both = groups(*[TEXTS[0]] * 2, polarity="avoid"), groups(*[TEXTS[0]] * 2, *[TEXTS[2]] * 3)
     answer = operations(op("modify", targets=["L1"], sources=["P1", "P2"], text="Converting units.", polarity="avoid"))
@@ -466,7 +464,7 @@ async def test_a_change_of_direction_rests_on_no_proposal_of_the_old_direction(t
     assert (made.polarity, support_of(made)) == ("avoid", 2)
 
 
-async def test_a_merge_turns_no_better_supported_lesson_round(tmp_path):
+async def test_a_merge_reverses_no_better_supported_lesson(tmp_path):
     library = [lesson("e1", TEXTS[1], evidence=("o1/0", "o2/0")), lesson("e2", TEXTS[2], polarity="avoid")]
     answer = operations(op("merge", targets=["L1", "L2"], sources=["P1"], text="Converting units.", polarity="avoid"))
     result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], polarity="avoid"), library)
@@ -508,14 +506,14 @@ async def test_a_cut_off_list_keeps_its_whole_operations(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"operations": [{"op": "ad', "{", '{"operations": [', '<think>{"operations": [{}'])
-async def test_a_list_cut_off_in_its_first_operation_is_asked_for_again(tmp_path, text):
+async def test_a_list_cut_off_in_its_first_operation_is_requested_again(tmp_path, text):
     model = ScriptedModel(lambda *_: reply(text, finish="length"))
     result = await curate(model, tmp_path, groups(TEXTS[0]), tfgrpo={"max_repairs": 1})
     assert len(model.requests) == 2
     assert result.failure.error_type == "RepairExhausted"
 
 
-async def test_a_run_of_the_first_rules_is_curated_as_it_was(tmp_path):
+async def test_a_run_of_the_first_learning_rules_keeps_their_decisions(tmp_path):
     """What its journal holds answers the same questions: one call of the actors' limit, with the old memory."""
     keep = operations(op("keep", targets=["L1"], sources=["P1"]))
     model = ScriptedModel(lambda *_: keep)

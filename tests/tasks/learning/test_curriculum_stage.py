@@ -44,7 +44,7 @@ def test_the_reward_has_to_be_exceeded(reward):
     assert stage(good(10, reward)) == VALIDITY
 
 
-def test_bad_rounds_before_hold_the_mean_back():
+def test_earlier_bad_rounds_lower_the_mean():
     assert stage([*good(10, 0.1), *good(10)]) == VALIDITY
     assert stage([*good(1, 0.1), *good(20, 0.95)]) == BEHAVIOUR
 
@@ -54,7 +54,7 @@ def test_the_share_of_usable_answers_has_to_be_exceeded():
     assert stage([PastRound(0.9, 100, 96)] * 10) == BEHAVIOUR
 
 
-def test_a_round_without_a_reward_ends_the_row():
+def test_a_round_without_a_reward_ends_the_streak():
     assert stage([*good(9), PastRound(None, 0, 0), *good(1)]) == VALIDITY
 
 

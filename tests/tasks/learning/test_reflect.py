@@ -80,7 +80,7 @@ async def test_all_attempts_are_shown_on_request(tmp_path):
     assert labels[25:] == ["Z", "AA", "AB"]
 
 
-async def test_a_broken_answer_is_asked_for_again_with_the_error(tmp_path):
+async def test_an_invalid_answer_is_requested_again_with_the_error(tmp_path):
     answers = iter(["nonsense", lessons("Add the tens first.")])
     model, reflection = await reflect(lambda *_: next(answers), tmp_path)
     second, key = model.requests[1]
@@ -95,7 +95,7 @@ async def test_a_broken_answer_is_asked_for_again_with_the_error(tmp_path):
 @pytest.mark.parametrize(
     "broken", ["null", "[]", "{}", '{"lessons": null}', '{"lessons": {"polarity": "do", "text": "x"}}', "", "{"]
 )
-async def test_an_answer_that_stays_broken_voids_this_group_alone(tmp_path, broken):
+async def test_an_answer_that_stays_invalid_fails_this_group_only(tmp_path, broken):
     _, reflection = await reflect(lambda *_: reply(broken or " "), tmp_path, tfgrpo={"max_repairs": 1})
     assert reflection.proposals == ()
     assert reflection.spend.failure.error_type == RepairExhausted.__name__
@@ -103,14 +103,14 @@ async def test_an_answer_that_stays_broken_voids_this_group_alone(tmp_path, brok
     assert reflection.spend.fatal is None
 
 
-async def test_a_call_that_breaks_is_a_failure_with_its_key(tmp_path):
+async def test_a_failed_call_is_recorded_with_its_key(tmp_path):
     _, reflection = await reflect(lambda *_: ModelServerFault("503"), tmp_path)
     assert reflection.spend.failure.error_type == "ModelServerFault"
     assert reflection.spend.failure.call_key.startswith("1/train/0/q1/0/0/reflect/0#")
     assert reflection.spend.broken == [reflection.spend.failure]
 
 
-async def test_a_refused_budget_and_a_refused_key_are_told_apart(tmp_path):
+async def test_a_refused_budget_and_a_refused_key_are_distinguished(tmp_path):
     _, refused = await reflect(lambda *_: BudgetRefused("max_calls 3"), tmp_path)
     assert (refused.spend.budget_refused, refused.spend.fatal) == ("max_calls 3", None)
     _, fatal = await reflect(lambda *_: ModelAuthRefused("401"), tmp_path)
@@ -137,7 +137,7 @@ async def test_a_lesson_that_stays_too_long_is_rejected_never_cut(tmp_path):
     assert "after shortening" in reason
 
 
-async def test_a_shortening_that_breaks_costs_one_lesson_and_is_recorded(tmp_path):
+async def test_a_failed_shortening_costs_one_lesson_and_is_recorded(tmp_path):
     def script(request, key):
         return ModelServerFault("503") if key.role == "shorten" else lessons(LONG)
 
@@ -187,7 +187,7 @@ def test_a_transcript_of_one_call_is_its_output():
     assert transcript_of((step("model", "Answer: 7"),), "Answer: 7", 1_000) == "Answer: 7"
 
 
-def test_a_transcript_tells_the_steps_and_the_end():
+def test_a_transcript_has_the_steps_and_the_output():
     frames = (step("model", "→ look({})"), step("tool", "boom", "boom"), step("model", "Answer: 7"))
     assert transcript_of(frames, "Answer: 7", 1_000) == "[model] → look({})\n[tool look, error] boom\n[final] Answer: 7"
 
@@ -206,7 +206,7 @@ def test_shortening_never_exceeds_its_limit(limit):
 
 
 @pytest.mark.parametrize("long", [False, True])
-async def test_a_lesson_gives_away_no_answer_neither_as_it_is_nor_shortened(tmp_path, long):
+async def test_a_lesson_may_not_contain_the_answer_before_or_after_shortening(tmp_path, long):
     told = "Sums like this come to 42."
 
     def script(request, key):
@@ -227,7 +227,7 @@ async def test_shortening_is_paid_for_like_every_learning_call(tmp_path):
 
 
 @pytest.mark.parametrize("error", [BudgetRefused("max_calls 3"), ModelAuthRefused("401")])
-async def test_what_ends_the_run_while_a_lesson_is_shortened_ends_it(tmp_path, error):
+async def test_an_error_that_ends_the_run_does_so_during_shortening_too(tmp_path, error):
     def script(request, key):
         return error if key.role == "shorten" else lessons(LONG)
 

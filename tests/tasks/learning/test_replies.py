@@ -36,7 +36,7 @@ def test_an_answer_by_schema_is_read():
     assert (operation.op, operation.sources, operation.text) == ("add", ["P1"], "Carry.")
 
 
-def test_a_fence_around_the_answer_is_forgiven():
+def test_a_fenced_answer_is_read():
     assert read_answer(ShortenedAnswer, SHORTENED, 'Sure:\n```json\n{"text": "x"}\n```\n').text == "x"
 
 
@@ -53,7 +53,7 @@ def test_a_fence_around_the_answer_is_forgiven():
         '{"lessons": [{"polarity": "do", "text": 3}]}',
     ],
 )
-def test_what_is_wrong_with_an_answer_is_said(text):
+def test_an_invalid_answer_raises_with_the_reason(text):
     with pytest.raises(ValueError, match=r"\w"):
         read_answer(LessonsAnswer, LESSONS, text)
 

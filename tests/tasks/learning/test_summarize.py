@@ -18,11 +18,11 @@ def test_a_summary_counts_turns_tools_and_errors_and_ends_with_the_answer():
     assert summary == "2 model turns, 2 tool calls (add x2), 1 error. Ended: Answer: 7"
 
 
-def test_without_an_output_the_last_frame_speaks():
+def test_without_an_output_the_last_frame_is_summarised():
     assert summarize_trajectory((frame(text="Answer: 9"),)).endswith("Answer: 9")
 
 
-def test_an_attempt_that_did_nothing_has_a_summary_too():
+def test_an_attempt_without_calls_has_a_summary_too():
     assert summarize_trajectory(()) == "0 model turns."
 
 

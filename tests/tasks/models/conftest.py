@@ -1,4 +1,4 @@
-"""A real HTTP server on a port of its own, told call by call how to misbehave."""
+"""A real HTTP server on its own port that is scripted call by call."""
 
 from __future__ import annotations
 

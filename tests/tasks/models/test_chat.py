@@ -162,7 +162,7 @@ async def test_retry_after_is_honoured_and_nothing_is_charged_for_a_429(server: 
 @pytest.mark.parametrize(
     ("status", "kind"), [(429, ModelRateLimited), (500, ModelServerFault), (409, ModelServerFault), (408, ModelTimeout)]
 )
-async def test_what_never_gets_better_ends_as_its_type_after_the_last_retry(
+async def test_a_persistent_failure_is_raised_as_its_type_after_the_last_retry(
     server: Any, bench: Any, act: Any, status: int, kind: type[ModelCallError]
 ) -> None:
     server.otherwise = lambda seen: act(status=status, body={"error": {"message": "busy"}})
@@ -185,7 +185,7 @@ async def test_what_never_gets_better_ends_as_its_type_after_the_last_retry(
         (402, {"error": {"message": "no credit"}}, BudgetRefused),
     ],
 )
-async def test_what_a_retry_cannot_mend_is_sent_once_and_shows_no_key(
+async def test_a_permanent_failure_is_sent_once_and_shows_no_key(
     server: Any, bench: Any, act: Any, status: int, body: Any, kind: type[TfgrpoError]
 ) -> None:
     server.otherwise = lambda seen: act(status=status, body=body)
@@ -279,7 +279,7 @@ async def test_an_empty_reply_is_malformed_but_its_usage_is_paid(
     assert (totals.calls, totals.tokens, totals.at_risk_tokens) == (2, 30, 0)
 
 
-async def test_an_empty_reply_that_used_up_its_limit_is_not_bought_again(
+async def test_an_empty_reply_at_the_token_limit_is_not_retried(
     server: Any, bench: Any, act: Any, reply_body: Any
 ) -> None:
     choice = {"message": {"content": ""}, "finish_reason": "length"}
@@ -317,7 +317,7 @@ async def test_a_cancelled_call_gives_back_its_slot_and_its_reservation_stays_at
     assert (await use.ask()).message.content == "fine"
 
 
-async def test_a_refused_budget_sends_nothing(server: Any, bench: Any) -> None:
+async def test_a_refused_budget_sends_no_request(server: Any, bench: Any) -> None:
     use = bench(budget=Budget(max_tokens=BOUND - 1))
     with pytest.raises(BudgetRefused):
         await use.ask()
@@ -354,7 +354,7 @@ async def test_the_ledger_counts_the_calls_the_server_saw_under_faults_of_every_
     assert len(server.seen) == use.ledger.totals().calls
 
 
-async def test_a_bare_transport_serves_in_place_of_the_network(bench: Any, reply_body: Any) -> None:
+async def test_any_httpx_transport_can_replace_the_network(bench: Any, reply_body: Any) -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -367,7 +367,7 @@ async def test_a_bare_transport_serves_in_place_of_the_network(bench: Any, reply
 
 
 @pytest.mark.parametrize("kind", [httpx.ConnectError, httpx.ConnectTimeout])
-async def test_a_plain_transport_that_never_connects_costs_nothing(
+async def test_a_custom_transport_that_never_connects_costs_nothing(
     bench: Any, kind: type[httpx.TransportError]
 ) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
@@ -386,7 +386,7 @@ async def test_a_plain_transport_that_never_connects_costs_nothing(
         (400, {"error": {"code": "tool_use_failed", "message": "Failed to call a function."}}, ModelReplyMalformed),
     ],
 )
-async def test_a_refusal_behind_which_a_model_may_have_worked_stays_at_risk(
+async def test_a_refusal_after_a_model_may_have_answered_stays_at_risk(
     server: Any, act: Any, bench: Any, status: int, body: Any, error: type[ModelCallError]
 ) -> None:
     use = bench(retry=RetryPolicy(max_retries=0))
@@ -398,9 +398,7 @@ async def test_a_refusal_behind_which_a_model_may_have_worked_stays_at_risk(
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
-async def test_an_endpoint_that_has_too_much_to_do_gets_fewer_calls(
-    server: Any, act: Any, bench: Any, status: int
-) -> None:
+async def test_an_overloaded_endpoint_gets_fewer_calls(server: Any, act: Any, bench: Any, status: int) -> None:
     use = bench(cap=8, retry=RetryPolicy(max_retries=0))
     server.acts = [act(status=status, body={})]
     with pytest.raises(ModelCallError):
@@ -408,7 +406,7 @@ async def test_an_endpoint_that_has_too_much_to_do_gets_fewer_calls(
     assert use.limiter.limit == 4
 
 
-async def test_the_price_of_the_longest_answer_is_reserved_before_a_call_leaves(server: Any, bench: Any) -> None:
+async def test_the_price_of_the_longest_answer_is_reserved_before_sending(server: Any, bench: Any) -> None:
     most = (BOUND - 64) * 1000 + 64 * 2000  # of the bench's prices, in nano-dollars
     with pytest.raises(BudgetRefused, match="max_usd"):
         await bench(budget=Budget(max_usd=(most - 1) / 1e9)).ask()

@@ -28,14 +28,14 @@ def test_no_text_or_pickle_of_an_endpoint_shows_the_key() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "two words", "line\nbreak", "schlüssel", "nul\x00"])
-def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(text: str) -> None:
+def test_a_key_that_is_invalid_in_a_header_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(EndpointError) as caught:
         ApiKey(text)
     assert not text.strip() or text not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://h/v1", "http://", "http://[bad", "/v1", "http://h:99999999/v1"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(EndpointError, match="base URL"):
         Endpoint(url)
 
@@ -58,7 +58,7 @@ def test_credentials_inside_the_address_are_refused_and_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_paths_are_put_behind_the_root_and_a_query_is_kept_but_not_shown() -> None:
+def test_paths_are_appended_to_the_root_and_a_query_is_kept_but_not_shown() -> None:
     endpoint = Endpoint("https://h:8443/openai/v1/?api-version=1")
     assert str(endpoint.url("/models")) == "https://h:8443/openai/v1/models?api-version=1"
     assert endpoint.display_url == "https://h:8443/openai/v1"

@@ -1,4 +1,4 @@
-"""An endpoint that means harm, or is merely broken: bounded in bytes and time, and told nothing twice.
+"""Hostile and broken endpoints: bounded in bytes and time, and never sent a secret they need not have.
 
 Also what the night brings: cancellations by the hundred, resets in a row, clocks that disagree, certificates that expired.
 """
@@ -100,7 +100,7 @@ async def using(root: str, **changes: Any) -> AsyncIterator[Use]:
         await use.client.aclose()
 
 
-async def test_a_reply_without_end_is_stopped_by_its_size() -> None:
+async def test_an_endless_reply_is_stopped_by_its_size() -> None:
     sent = 0
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,7 +133,7 @@ async def test_a_small_reply_that_unpacks_to_a_huge_one_is_stopped_by_its_size(s
             await use.ask()
 
 
-async def test_a_refusal_without_end_is_stopped_too(server: Any, act: Any) -> None:
+async def test_an_endless_refusal_is_stopped_by_its_size(server: Any, act: Any) -> None:
     server.acts = [act(status=400, body=b"x" * 2000)]
     client = open_transport(concurrency=1, trust_env=False)
     with pytest.raises(ModelReplyMalformed):
@@ -141,7 +141,7 @@ async def test_a_refusal_without_end_is_stopped_too(server: Any, act: Any) -> No
     await client.aclose()
 
 
-async def test_a_reply_that_trickles_is_stopped_by_the_clock(server: Any, act: Any) -> None:
+async def test_a_trickling_reply_is_stopped_by_the_time_limit(server: Any, act: Any) -> None:
     server.acts = [act(ending="trickle")]
     async with using(server.root, timeout_s=0.2) as use:
         with pytest.raises(ModelTimeout):
@@ -158,7 +158,7 @@ async def test_a_reply_that_trickles_is_stopped_by_the_clock(server: Any, act: A
         b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}",
     ],
 )
-async def test_what_is_no_http_is_a_broken_connection(head: bytes) -> None:
+async def test_a_reply_that_is_not_http_is_a_broken_connection(head: bytes) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(head)
@@ -172,7 +172,7 @@ async def test_what_is_no_http_is_a_broken_connection(head: bytes) -> None:
         assert len(str(caught.value)) < 500
 
 
-async def test_a_redirect_is_not_followed_and_says_where_to(server: Any, act: Any) -> None:
+async def test_a_redirect_is_not_followed_and_its_target_is_shown(server: Any, act: Any) -> None:
     moved = act(status=308, body=b"", headers={"location": "https://u:p@new.example/v1/chat/completions?sig=1"})
     server.acts = [moved, moved]
     async with using(server.root, retries=3) as use:
@@ -183,7 +183,7 @@ async def test_a_redirect_is_not_followed_and_says_where_to(server: Any, act: An
     assert len(server.seen) == 2
 
 
-async def test_a_redirect_within_the_server_is_told_whole(server: Any, act: Any) -> None:
+async def test_a_redirect_within_the_server_is_shown_as_a_full_address(server: Any, act: Any) -> None:
     server.acts = [act(status=307, body=b"", headers={"location": "/openai/v1/chat/completions"})]
     async with using(server.root) as use:
         with pytest.raises(ModelRequestRejected, match=r"moved to http://127\.0\.0\.1:\d+/openai/v1/chat/completions;"):
@@ -191,7 +191,7 @@ async def test_a_redirect_within_the_server_is_told_whole(server: Any, act: Any)
 
 
 @pytest.mark.parametrize("place", ["", "http://x:y", "javascript:void"])
-async def test_a_redirect_to_nowhere_is_a_failure(server: Any, act: Any, place: str) -> None:
+async def test_a_redirect_without_a_target_is_a_failure(server: Any, act: Any, place: str) -> None:
     server.acts = [act(status=301, body=b"", headers={"location": place})]
     async with using(server.root) as use:
         with pytest.raises(ModelCallError, match=r"an empty body|broke"):
@@ -201,9 +201,7 @@ async def test_a_redirect_to_nowhere_is_a_failure(server: Any, act: Any, place: 
 # secrets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_that_the_endpoint_echoes_reaches_nobody(
-    server: Any, act: Any, reply_body: Any, tmp_path: Path
-) -> None:
+async def test_an_echoed_key_is_masked_everywhere(server: Any, act: Any, reply_body: Any, tmp_path: Path) -> None:
     echo = reply_body(f"Your key is {SECRET}.", id=f"id-{SECRET}", model=f"m-{SECRET}")
     call = {"id": SECRET, "type": "function", "function": {"name": "f", "arguments": f'{{"k": "{SECRET}"}}'}}
     echo["choices"][0]["message"]["tool_calls"] = [call]
@@ -225,7 +223,7 @@ async def test_a_key_that_the_endpoint_echoes_reaches_nobody(
         {"choices": [{"message": {"content": "x"}, "finish_reason": SECRET, "error": True}]},
     ],
 )
-async def test_an_error_inside_a_reply_does_not_tell_the_key(server: Any, act: Any, body: Any) -> None:
+async def test_an_error_inside_a_reply_does_not_show_the_key(server: Any, act: Any, body: Any) -> None:
     server.acts = [act(body=body)]
     async with using(server.root) as use:
         with pytest.raises(ModelCallError) as caught:
@@ -234,7 +232,7 @@ async def test_an_error_inside_a_reply_does_not_tell_the_key(server: Any, act: A
 
 
 @pytest.mark.parametrize("placeholder", ["none", "EMPTY", "ollama", "1234", "test"])
-async def test_a_placeholder_for_a_key_is_not_taken_out_of_answers(
+async def test_a_placeholder_key_is_not_masked_in_answers(
     server: Any, act: Any, reply_body: Any, placeholder: str
 ) -> None:
     server.acts = [act(body=reply_body(f"It is {placeholder}, 1234 test."))]
@@ -245,7 +243,7 @@ async def test_a_placeholder_for_a_key_is_not_taken_out_of_answers(
 # cancellation and storms --------------------------------------------------------------------------------------------
 
 
-async def test_a_storm_of_cancellations_leaves_no_slot_and_no_reservation_behind(server: Any, act: Any) -> None:
+async def test_many_cancellations_leak_no_slot_and_no_reservation(server: Any, act: Any) -> None:
     server.otherwise = lambda seen: act(ending="hang") if len(server.seen) % 2 else act()
     rng = random.Random(1)
     async with using(server.root, cap=64) as use:
@@ -264,7 +262,7 @@ async def test_a_storm_of_cancellations_leaves_no_slot_and_no_reservation_behind
         assert len(replies) == 100
 
 
-async def test_a_storm_of_resets_is_survived_and_each_lost_call_counted(server: Any, act: Any) -> None:
+async def test_after_many_resets_each_lost_call_is_counted(server: Any, act: Any) -> None:
     server.otherwise = lambda seen: act(ending="torn") if len(server.seen) <= 100 else act()
     async with using(server.root, cap=64, retries=5) as use:
         replies = await asyncio.gather(*(use.ask(number) for number in range(64)), return_exceptions=True)
@@ -300,7 +298,7 @@ async def test_identical_calls_whose_owner_is_cancelled_are_still_made_once_more
             assert len(journal) == 1
 
 
-async def test_identical_calls_that_fail_fail_together_and_nothing_is_remembered(
+async def test_identical_calls_fail_together_and_the_failure_is_not_cached(
     server: Any, act: Any, tmp_path: Path
 ) -> None:
     server.acts = [act(status=400, body={"error": {"message": "no"}})]
@@ -318,7 +316,7 @@ async def test_identical_calls_that_fail_fail_together_and_nothing_is_remembered
 
 
 @pytest.mark.parametrize("value", ["1e9", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
-async def test_an_absurd_wait_loses_no_call_that_a_shorter_one_saves(server: Any, act: Any, value: str) -> None:
+async def test_an_absurd_retry_after_does_not_fail_a_call(server: Any, act: Any, value: str) -> None:
     server.acts = [act(status=429, body={"error": {"message": "later"}}, headers={"retry-after": value})]
     async with using(server.root, retries=5) as use:
         assert (await use.ask()).attempts == 2
@@ -327,17 +325,17 @@ async def test_an_absurd_wait_loses_no_call_that_a_shorter_one_saves(server: Any
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "soon", "Fri, 99 Foo 20xx", "", "1e999"])
-def test_a_wait_that_means_nothing_is_no_wait(value: str) -> None:
+def test_a_meaningless_retry_after_is_ignored(value: str) -> None:
     assert retry_after(httpx.Headers({"retry-after": value}), datetime(2026, 1, 1, tzinfo=UTC)) is None
 
 
-def test_a_date_to_wait_for_is_read_by_the_clock_of_the_server_that_sent_it() -> None:
+def test_a_retry_date_is_relative_to_the_servers_clock() -> None:
     headers = httpx.Headers({"retry-after": "Thu, 01 Jan 2026 12:00:10 GMT", "date": "Thu, 01 Jan 2026 12:00:00 GMT"})
     assert retry_after(headers, datetime(2026, 1, 1, 2, tzinfo=UTC)) == 10.0
     assert retry_after(headers, datetime(2027, 1, 1, tzinfo=UTC)) == 10.0
 
 
-def test_a_server_that_always_says_now_does_not_end_the_backoff() -> None:
+def test_a_retry_after_of_zero_does_not_end_the_backoff() -> None:
     policy, rng = RetryPolicy(), random.Random(3)
     fault = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=0.0)
     waits = [policy.wait(5, fault, 0.0, rng) for _ in range(200)]
@@ -367,7 +365,7 @@ async def test_a_certificate_error_is_known_by_its_cause() -> None:
             await check_endpoint(Endpoint("https://host/v1"), client_over(httpx.MockTransport(refuse)))
 
 
-async def test_a_host_without_a_name_was_never_reached() -> None:
+async def test_an_unresolvable_host_was_never_reached() -> None:
     async with using("http://nosuch.invalid/v1") as use:
         with pytest.raises(ModelUnreachable, match=r"no connection to http://nosuch\.invalid/v1"):
             await use.ask()
@@ -384,7 +382,7 @@ async def test_the_password_of_a_proxy_is_in_no_message(closed_port: int, monkey
 
 
 @pytest.mark.parametrize("place", ["reasoning_content", "extra_content"])
-async def test_a_key_that_is_echoed_among_thoughts_reaches_nobody(
+async def test_a_key_echoed_in_reasoning_is_masked(
     server: Any, act: Any, reply_body: Any, tmp_path: Path, place: str
 ) -> None:
     echo = reply_body("")

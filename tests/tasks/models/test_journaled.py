@@ -163,16 +163,14 @@ async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal: Jour
     assert inner.calls == 0
 
 
-async def test_an_entry_that_is_no_reply_is_a_corrupt_file(journal: Journal) -> None:
+async def test_an_invalid_entry_is_a_corrupt_file(journal: Journal) -> None:
     journal.append(KEY.text(request_digest(REQUEST)), {"content": "half"})
     with pytest.raises(CorruptFile, match="1/train/0/q1"):
         await JournaledModel(None, journal).complete(REQUEST, KEY)
 
 
 @pytest.mark.parametrize("kind", ["reply", "failure"])
-async def test_an_entry_that_is_no_reply_is_set_aside_where_the_call_can_be_made_again(
-    journal: Journal, kind: str
-) -> None:
+async def test_an_invalid_entry_is_ignored_where_the_call_can_be_repeated(journal: Journal, kind: str) -> None:
     key_text = KEY.text(request_digest(REQUEST))
     journal._append(key_text, kind, {"content": "half"})  # type: ignore[arg-type]
     inner = Scripted(REPLY)
@@ -191,7 +189,7 @@ async def test_an_entry_that_is_no_reply_is_set_aside_where_the_call_can_be_made
     ],
     ids=str,
 )
-async def test_nonsense_usage_in_an_entry_is_unknown_like_that_of_a_reply(journal: Journal, usage: object) -> None:
+async def test_implausible_usage_in_an_entry_is_unknown_like_that_of_a_reply(journal: Journal, usage: object) -> None:
     journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "usage": usage, "cost_usd": 0.5})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
     assert (reply.usage, reply.cost_usd) == (None, None)
@@ -199,7 +197,7 @@ async def test_nonsense_usage_in_an_entry_is_unknown_like_that_of_a_reply(journa
 
 
 @pytest.mark.parametrize("cost", [-1.0, "0.1", True, 10**400], ids=str)
-async def test_a_cost_that_is_none_is_unknown_in_a_replay(journal: Journal, cost: object) -> None:
+async def test_an_invalid_cost_is_unknown_in_a_replay(journal: Journal, cost: object) -> None:
     journal.append(KEY.text(request_digest(REQUEST)), {**reply_to_json(REPLY), "cost_usd": cost})
     reply = await JournaledModel(None, journal).complete(REQUEST, KEY)
     assert (reply.usage, reply.cost_usd) == (REPLY.usage, None)
@@ -217,7 +215,7 @@ async def test_calls_with_one_key_at_the_same_time_are_made_once(journal: Journa
     assert [reply.replayed for reply in replies] == [False, True, True, True, True]
 
 
-async def test_calls_that_wait_for_one_that_fails_fail_with_it(journal: Journal) -> None:
+async def test_calls_that_share_a_failing_call_fail_with_it(journal: Journal) -> None:
     inner = Scripted(ModelTimeout("late"))
     inner.gate.clear()
     model = JournaledModel(inner, journal)
@@ -232,7 +230,7 @@ async def test_calls_that_wait_for_one_that_fails_fail_with_it(journal: Journal)
 
 
 @pytest.mark.parametrize("end", ["cancelled", "refused"])
-async def test_who_waited_for_a_call_that_was_never_made_makes_it(journal: Journal, end: str) -> None:
+async def test_a_waiter_makes_the_call_itself_if_the_first_was_never_made(journal: Journal, end: str) -> None:
     inner = Scripted(REPLY if end == "cancelled" else BudgetRefused("max_calls"), REPLY)
     inner.gate.clear()
     model = JournaledModel(inner, journal)
@@ -249,7 +247,7 @@ async def test_who_waited_for_a_call_that_was_never_made_makes_it(journal: Journ
     assert inner.calls == 2
 
 
-async def test_a_waiter_can_be_cancelled_without_harm_to_the_call(journal: Journal) -> None:
+async def test_cancelling_a_waiter_does_not_cancel_the_call(journal: Journal) -> None:
     inner = Scripted(REPLY)
     inner.gate.clear()
     model = JournaledModel(inner, journal)
@@ -336,7 +334,7 @@ async def test_prompts_and_answers_reach_a_span_only_when_asked_for(journal: Jou
     assert ("four!" in text) is content
 
 
-async def test_a_reply_that_could_not_be_journalled_reaches_nobody(
+async def test_a_reply_that_could_not_be_journalled_is_not_returned(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

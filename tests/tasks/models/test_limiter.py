@@ -25,7 +25,7 @@ async def test_no_more_calls_than_the_cap_are_in_flight_and_all_get_their_turn()
     assert limiter.limit == 3
 
 
-async def test_turns_come_in_the_order_of_asking() -> None:
+async def test_slots_are_granted_in_the_order_of_requests() -> None:
     limiter, order = AdaptiveLimiter(1), []
 
     async def call(number: int) -> None:
@@ -37,7 +37,7 @@ async def test_turns_come_in_the_order_of_asking() -> None:
     assert order == list(range(10))
 
 
-async def test_one_round_trip_halves_the_limit_once_and_service_brings_it_back() -> None:
+async def test_one_round_trip_halves_the_limit_once_and_served_calls_restore_it() -> None:
     limiter = AdaptiveLimiter(16)
     first = [limiter.slot() for _ in range(16)]
     for slot in first:
@@ -68,7 +68,7 @@ async def test_the_limit_never_falls_below_one() -> None:
     assert limiter.limit == 1
 
 
-async def test_calls_in_flight_above_a_lowered_limit_hold_the_others_back() -> None:
+async def test_calls_in_flight_above_a_lowered_limit_block_others() -> None:
     limiter = AdaptiveLimiter(4)
     slots = [limiter.slot() for _ in range(4)]
     for slot in slots:
@@ -85,7 +85,7 @@ async def test_calls_in_flight_above_a_lowered_limit_hold_the_others_back() -> N
 
 
 @pytest.mark.parametrize("when", ["waiting", "admitted"])
-async def test_a_cancelled_waiter_gives_its_turn_away(when: str) -> None:
+async def test_a_cancelled_waiter_passes_its_slot_on(when: str) -> None:
     limiter = AdaptiveLimiter(1)
     holder = limiter.slot()
     await holder.__aenter__()
@@ -105,7 +105,7 @@ async def test_a_cancelled_waiter_gives_its_turn_away(when: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "push", "serve", "cancel"]), max_size=60))
-def test_whatever_happens_the_count_is_right_and_within_the_cap(steps: list[str]) -> None:
+def test_the_count_is_always_right_and_within_the_cap(steps: list[str]) -> None:
     async def play() -> None:
         limiter, held, waiting = AdaptiveLimiter(3), [], []
         for step in steps:

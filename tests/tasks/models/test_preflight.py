@@ -68,7 +68,7 @@ async def test_an_unreachable_port_is_one_clear_error(client: httpx.AsyncClient,
     assert SECRET not in str(caught.value)
 
 
-async def test_a_hanging_endpoint_is_given_up_on(server: Any, act: Any, client: httpx.AsyncClient) -> None:
+async def test_a_hanging_endpoint_times_out(server: Any, act: Any, client: httpx.AsyncClient) -> None:
     server.otherwise = lambda seen: act(ending="hang")
     with pytest.raises(EndpointError, match=r"no answer within 0\.1 s"):
         await check_endpoint(at(server), client, timeout_s=0.1)
@@ -93,7 +93,7 @@ async def test_a_list_that_cannot_be_read_is_warned_of(
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"no"), (200, b"<!doctype html><p>hello"), (200, b" \n<html>")])
-async def test_a_base_url_without_a_path_is_mended_by_advice(
+async def test_a_base_url_without_a_path_gets_advice(
     server: Any, act: Any, client: httpx.AsyncClient, status: int, body: bytes
 ) -> None:
     server.otherwise = lambda seen: act(status=status, body=body)

@@ -44,31 +44,31 @@ def test_the_message_of_an_error_body_is_found(raw: bytes, text: str) -> None:
         ({"message": "Country, region, or territory not supported"}, False),
     ],
 )
-def test_a_prompt_that_is_not_passed_on_is_told_from_a_key_that_is_not_taken(said: Any, flagged: bool) -> None:
+def test_a_flagged_prompt_is_distinguished_from_a_refused_key(said: Any, flagged: bool) -> None:
     assert refusal(403, **said).flagged is flagged
 
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_not_active", "exceeded_current_quota_error"])
-def test_an_account_with_nothing_left_is_known_by_its_code_or_type(code: str) -> None:
+def test_an_empty_account_is_recognised_by_code_or_type(code: str) -> None:
     assert refusal(429, message="Check your plan", code=code).no_credit
     assert refusal(429, message="Check your plan", type=code, code=None).no_credit
     assert not refusal(429, message="Too many requests", code="rate_limit_exceeded").no_credit
 
 
-def test_an_answer_that_the_endpoint_could_not_read_is_the_models_slip() -> None:
+def test_an_answer_that_the_endpoint_could_not_parse_is_recognised() -> None:
     assert refusal(
         400, message="Failed to call a function.", code="tool_use_failed", failed_generation="<f>"
     ).unreadable
     assert not refusal(500, message="x", code="tool_use_failed").unreadable
 
 
-def test_headers_within_a_body_are_found_by_small_letters() -> None:
+def test_headers_within_a_body_are_looked_up_in_lower_case() -> None:
     assert refusal(429, message="x", metadata={"headers": {"X-RateLimit-Reset": 17}}).headers == {
         "x-ratelimit-reset": "17"
     }
 
 
-def test_a_status_behind_a_success_is_found_where_nothing_was_answered() -> None:
+def test_an_error_status_behind_a_success_is_recognised() -> None:
     assert hidden_status({"error": {"code": "429"}}) == 429
     assert hidden_status({"error": {"code": 429}, "choices": [{}]}) is None
     assert hidden_status({"error": {"code": "rate"}}) is None

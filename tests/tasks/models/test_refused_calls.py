@@ -1,4 +1,4 @@
-"""What becomes of a call that is refused: asked again or not, and with which advice to whoever runs it."""
+"""Refused calls: retried or not, and with which advice to the operator."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_a_403_after_an_answer_is_about_the_request_and_before_it_about_th
     assert type(last) is ModelRequestRejected
 
 
-async def test_the_servers_word_on_asking_again_counts(server: Any, act: Any) -> None:
+async def test_the_header_x_should_retry_decides(server: Any, act: Any) -> None:
     server.acts = [act(status=500, headers={"x-should-retry": "false"})]
     (error,) = await ask(server, retries=3)
     assert (type(error), len(server.seen)) == (ModelServerFault, 1)
@@ -149,7 +149,7 @@ async def test_the_servers_word_on_asking_again_counts(server: Any, act: Any) ->
 
 
 @pytest.mark.parametrize("within", [False, True])
-async def test_the_end_of_the_limit_is_waited_for_where_no_wait_is_named(server: Any, act: Any, within: bool) -> None:
+async def test_without_retry_after_the_end_of_the_rate_limit_is_awaited(server: Any, act: Any, within: bool) -> None:
     reset = {"X-RateLimit-Reset": str((int(NOW.timestamp()) + 40) * 1000)}
     metadata = {"metadata": {"headers": reset}} if within else {}
     headers = {} if within else reset
@@ -160,7 +160,7 @@ async def test_the_end_of_the_limit_is_waited_for_where_no_wait_is_named(server:
     assert 40.0 <= waits[0] <= 41.0
 
 
-async def test_an_account_with_nothing_left_is_asked_once(server: Any, act: Any) -> None:
+async def test_an_empty_account_is_not_retried(server: Any, act: Any) -> None:
     for asked, (status, code) in enumerate([(429, "billing_not_active"), (402, "402")], start=1):
         server.acts = [act(status=status, body=refused("Your account is not active", code=code))]
         (error,) = await ask(server, retries=3)
@@ -168,7 +168,7 @@ async def test_an_account_with_nothing_left_is_asked_once(server: Any, act: Any)
         assert f"{status} from {server.root}: Your account is not active" in str(error)
 
 
-async def test_an_answer_that_the_endpoint_could_not_read_is_asked_for_again(server: Any, act: Any) -> None:
+async def test_an_answer_that_the_endpoint_could_not_parse_is_retried(server: Any, act: Any) -> None:
     server.acts = [act(status=400, body=refused("Failed to call a function.", code="tool_use_failed"))]
     (answer,) = await ask(server, retries=3)
     assert isinstance(answer, ChatReply)

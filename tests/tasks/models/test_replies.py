@@ -42,7 +42,7 @@ def test_finish_reasons_of_vendors_are_mapped(reason: str | None, meant: str) ->
     assert decode_reply(answered({"content": "x"}, reason)).finish_reason == meant
 
 
-def test_tool_calls_with_the_liberties_vendors_take_are_read() -> None:
+def test_tool_calls_with_known_deviations_of_vendors_are_read() -> None:
     calls = [
         {"function": {"name": "add", "arguments": {"a": 1}}},
         {"id": "", "function": {"name": "add", "arguments": ""}},
@@ -197,12 +197,12 @@ def test_incomplete_logprobs_are_none_at_all(content: Any, meant: tuple[float, .
 @pytest.mark.parametrize(
     ("finish", "spent"), [("length", True), ("content_filter", True), ("stop", False), (None, False)]
 )
-def test_an_empty_reply_that_would_come_back_empty_is_known(finish: str | None, spent: bool) -> None:
+def test_an_empty_reply_that_would_repeat_is_recognised(finish: str | None, spent: bool) -> None:
     assert repeats_empty(answered({"content": ""}, finish)) is spent
     assert repeats_empty({}) is False
 
 
-def test_what_the_endpoint_wants_to_see_again_is_kept_with_a_tool_call_and_only_there() -> None:
+def test_reasoning_fields_are_kept_with_tool_calls_only() -> None:
     call = {"id": "c", "function": {"name": "add", "arguments": "{}"}, "extra_content": {"google": {"a": 1}}}
     thoughts = {"reasoning_content": "", "reasoning": None, "reasoning_details": [{"text": "é"}]}
     message = decode_reply(answered({"content": None, "tool_calls": [call], **thoughts})).message
@@ -211,7 +211,7 @@ def test_what_the_endpoint_wants_to_see_again_is_kept_with_a_tool_call_and_only_
     assert decode_reply(answered({"content": "4", **thoughts})).message == Message("assistant", "4")
 
 
-def test_an_id_that_was_missing_is_one_that_every_vendor_takes() -> None:
+def test_a_missing_call_id_becomes_one_that_every_vendor_accepts() -> None:
     calls = [{"function": {"name": "add", "arguments": "{}"}}]
     (call,) = decode_reply(answered({"content": "", "tool_calls": calls})).message.tool_calls
     assert call.id.isalnum()

@@ -57,7 +57,7 @@ def test_the_servers_wait_is_the_least_and_its_total_is_capped() -> None:
 
 
 @pytest.mark.parametrize("after_s", [60.1, 31_536_000.0])
-def test_a_wait_beyond_all_reason_is_cut_to_one_within_the_budget(after_s: float) -> None:
+def test_an_absurd_wait_is_cut_to_one_within_the_budget(after_s: float) -> None:
     policy, rng = RetryPolicy(base_s=0.5, cap_s=25.0, max_wait_s=60.0), random.Random(0)
     asked = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=after_s)
     waits: list[float] = []
@@ -105,14 +105,16 @@ def test_retry_after_is_understood_in_each_of_its_forms(headers: dict[str, str],
         (307, ModelRequestRejected, False),
     ],
 )
-def test_each_status_has_its_error_and_its_verdict(status: int, kind: type[ModelCallError], again: bool) -> None:
+def test_each_status_has_its_error_and_is_retryable_or_not(
+    status: int, kind: type[ModelCallError], again: bool
+) -> None:
     failed = classify(Refusal(status, "no"), "said", 2.0)
     assert type(failed.error) is kind
     assert str(failed.error) == "said"
     assert failed.retryable is again
 
 
-def test_a_spent_quota_is_not_waited_for() -> None:
+def test_an_exhausted_quota_is_not_retried() -> None:
     assert not classify(Refusal(429, "no", "insufficient_quota"), "said", None).retryable
 
 
@@ -122,7 +124,7 @@ def test_a_403_is_about_the_key_until_that_has_worked_or_the_prompt_is_named() -
     assert type(classify(Refusal(401, "flagged"), "said", None, answered=True).error) is ModelAuthRefused
 
 
-def test_a_slip_of_the_model_is_asked_for_again() -> None:
+def test_an_answer_that_could_not_be_parsed_is_retryable() -> None:
     failed = classify(Refusal(400, "no", "tool_use_failed"), "said", None)
     assert (type(failed.error), failed.retryable) == (ModelReplyMalformed, True)
 
@@ -138,11 +140,11 @@ def test_a_slip_of_the_model_is_asked_for_again() -> None:
         (str(int(NOW.timestamp()) - 42), 0.0),
     ],
 )
-def test_the_end_of_a_rate_limit_is_understood_as_moment_and_as_span(reset: str | None, seconds: float | None) -> None:
+def test_the_end_of_a_rate_limit_may_be_a_time_or_a_duration(reset: str | None, seconds: float | None) -> None:
     assert reset_after({} if reset is None else {"x-ratelimit-reset": reset}, NOW) == seconds
 
 
-def test_callers_that_were_told_the_same_wait_do_not_come_back_together() -> None:
+def test_callers_with_the_same_retry_after_do_not_retry_together() -> None:
     told = FailedAttempt(ModelRateLimited("x"), retryable=True, after_s=20.0)
     waits = [RetryPolicy(base_s=0.5).wait(1, told, 0.0, random.Random(seed)) for seed in range(8)]
     assert len(set(waits)) == 8

@@ -74,7 +74,7 @@ def test_a_fence_inside_a_json_string_is_text() -> None:
         ("[" * 100_000, "nested"),
     ],
 )
-def test_what_is_not_the_answer_is_refused_with_a_reason(text: str, reason: str) -> None:
+def test_an_invalid_answer_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse(text)
 
@@ -85,7 +85,7 @@ async def test_a_valid_answer_needs_one_call() -> None:
     assert ask.conversations == [(Message("user", "q"),)]
 
 
-async def test_reply_reason_and_schema_go_back_behind_the_conversation() -> None:
+async def test_reply_reason_and_schema_are_appended_to_the_conversation() -> None:
     ask = Asked(reply("oops"), reply('{"n": "x"}'), reply('{"n": 2}'))
     assert await repair(parse, ask, (Message("user", "q"),), SCHEMA, 3) == 2
     last = ask.conversations[-1]
@@ -133,5 +133,5 @@ CUT = [
 
 
 @pytest.mark.parametrize(("text", "entries"), CUT)
-def test_the_complete_entries_of_a_cut_off_list_are_found(text, entries):
+def test_the_complete_entries_of_a_cut_off_list_are_read(text, entries):
     assert complete_entries(text, "operations") == (entries and {"operations": entries})

@@ -12,7 +12,7 @@ from tfgrpo.stores.errors import EndpointError
 from tfgrpo.tasks.models.transport import KEEPALIVE_S, never_sent, open_transport, refuse_socks
 
 
-async def test_an_application_is_called_in_process_and_its_break_is_a_500() -> None:
+async def test_an_application_is_called_in_process_and_its_error_is_a_500() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/break":
             raise RuntimeError("broken")
@@ -33,7 +33,7 @@ async def test_there_is_a_connection_for_every_call_in_flight() -> None:
         assert transport.limits.keepalive_expiry == KEEPALIVE_S
 
 
-async def test_the_environment_s_proxy_is_heeded_unless_told_otherwise(
+async def test_the_environments_proxy_is_used_unless_disabled(
     server: Any, act: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.root.removesuffix("/v1"))
@@ -46,7 +46,7 @@ async def test_the_environment_s_proxy_is_heeded_unless_told_otherwise(
         assert client._mounts == {}
 
 
-async def test_a_balancer_s_cookie_goes_back_to_it_once(server: Any, act: Any) -> None:
+async def test_a_load_balancers_cookie_is_sent_back_once(server: Any, act: Any) -> None:
     server.otherwise = lambda seen: act(headers={"set-cookie": "route=a; Path=/"}, body=b"{}")
     address = server.root.replace("127.0.0.1", "localhost")
     async with open_transport(trust_env=False) as client:
@@ -85,7 +85,7 @@ async def test_a_refused_connection_is_known_as_never_sent(closed_port: int) -> 
 
 
 @pytest.mark.parametrize("name", ["ALL_PROXY", "http_proxy"])
-def test_a_socks_proxy_is_refused_before_anything_goes_to_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_socks_proxy_is_refused_before_any_connection(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for each in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.lower(), raising=False)

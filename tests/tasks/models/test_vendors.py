@@ -1,4 +1,4 @@
-"""What real endpoints answer, in the shapes they answer it: read for what it means, or refused with advice.
+"""Replies of real endpoints in their own shapes: read for their meaning, or refused with advice.
 
 The bodies are shortened recordings and documented examples of each vendor.
 """
@@ -189,7 +189,7 @@ async def test_each_vendors_answer_is_read_without_its_reasoning(
     assert (reply.message.content, reply.finish_reason, reply.usage) == (text, "stop", usage)
 
 
-async def test_a_tool_call_that_ends_with_a_plain_stop_is_a_tool_call(server: Any, act: Any) -> None:
+async def test_a_tool_call_with_finish_reason_stop_is_a_tool_call(server: Any, act: Any) -> None:
     server.acts = [act(body=OLLAMA_TOOLS)]
     reply = await ask(server)
     assert reply.message == Message("assistant", None, tool_calls=(ToolCall("call_x", "add", '{"a":2}'),))
@@ -211,7 +211,7 @@ async def test_a_model_that_takes_no_temperature_is_sent_none(server: Any) -> No
         ({"error": "out of memory"}, ModelReplyMalformed, True),
     ],
 )
-async def test_an_error_behind_a_success_status_is_what_it_says(
+async def test_an_error_behind_a_success_status_has_the_status_in_its_body(
     server: Any, act: Any, body: Any, error: type[ModelCallError], again: bool
 ) -> None:
     server.otherwise = lambda seen: act(body=body)
@@ -221,7 +221,7 @@ async def test_an_error_behind_a_success_status_is_what_it_says(
 
 
 @pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
-async def test_an_answer_that_broke_off_is_asked_for_again_and_never_graded(
+async def test_a_partial_answer_is_retried_and_never_graded(
     server: Any, act: Any, reply_body: Any, reason: str
 ) -> None:
     broken = reply_body("The answer is 4")
@@ -233,7 +233,7 @@ async def test_an_answer_that_broke_off_is_asked_for_again_and_never_graded(
         await ask(server)
 
 
-async def test_an_answer_with_an_error_beside_it_broke_off(server: Any, act: Any, reply_body: Any) -> None:
+async def test_an_answer_with_an_error_is_partial(server: Any, act: Any, reply_body: Any) -> None:
     broken = reply_body("half")
     broken["choices"][0]["error"] = {"code": 502, "message": "upstream gone"}
     server.acts = [act(body=broken)]
@@ -245,7 +245,7 @@ async def test_an_answer_with_an_error_beside_it_broke_off(server: Any, act: Any
     "message",
     [{"role": "assistant", "content": None, "reasoning_content": "long"}, {"role": "assistant", "content": ""}],
 )
-async def test_reasoning_that_leaves_no_room_for_an_answer_is_said_so(server: Any, act: Any, message: Any) -> None:
+async def test_reasoning_that_uses_up_the_limit_is_named_as_the_cause(server: Any, act: Any, message: Any) -> None:
     body = {**OPENAI, "choices": [{"index": 0, "message": message, "finish_reason": "length"}]}
     server.acts = [act(body=body)]
     with pytest.raises(ModelReplyMalformed, match=r"raise model\.max_tokens"):
@@ -254,7 +254,7 @@ async def test_reasoning_that_leaves_no_room_for_an_answer_is_said_so(server: An
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "null", "", '{"a": "' + "[" * 5000])
-def test_calls_the_model_got_wrong_go_back_as_a_conversation_every_endpoint_takes(arguments: str) -> None:
+def test_malformed_tool_calls_are_echoed_in_a_form_that_every_endpoint_accepts(arguments: str) -> None:
     wrong = Message("assistant", None, tool_calls=(ToolCall("c1", "tools/add!", arguments),))
     request = ChatRequest("m", (Message("user", "x"), wrong, Message("tool", "error", tool_call_id="c1")), 0.7, 64)
     called = json.loads(encode_request(request, WireOptions()))["messages"][1]["tool_calls"][0]["function"]
@@ -262,14 +262,14 @@ def test_calls_the_model_got_wrong_go_back_as_a_conversation_every_endpoint_take
     assert json.loads(called["arguments"]) == {"malformed": arguments}
 
 
-def test_calls_the_model_got_right_go_back_unchanged() -> None:
+def test_valid_tool_calls_are_echoed_unchanged() -> None:
     right = Message("assistant", None, tool_calls=(ToolCall("c1", "add", '{ "a":1}'),))
     request = ChatRequest("m", (right, Message("tool", "1", tool_call_id="c1")), 0.7, 64)
     called = json.loads(encode_request(request, WireOptions()))["messages"][0]["tool_calls"][0]["function"]
     assert called == {"name": "add", "arguments": '{ "a":1}'}
 
 
-async def test_an_azure_deployment_gets_its_key_as_azure_wants_it(server: Any) -> None:
+async def test_an_azure_deployment_gets_its_key_in_the_api_key_header(server: Any) -> None:
     root = server.root.removesuffix("/v1")
     use = client(f"{root}/openai/deployments/mine?api-version=2024-10-21")
     await use.complete(REQUEST, KEY)
@@ -287,7 +287,7 @@ def test_the_address_of_a_method_is_no_base_url(path: str) -> None:
         Endpoint(f"https://host{path}")
 
 
-async def test_a_missing_model_list_raises_a_doubt_about_the_base_url(server: Any, act: Any) -> None:
+async def test_a_missing_model_list_warns_about_the_base_url(server: Any, act: Any) -> None:
     server.acts = [act(status=404, body={"error": "no"})]
     (warning,) = await check_endpoint(Endpoint(server.root))
     assert "is the base URL right" in warning
@@ -296,11 +296,11 @@ async def test_a_missing_model_list_raises_a_doubt_about_the_base_url(server: An
 @pytest.mark.parametrize(
     "text", ['<think>\nHm { "a" }\n</think>\n\n{"text": "x"}', '<think></think>```json\n{"text": "x"}\n```']
 )
-def test_thoughts_before_a_structured_answer_are_not_part_of_it(text: str) -> None:
+def test_reasoning_before_a_structured_answer_is_not_part_of_it(text: str) -> None:
     assert parse_answer(text, SHORTENED) == {"text": "x"}
 
 
 @pytest.mark.parametrize("text", ["<think> never closed {}", '{"text": "x"}<think>later</think>'])
-def test_thoughts_anywhere_else_are_no_answer(text: str) -> None:
+def test_reasoning_elsewhere_makes_an_answer_invalid(text: str) -> None:
     with pytest.raises(ValueError, match="JSON"):
         parse_answer(text, SHORTENED)

@@ -25,7 +25,7 @@ def sent(request: ChatRequest, **options: Any) -> dict[str, Any]:
     return body
 
 
-def test_a_plain_request_has_exactly_the_fields_of_the_protocol() -> None:
+def test_a_minimal_request_has_exactly_the_fields_of_the_protocol() -> None:
     assert sent(asked(seed=7)) == {
         "model": "m",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}],
@@ -71,7 +71,7 @@ def test_each_wire_option_changes_the_body() -> None:
 
 
 @pytest.mark.parametrize("structured", ["json_object", "none"])
-def test_where_the_schema_cannot_be_sent_it_is_told_in_the_system_prompt(structured: str) -> None:
+def test_without_structured_output_the_schema_is_in_the_system_prompt(structured: str) -> None:
     told = sent(asked(answer_schema=SCHEMA), structured=structured)["messages"]
     assert told[0]["content"].startswith("Be brief.\n\n")
     assert told[0]["content"].endswith(json.dumps(SCHEMA.schema))
@@ -87,7 +87,7 @@ def test_any_text_can_be_sent_and_digested_even_lone_surrogates(text: str) -> No
     assert len(request_digest(request)) == 16
 
 
-def test_the_digest_names_everything_that_is_asked_for() -> None:
+def test_the_digest_depends_on_every_field_of_a_request() -> None:
     variants = [
         asked(),
         asked(model="n"),
@@ -114,7 +114,7 @@ THOUGHT = Message(
 )
 
 
-def test_what_came_with_a_tool_call_goes_back_with_it_unless_the_endpoint_refuses_it() -> None:
+def test_reasoning_fields_of_a_tool_call_are_echoed_unless_disabled() -> None:
     request = asked(messages=(USER, THOUGHT))
     echoed = sent(request)["messages"][1]
     assert echoed["reasoning_content"] == ""
@@ -127,6 +127,6 @@ def test_what_came_with_a_tool_call_goes_back_with_it_unless_the_endpoint_refuse
     assert request_digest(request) != request_digest(asked(messages=(USER, bare)))
 
 
-def test_thoughts_without_a_tool_call_do_not_go_back() -> None:
+def test_reasoning_without_a_tool_call_is_not_echoed() -> None:
     said = Message("assistant", "4", extra='{"reasoning":"2+2"}')
     assert sent(asked(messages=(USER, said)))["messages"][1] == {"role": "assistant", "content": "4"}

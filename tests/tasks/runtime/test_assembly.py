@@ -1,4 +1,4 @@
-"""What was opened for a run is closed again, all of it, whatever becomes of its parts."""
+"""Every resource opened for a run is closed again, despite errors of others."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def shut(monkeypatch):
     return order
 
 
-async def test_a_part_that_does_not_close_leaves_no_other_open(tmp_path, shut):
+async def test_a_resource_that_fails_to_close_leaves_no_other_open(tmp_path, shut):
     runtime = await open_runtime(context(tmp_path))
     with pytest.raises(StoreError, match="refuses RewarderThreads"):
         await runtime.aclose()
     assert shut == [RewarderThreads, Ledger, Journal]
 
 
-async def test_what_cannot_be_opened_leaves_nothing_open_and_is_told_first(tmp_path, shut):
+async def test_a_failed_opening_closes_the_rest_and_is_the_error_raised(tmp_path, shut):
     with pytest.raises(PackError) as caught:
         await open_runtime(context(tmp_path, pack_id="no-such-pack"))
     assert shut == [RewarderThreads, Ledger, Journal]

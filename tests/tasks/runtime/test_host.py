@@ -73,7 +73,7 @@ async def _identity(made: Runtime):
     return id(made), threading.current_thread().name
 
 
-def test_what_is_to_be_done_meanwhile_is_done_while_the_call_runs(run):
+def test_meanwhile_is_called_while_the_call_runs(run):
     asked, done = threading.Event(), threading.Event()
 
     async def waits_for_it(_):
@@ -87,7 +87,7 @@ def test_what_is_to_be_done_meanwhile_is_done_while_the_call_runs(run):
     assert call_blocking(run, waits_for_it, meanwhile) is True
 
 
-def test_a_call_is_given_up_when_what_is_done_meanwhile_breaks(run):
+def test_an_error_of_meanwhile_cancels_the_call(run):
     asked, cancelled = threading.Event(), threading.Event()
 
     async def waits(_):
@@ -113,7 +113,7 @@ async def test_groups_on_any_loop_share_the_runtime(run):
     assert other == first
 
 
-async def test_a_caller_hears_of_the_beginning_and_goes_on_while_the_runtime_has_nothing_else_to_do(run, monkeypatch):
+async def test_begun_and_return_wait_until_the_runtime_is_idle(run, monkeypatch):
     monkeypatch.setattr(IdleSelector, "wait_idle", partialmethod(IdleSelector.wait_idle, max_wait_s=60.0))
     said = []
     at_it = threading.Event()
@@ -159,7 +159,7 @@ async def test_cancelling_the_caller_cancels_the_work(run):
     assert await asyncio.to_thread(cancelled.wait, 10)
 
 
-def test_closing_cancels_what_still_runs_and_may_be_repeated(tmp_path):
+def test_closing_cancels_all_work_and_may_be_repeated(tmp_path):
     made = context(tmp_path)
     started = threading.Event()
 
@@ -179,7 +179,7 @@ def test_a_host_that_was_never_used_closes(tmp_path):
     RuntimeHost(context(tmp_path)).close()
 
 
-def test_what_opening_raises_every_caller_gets(tmp_path):
+def test_every_caller_gets_the_error_of_a_failed_opening(tmp_path):
     made = context(tmp_path, pack_id="no-such-pack")
     try:
         for _ in range(2):
@@ -232,7 +232,7 @@ def test_the_budget_holds_inside_a_group(tmp_path):
     assert all(group.fatal is None for group in groups)
 
 
-def test_halting_ends_what_runs_and_leaves_the_runtime_open(tmp_path):
+def test_halting_ends_all_work_and_leaves_the_runtime_open(tmp_path):
     began, ended = threading.Event(), []
 
     async def opened(_context):

@@ -1,4 +1,4 @@
-"""Does work that can wait wait for an event loop that is busy, and never for one that is not?"""
+"""Waiting for an idle event loop: until a busy one is idle, never for one that is."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def other():
     made.close()
 
 
-async def test_a_loop_with_nothing_to_do_is_not_waited_for(other):
+async def test_an_idle_loop_is_not_waited_for(other):
     await asyncio.wait_for(other.selector.wait_idle(max_wait_s=60.0), 30.0)
 
 
-async def test_a_loop_that_is_busy_is_waited_for_until_it_is_not(other):
+async def test_a_busy_loop_is_waited_for_until_it_is_idle(other):
     other.keep_busy()
     waiting = [asyncio.create_task(other.selector.wait_idle(max_wait_s=60.0)) for _ in range(3)]
     await asyncio.to_thread(other.see_turns, 1_000)
@@ -67,13 +67,13 @@ async def test_a_loop_that_is_busy_is_waited_for_until_it_is_not(other):
     await asyncio.wait_for(asyncio.gather(*waiting), 30.0)
 
 
-async def test_a_loop_that_never_rests_is_waited_for_so_long_and_no_longer(other):
+async def test_a_loop_that_is_never_idle_is_waited_for_up_to_the_limit(other):
     other.keep_busy()
     await asyncio.wait_for(other.selector.wait_idle(max_wait_s=0.01), 30.0)
     assert other.busy
 
 
-async def test_nobody_is_forgotten_however_short_the_lulls(other):
+async def test_every_waiter_is_woken_however_short_the_idle_times(other):
     async def poke():
         for _ in range(500):
             other.loop.call_soon_threadsafe(int)
@@ -86,7 +86,7 @@ async def test_nobody_is_forgotten_however_short_the_lulls(other):
     await asyncio.wait_for(asyncio.gather(poke(), ask(), ask()), 50.0)
 
 
-def test_one_who_waited_and_is_gone_does_no_harm(other):
+def test_a_waiter_whose_loop_is_closed_is_ignored(other):
     other.keep_busy()
 
     async def gives_up():
@@ -98,7 +98,7 @@ def test_one_who_waited_and_is_gone_does_no_harm(other):
     assert other.thread.is_alive()
 
 
-def test_timers_and_sockets_are_served_as_ever():
+def test_timers_and_sockets_work_as_with_the_default_selector():
     async def both():
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         async with server:

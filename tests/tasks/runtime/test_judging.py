@@ -1,4 +1,4 @@
-"""Judges within a group: every call is named, seeded, journalled and counted; what breaks is data."""
+"""Judges within a group: every call has a key and a seed, is journalled and counted; failures are data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_judged_group_is_rewarded_and_its_calls_are_counted_apart(tmp_pa
     assert {request.answer_schema.name for request in asked} == {"tfgrpo_judgement"}
 
 
-async def test_raw_replies_are_in_the_record_and_the_evidence_is_short(tmp_path):
+async def test_raw_replies_are_recorded_and_the_evidence_is_short(tmp_path):
     _, _, result = await judged(tmp_path)
     (score,) = result.rollouts[0].scores
     assert score.evidence == "0.9 of 0.9: 'because'"
@@ -69,7 +69,7 @@ async def test_raw_replies_are_in_the_record_and_the_evidence_is_short(tmp_path)
     assert (said["cost_usd"], said["tokens"], said["model"]) == (0.001, 15, "m")
 
 
-async def test_votes_have_names_and_seeds_of_their_own_that_no_arm_changes(tmp_path):
+async def test_votes_have_own_keys_and_seeds_that_do_not_depend_on_the_arm(tmp_path):
     seeds = {}
     for arm in ("champion", "candidate"):
         model, _, _ = await judged(tmp_path / arm, None, weighted(options={"votes": 3}), arm=arm, reflect=False)
@@ -90,7 +90,7 @@ async def test_a_replay_judges_the_same_without_a_model(tmp_path):
     assert len([key for _, key in first.requests if key.role == "judge"]) == 4
 
 
-async def test_a_group_that_is_run_again_pays_for_no_judgement_twice(tmp_path):
+async def test_a_repeated_group_pays_for_no_judgement_twice(tmp_path):
     _, _, first = await judged(tmp_path)
     model, _, again = await judged(tmp_path)
     assert model.requests == []
@@ -138,7 +138,7 @@ async def test_a_refused_key_ends_the_run(tmp_path):
     assert result.fatal == "ModelAuthRefused: 401"
 
 
-async def test_a_cut_off_reply_is_asked_for_again(tmp_path):
+async def test_a_cut_off_judgement_is_requested_again(tmp_path):
     def judging(request, key):
         return reply('{"reason": "so lo', finish="length") if key.attempt == 0 else by_answer(request, key)
 
@@ -148,7 +148,7 @@ async def test_a_cut_off_reply_is_asked_for_again(tmp_path):
 
 
 @pytest.mark.parametrize(("url", "asked"), [(None, "learner"), ("http://endpoint.test/v1", "wise")])
-async def test_a_judge_may_name_its_model_which_the_simulated_one_answers_for(tmp_path, url, asked):
+async def test_a_judge_may_name_its_model_except_with_the_simulated_one(tmp_path, url, asked):
     model = ScriptedModel(script())
     used = runtime(model, tmp_path, rewarders=(weighted(options={"model": "wise", "max_tokens": 99}),))
     used = replace(used, context=replace(used.context, base_url=url))
@@ -158,7 +158,7 @@ async def test_a_judge_may_name_its_model_which_the_simulated_one_answers_for(tm
     assert {(request.model, request.max_tokens) for request in judges} == {(asked, 99)}
 
 
-async def test_a_judgement_that_is_given_up_on_is_kept_by_name(tmp_path):
+async def test_a_cancelled_judgement_is_recorded_by_its_key(tmp_path):
     async def never():
         await asyncio.sleep(30)
 
@@ -173,7 +173,7 @@ async def test_a_judgement_that_is_given_up_on_is_kept_by_name(tmp_path):
     assert judge.spend.broken[0].call_key.startswith("1/train/0/q1/0/0/judge/0#")
 
 
-async def test_a_function_of_the_users_may_ask_the_model_too(tmp_path):
+async def test_a_users_function_may_ask_the_model_too(tmp_path):
     class Own:
         rewarder_id = "own"
         asks_model = True

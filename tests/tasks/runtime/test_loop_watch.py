@@ -72,7 +72,7 @@ def test_a_moving_loop_is_not_logged(served: Served, caplog: pytest.LogCaptureFi
     assert not caplog.records
 
 
-def test_a_loop_that_is_closed_ends_its_watch() -> None:
+def test_closing_the_loop_ends_its_watch() -> None:
     served = Served()
     watching = watch(served)
     served.close()
@@ -85,7 +85,7 @@ def test_a_location_is_file_line_and_function() -> None:
     assert _location(sys._getframe()).endswith("in test_a_location_is_file_line_and_function")
 
 
-async def test_a_blocking_function_that_stops_an_iteration_is_a_failure_not_a_wait(tmp_path: Any) -> None:
+async def test_a_stop_iteration_of_a_blocking_function_is_a_failure_not_a_hang(tmp_path: Any) -> None:
     runtime: Runtime = kit.runtime(lambda request, key: "7", tmp_path)
     with pytest.raises(RuntimeError, match="StopIteration"):
         await asyncio.wait_for(runtime.in_thread(lambda: next(iter(()))), 5)

@@ -1,4 +1,4 @@
-"""Promises of ``tfgrpo.tasks.runtime.scrubbing``."""
+"""Texts of users' code are recorded without the API key and without lone surrogates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = "sk-test-0123456789abcdef"
 SCRUB = scrubber(ApiKey(KEY))
 
 
-def test_no_text_of_a_rewarder_keeps_the_key() -> None:
+def test_the_key_is_removed_from_every_text_of_a_rewarder() -> None:
     details = frozen({"votes": [{"raw": f"{KEY}!"}], "mean": 0.5})
     scores = GroupScores(
         verdicts=((RewardScore("r", 0.5, f"saw {KEY}", details), Abstained("s", f"no {KEY}")),),
@@ -31,7 +31,7 @@ def test_no_text_of_a_rewarder_keeps_the_key() -> None:
     assert (kept.totals, kept.faults, kept.timed_out) == ({"a": 0.5}, {"s": "broke at ***"}, "late ***")
 
 
-def test_what_holds_no_key_is_left_as_it_is() -> None:
+def test_texts_without_the_key_are_unchanged() -> None:
     details = frozen({"votes": [1, 2]})
     scores = GroupScores(((RewardScore("r", 0.5, "7 = 7", details),),), {"a": 0.5}, {}, None)
     assert scrubbed_scores(scores, SCRUB) == scores
@@ -39,7 +39,7 @@ def test_what_holds_no_key_is_left_as_it_is() -> None:
     assert scrubbed_trajectory(trajectory, SCRUB) == trajectory
 
 
-def test_half_a_character_is_replaced_wherever_it_stands() -> None:
+def test_lone_surrogates_are_replaced_in_every_text() -> None:
     half = "a\ud83db"
     assert replace_surrogates(half) == "a?b"
     kept = scrubbed_trajectory(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
