@@ -1,1 +1,1 @@
-"""Collect groups of rollouts for training, with any policy and reward."""
+"""Collect groups of rollouts for training, with any policy and reward model."""

@@ -1,7 +1,6 @@
-"""How are groups collected from the project's own actors and rewarders? Run as in a learning run, kept as data.
+"""Collect groups from the project's own actors and rewarders, as in a learning run but without reflection.
 
-Calls go through the run's journal, ledger and slots, so that collecting again asks for nothing twice. Nothing is
-reflected on and nothing is learned.
+Calls go through the run's journal, ledger and slots, so that collecting again repeats no call.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
 
 _OPENING: Final = 2
-"""Messages that every conversation begins with: system text and item."""
+"""Messages at the start of every conversation: system text and item."""
 
 
 class ActorCollector:
     """Collects groups from a runtime: its actor attempts, its rewarders score.
 
-    ``ragged``: as in ``CollectorOptions``, without ``resample``: an answered call is never asked again. ``on_group``
-    is given every group as soon as it is complete. Raises ``ShapeError`` for any other ``ragged``.
+    ``ragged``: as in ``CollectorOptions``, without ``resample``: an answered call is never repeated. ``on_group`` is
+    called with every complete group. Raises ``ShapeError`` for any other ``ragged``.
     """
 
     def __init__(
@@ -67,14 +66,16 @@ class ActorCollector:
         self._on_group = on_group
 
     async def collect(self, specs: Sequence[GroupSpec]) -> Collected:
-        """One group for each spec, in order.
+        """Return one group for each spec, in order.
 
-        Raises ``RunAborted`` when no further call can succeed (the endpoint refuses the key), and ``ShapeError`` for
-        specs that share a group id, before anything is asked, and for short groups under ``strict``.
+        Raise ``RunAborted`` when no further call can succeed (the endpoint refuses the key), and ``ShapeError`` for
+        specs that share a group id, before any call, and for short groups under ``strict``.
         """
-        doubled = sorted(name for name, count in Counter(spec.group_id for spec in specs).items() if count > 1)
-        if doubled or not specs:
-            raise ShapeError.one("specs", "at least one, each with a group id of its own", ", ".join(doubled) or "none")
+        repeated = sorted(name for name, count in Counter(spec.group_id for spec in specs).items() if count > 1)
+        if repeated or not specs:
+            raise ShapeError.one(
+                "specs", "at least one, each with a group id of its own", ", ".join(repeated) or "none"
+            )
         work = [asyncio.ensure_future(self._group(spec)) for spec in specs]
         try:
             groups = await asyncio.gather(*work)
@@ -84,62 +85,63 @@ class ActorCollector:
         return Collected(ExperienceBatch(shaped.groups), shaped.dropped)
 
     async def _group(self, spec: GroupSpec) -> RolloutGroup:
-        taken = _Taken()
-        watched = replace(
-            self._runtime, model=_Watched(self._runtime.model, taken), actor=_Watching(self._runtime.actor, taken)
-        )
-        result = await run_group(replace(spec, reflect=False), watched)
+        recorded = _Recorded()
+        model, actor = _RecordingModel(self._runtime.model, recorded), _RecordingActor(self._runtime.actor, recorded)
+        runtime = replace(self._runtime, model=model, actor=actor)
+        result = await run_group(replace(spec, reflect=False), runtime)
         if result.fatal is not None:
             raise RunAborted(result.fatal)
-        group = _group_of(spec, result, taken, self._runtime, self._kind)
+        group = _group_of(spec, result, recorded, self._runtime, self._kind)
         if self._on_group is not None:
             self._on_group(group)
         return group
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What was said in one group, by rollout index."""
+class _Recorded:
+    """Calls and trajectories of one group, by rollout index."""
 
     calls: defaultdict[int, list[tuple[ChatRequest, ChatReply]]] = field(default_factory=lambda: defaultdict(list))
     trajectories: dict[int, Trajectory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
-    """The model of the run; keeps what it answers to rollouts."""
+class _RecordingModel:
+    """The model of the run; records its replies to rollouts."""
 
     inner: ChatModel
-    taken: _Taken
+    recorded: _Recorded
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         reply = await self.inner.complete(request, key)
         if key.role == "rollout":
-            self.taken.calls[key.rollout].append((request, reply))
+            self.recorded.calls[key.rollout].append((request, reply))
         return reply
 
 
 @dataclass(frozen=True, slots=True)
-class _Watching:
-    """The actor of the run; keeps its whole trajectories, which the records of a run shorten."""
+class _RecordingActor:
+    """The actor of the run; records its whole trajectories, which the records of a run shorten."""
 
     inner: Actor
-    taken: _Taken
+    recorded: _Recorded
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         trajectory = await self.inner.attempt(attempt)
         if isinstance(trajectory, Trajectory):
-            self.taken.trajectories[attempt.key("rollout", 0).rollout] = trajectory
+            self.recorded.trajectories[attempt.key("rollout", 0).rollout] = trajectory
         return trajectory
 
 
-def _group_of(spec: GroupSpec, result: GroupResult, taken: _Taken, runtime: Runtime, kind: LogProbKind) -> RolloutGroup:
+def _group_of(
+    spec: GroupSpec, result: GroupResult, recorded: _Recorded, runtime: Runtime, kind: LogProbKind
+) -> RolloutGroup:
     item = spec.item
-    user = "\n\n".join(part for part in (item.system_prompt, item.prompt) if part)
+    user = "\n\n".join(text for text in (item.system_prompt, item.prompt) if text)
     return RolloutGroup(
         id=spec.group_id,
-        state=_sent(taken) or [_turn("system", spec.pack.system), _turn("user", user)],
-        rollouts=tuple(_rollout(record, spec, taken, runtime, kind) for record in result.rollouts),
+        state=_sent(recorded) or [_turn("system", spec.pack.system), _turn("user", user)],
+        rollouts=tuple(_rollout(record, spec, recorded, runtime, kind) for record in result.rollouts),
         target_size=spec.size,
         bare_state=[_turn("user", user)],
         policy_version=runtime.context.rollout_model,
@@ -158,9 +160,11 @@ def _group_of(spec: GroupSpec, result: GroupResult, taken: _Taken, runtime: Runt
     )
 
 
-def _rollout(record: RolloutRecord, spec: GroupSpec, taken: _Taken, runtime: Runtime, kind: LogProbKind) -> Rollout:
-    calls = taken.calls[record.index]
-    trajectory = taken.trajectories.get(record.index)
+def _rollout(
+    record: RolloutRecord, spec: GroupSpec, recorded: _Recorded, runtime: Runtime, kind: LogProbKind
+) -> Rollout:
+    calls = recorded.calls[record.index]
+    trajectory = recorded.trajectories.get(record.index)
     outcome = record.outcome
     finish = trajectory.finish_reason if trajectory is not None else None
     return Rollout(
@@ -185,14 +189,14 @@ def _rollout(record: RolloutRecord, spec: GroupSpec, taken: _Taken, runtime: Run
     )
 
 
-def _sent(taken: _Taken) -> Json:
-    """The opening as it was sent, by whichever rollout asked first; None when no model was asked."""
-    first = next((calls[0][0].messages for calls in taken.calls.values() if calls), ())
+def _sent(recorded: _Recorded) -> Json:
+    """Return the opening as it was first sent; None when no model was called."""
+    first = next((calls[0][0].messages for calls in recorded.calls.values() if calls), ())
     return [_turn(message.role, message.content) for message in first[:_OPENING]] or None
 
 
 def _completion(trajectory: Trajectory, calls: Sequence[tuple[ChatRequest, ChatReply]]) -> Json:
-    """The final text alone, or all turns after the opening where there were several and they end in that text."""
+    """Return the final text, or all turns after the opening if there are several and they end in that text."""
     if len(calls) < 2 or calls[-1][1].message.content != trajectory.output:
         return trajectory.output
     request, reply = calls[-1]
@@ -216,7 +220,7 @@ def _turn(role: str, content: str | None) -> dict[str, Any]:
 
 
 def _logprobs(replies: Sequence[ChatReply], kind: LogProbKind) -> LogProbs | None:
-    """Of all the tokens the policy wrote, turn after turn; what tools said in between is not among them."""
+    """Return those of all tokens that the policy wrote, turn by turn; tool results have none."""
     known = [reply.token_logprobs for reply in replies if reply.token_logprobs is not None]
     if not known:
         return None

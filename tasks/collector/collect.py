@@ -1,7 +1,7 @@
-"""How is one batch collected? Asked for, checked, scored, and handed over group by group.
+"""Collect one batch: generate, check, score and deliver it group by group.
 
-What a policy returned is checked before the reward model is asked. A completion that fails is a rollout with a status,
-never a number and never the end of its siblings.
+What a policy returned is checked before the reward model is called. A failed completion is a rollout with a status,
+never a number, and its siblings continue.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from tfgrpo.tasks.collector.protocols import (
     BatchPolicyModel,
     Generation,
     OneByOne,
-    PlacedPrompt,
     PolicyModel,
     Prompt,
     RequestPlace,
     RewardFunction,
     RewardModel,
     RolloutReward,
+    UnnamedPrompt,
     checked_rewards,
     generation_of,
     rewards_of,
 )
 from tfgrpo.tasks.runtime.containment import cancel_all, contained, without_stop_iteration
 
-PASSED_ON: Final = (ShapeError, ConfigError, *FATAL)
-"""What ends the whole collection: bad input, and failures that no further call can get past."""
+_FATAL: Final = (ShapeError, ConfigError, *FATAL)
+"""What ends the whole collection: bad input, and failures that every further call would share."""
 
 
 @dataclass(slots=True)
 class Collection:
-    """One call of ``collect``: everything that changes lives and ends here."""
+    """One call of ``collect``, with all its mutable state."""
 
     policy: PolicyModel | BatchPolicyModel
     reward: RewardModel | RewardFunction
@@ -61,22 +61,24 @@ class Collection:
         self.slots = asyncio.Semaphore(self.options.concurrency)
 
     async def run(self, prompts: Sequence[Prompt]) -> list[RolloutGroup]:
-        """All groups, scored. Raises ``ShapeError`` when any of them is not what it should be."""
+        """Return all groups, scored. Raise ``ShapeError`` when any of them is invalid."""
         policy = self.policy
-        drafts = await self._drafts_at_once(policy, prompts) if isinstance(policy, BatchPolicyModel) else None
-        work = [self._group(place, prompt, drafts[place] if drafts else None) for place, prompt in enumerate(prompts)]
-        groups = await _all_or_none(work)
+        rows = await self._generate_all(policy, prompts) if isinstance(policy, BatchPolicyModel) else None
+        work = [
+            self._group(position, prompt, rows[position] if rows else None) for position, prompt in enumerate(prompts)
+        ]
+        groups = await _gather(work)
         if self.options.fuse_rewards and not self.problems:
-            groups = await self._scored_at_once(prompts, groups)
+            groups = await self._score_all(prompts, groups)
         if not self.problems and self.options.ragged == "strict":
             self.problems.extend(_losses(prompts, groups))
         if self.problems:
             raise ShapeError(self.problems)
         return groups
 
-    async def _group(self, place: int, prompt: Prompt, drafted: list[Generation] | None) -> RolloutGroup:
-        generations = drafted if drafted is not None else await self._drafts(place, prompt, range(self.size))
-        group = self._checked(place, _group_of(prompt, generations, self.size))
+    async def _group(self, position: int, prompt: Prompt, generated: list[Generation] | None) -> RolloutGroup:
+        generations = generated if generated is not None else await self._generate(position, prompt, range(self.size))
+        group = self._checked(position, _group_of(prompt, generations, self.size))
         if self.options.fuse_rewards or self.problems:
             return group
         group = await self._scored(group)
@@ -84,34 +86,36 @@ class Collection:
         for refill in range(1, rounds + 1):
             if len(group.scored) == self.size or self.problems:
                 break
-            group = await self._refilled(place, prompt, group, refill)
-        return self._handed_over(place, prompt, group)
+            group = await self._refilled(position, prompt, group, refill)
+        return self._delivered(position, prompt, group)
 
-    async def _refilled(self, place: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
-        """The group with its missing rollouts asked for again. The lost ones go: they have no completion to keep."""
+    async def _refilled(self, position: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
+        """Request the missing rollouts again and replace the lost ones, which have no completion to keep."""
         taken = {rollout.index for rollout in group.scored}
         free = [index for index in range(self.size) if index not in taken]
-        fresh = _group_of(prompt, await self._drafts(place, prompt, free, refill), self.size)
+        fresh = _group_of(prompt, await self._generate(position, prompt, free, refill), self.size)
         again = [
             replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
             for rollout, index in zip(fresh.rollouts, free, strict=False)
         ]
-        scored = await self._scored(self._checked(place, replace(fresh, rollouts=tuple(again))))
+        scored = await self._scored(self._checked(position, replace(fresh, rollouts=tuple(again))))
         both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
         return replace(group, rollouts=tuple(both))
 
     # --- generations
 
-    async def _drafts_at_once(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
+    async def _generate_all(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
         rows = await self._rows(policy, [prompt.state for prompt in prompts], self.size)
-        return [self._row(place, prompt, rows[place], range(self.size)) for place, prompt in enumerate(prompts)]
+        return [
+            self._row(position, prompt, rows[position], range(self.size)) for position, prompt in enumerate(prompts)
+        ]
 
     async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
         try:
             async with self.slots:
                 returned = await self._call(policy.generate_batch, states, count, **self.generation)
         except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
-            _pass_on(error)
+            _raise_if_fatal(error)
             return [_failed(error, count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
@@ -119,36 +123,38 @@ class Collection:
             raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
         return rows
 
-    async def _drafts(self, place: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0) -> list[Generation]:
-        """Generations for these places of the group."""
+    async def _generate(
+        self, position: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0
+    ) -> list[Generation]:
+        """Generate the rollouts with these indexes."""
         policy = self.policy
         if isinstance(policy, BatchPolicyModel):
             (row,) = await self._rows(policy, [prompt.state], len(indexes))
-            return self._row(place, prompt, row, indexes)
+            return self._row(position, prompt, row, indexes)
         if getattr(policy, "accepts_n", True):
-            return await self._asked(policy, place, prompt, indexes, refill)
-        rows = await asyncio.gather(*(self._asked(policy, place, prompt, [index], refill) for index in indexes))
+            return await self._request(policy, position, prompt, indexes, refill)
+        rows = await asyncio.gather(*(self._request(policy, position, prompt, [index], refill) for index in indexes))
         return [generation for row in rows for generation in row]
 
-    async def _asked(
-        self, policy: PolicyModel, place: int, prompt: Prompt, indexes: Sequence[int], refill: int
+    async def _request(
+        self, policy: PolicyModel, position: int, prompt: Prompt, indexes: Sequence[int], refill: int
     ) -> list[Generation]:
         options = dict(self.generation)
         if getattr(policy, "accepts_place", False):
             options["place"] = RequestPlace(prompt.id, refill, indexes[0])
         try:
             async with self.slots:
-                if self.problems:  # this collection has failed: nothing more is spent on it
+                if self.problems:  # the collection has failed: no more money for it
                     return []
                 returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
         except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
-            _pass_on(error)
+            _raise_if_fatal(error)
             return _failed(error, len(indexes))
-        return self._row(place, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
+        return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
-    def _row(self, place: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
-        """The generations of one state; a problem when there are too many, or too few of them under ``strict``."""
-        where, count = f"group index {place}, id {prompt.id!r}", len(indexes)
+    def _row(self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
+        """Return the generations of one state; too many, or too few under ``strict``, are a problem."""
+        where, count = f"group index {position}, id {prompt.id!r}", len(indexes)
         values = as_list(returned)
         if values is None:
             received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
@@ -166,9 +172,9 @@ class Collection:
                 return []
         return generations
 
-    def _checked(self, place: int, group: RolloutGroup) -> RolloutGroup:
-        """The group, once its shapes are looked at: before the reward model is asked."""
-        self.problems.extend(problems_of_group(group, place, allow_nan=self.options.allow_nan))
+    def _checked(self, position: int, group: RolloutGroup) -> RolloutGroup:
+        """Check the shapes of a group, before the reward model is called."""
+        self.problems.extend(problems_of_group(group, position, allow_nan=self.options.allow_nan))
         return group
 
     # --- rewards
@@ -177,12 +183,12 @@ class Collection:
         (scored,) = await self._scored_together([group])
         return scored
 
-    async def _scored_at_once(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+    async def _score_all(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         scored = await self._scored_together(groups)
-        return [self._handed_over(place, prompts[place], group) for place, group in enumerate(scored)]
+        return [self._delivered(position, prompts[position], group) for position, group in enumerate(scored)]
 
     async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        """The groups with their rewards, asked for with one call; a reward model that breaks leaves them ungraded."""
+        """Return the groups with rewards of one call; when the reward model fails, they stay ungraded."""
         graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
             return list(groups)
@@ -200,13 +206,13 @@ class Collection:
         return [_with_rewards(group, dict(zip(names, rewards, strict=True))) for group in groups]
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
-        """A reward for each completion, or the text of what went wrong with it."""
+        """Return a reward for each completion, or the text of its error."""
         if isinstance(self.reward, RewardModel):
             try:
                 async with self.slots:
                     returned = await self._call(self.reward.score_batch, states, completions)
-            except Exception as error:  # noqa: BLE001 - told in the rollouts, which stay ungraded
-                _pass_on(error)
+            except Exception as error:  # noqa: BLE001 - becomes the error of the rollouts, which stay ungraded
+                _raise_if_fatal(error)
                 return [f"reward: {described(error, whole=True)[:500]}"] * len(states)
             return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
         pairs = zip(states, completions, strict=True)
@@ -216,14 +222,14 @@ class Collection:
         try:
             async with self.slots:
                 returned = await self._call(function, state, completion)
-        except Exception as error:  # noqa: BLE001 - told in the rollout, which stays ungraded
-            _pass_on(error)
+        except Exception as error:  # noqa: BLE001 - becomes the error of the rollout, which stays ungraded
+            _raise_if_fatal(error)
             return f"reward: {described(error, whole=True)[:500]}"
         return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
 
-    def _handed_over(self, place: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
-        if isinstance(prompt, PlacedPrompt):
-            group = with_content_id(group, place)
+    def _delivered(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
+        if isinstance(prompt, UnnamedPrompt):
+            group = with_content_id(group, position)
         if self.options.on_group is not None and not self.problems:
             self.options.on_group(group)
         return group
@@ -231,18 +237,18 @@ class Collection:
     # --- calls
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a user's function, on a thread unless it is a coroutine function, within the time limit."""
+        """Call a user's function within the time limit, on a thread unless it is a coroutine function."""
         try:
             async with asyncio.timeout(self.options.timeout_s) as limit:
                 if _is_coroutine_function(function):
                     return await contained(function(*args, **options))
-                return await contained(self._on_a_thread(lambda: function(*args, **options)))
+                return await contained(self._on_thread(lambda: function(*args, **options)))
         except TimeoutError:
             if not limit.expired():
                 raise
             raise ModelTimeout(f"no answer within {self.options.timeout_s:g} s") from None
 
-    async def _on_a_thread(self, call: Callable[[], Any]) -> Any:
+    async def _on_thread(self, call: Callable[[], Any]) -> Any:
         future = self.threads.submit(without_stop_iteration(call))
         try:
             returned = await asyncio.wrap_future(future)
@@ -251,14 +257,14 @@ class Collection:
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
 
 
-def _pass_on(error: Exception) -> None:
-    """Raise what ends a collection. A value that the user's own code could not store ends nothing but its call."""
-    if isinstance(error, PASSED_ON) and not isinstance(error, RecordRejected):
+def _raise_if_fatal(error: Exception) -> None:
+    """Raise what ends a collection. A value that the user's code could not store ends only its own call."""
+    if isinstance(error, _FATAL) and not isinstance(error, RecordRejected):
         raise error
 
 
 def _failed(error: Exception, count: int) -> list[Generation]:
-    """What is left of ``count`` generations whose call raised this."""
+    """Return the status of ``count`` generations whose call raised this."""
     return [Generation(None, status_of(type(error)), error=described(error, whole=True)[:500])] * count
 
 
@@ -267,8 +273,8 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
     return asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(called)
 
 
-async def _all_or_none(work: Sequence[Any]) -> list[RolloutGroup]:
-    """All results; when one fails for good, the others are cancelled and waited for."""
+async def _gather(work: Sequence[Any]) -> list[RolloutGroup]:
+    """Return all results; when one raises, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -319,13 +325,13 @@ def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
 
 
 def _losses(prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
-    """Under ``strict``: every group with fewer rewards than it should have, with the first reason."""
+    """Return a problem for every group with missing rewards, with its first reason."""
     problems = []
-    for place, group in enumerate(groups):
+    for position, group in enumerate(groups):
         if len(group.scored) == group.target_size:
             continue
         lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
         why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
-        where = f"group index {place}, id {prompts[place].id!r}{why}"
+        where = f"group index {position}, id {prompts[position].id!r}{why}"
         problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
     return problems

@@ -1,6 +1,6 @@
-"""How are groups collected from a policy and a reward model? The collector: built once, checked once, called often.
+"""Collect groups from a policy and a reward model: checked once, called often, without state between calls.
 
-It keeps nothing between calls, so any number of them may run at once. One call is ``tfgrpo.tasks.collector.collect``'s.
+Any number of calls may run at once; ``collect`` has what one call does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("tfgrpo.collector")
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A batch, and what was left out of it."""
+    """A batch, and the groups and rollouts that were dropped."""
 
     batch: ExperienceBatch
     dropped: tuple[Exclusion, ...] = ()
@@ -35,8 +35,8 @@ class ExperienceCollector:
     """Collects groups of ``group_size`` rollouts.
 
     ``policy_model`` and ``reward_model`` are what ``tfgrpo.tasks.collector.protocols`` describes: with coroutines or plain
-    functions, for one state or all of them, for one completion or many. Plain functions run on threads of their own.
-    Raises ``ShapeError``, with every problem, for models that lack what is needed and for options that make no sense.
+    functions, for one state or all of them, for one completion or many. Plain functions run on threads.
+    Raises ``ShapeError``, with every problem, for models without the methods and for invalid options.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class ExperienceCollector:
         self.group_size = group_size
 
     async def collect(self, states: Sequence[Prompt | Json], **generation: Any) -> Collected:
-        """Groups for all states, in their order. ``generation`` goes to the policy, and nowhere else.
+        """Return groups for all states, in their order. ``generation`` goes to the policy only.
 
-        Raises ``ShapeError`` with every problem of the collection, and what no further call can get past (a key that
-        is refused).
+        Raise ``ShapeError`` with every problem of the collection, and errors that end every further call (a refused
+        key).
         """
         prompts = prompts_of(states)
         collection = Collection(self._policy, self._reward, self.group_size, self._options, generation)
@@ -75,7 +75,7 @@ class ExperienceCollector:
         return Collected(ExperienceBatch(shaped.groups, self._options.allow_nan), shaped.dropped)
 
     def collect_experiences(self, states: Sequence[Prompt | Json], **generation: Any) -> ExperienceBatch:
-        """``collect`` for callers without an event loop; what was left out is logged. Raises ``RuntimeError`` inside one."""
+        """Run ``collect`` without an event loop and log what was dropped. Raise ``RuntimeError`` inside an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""How does an OpenAI-compatible endpoint serve as a policy? One request for all completions of a state, where it can.
+"""Use an OpenAI-compatible endpoint as a policy: one request for all completions of a state, where supported.
 
-Log-probabilities are taken with the generation. Slots, budget, retries and the key are the client's business
-(``tfgrpo.tasks.models.chat``); nothing is journalled here.
+Log-probabilities are taken with the generation. Slots, budget, retries and the key are those of the client
+(``tfgrpo.tasks.models.chat``); calls are not journalled.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
 
 _KEY: Final = CallKey(GroupKey(1, "train", "train", 0, "collect"), 0, 0, "rollout")
-"""Calls of a collector are in no journal; the client passes a key on and looks at it nowhere."""
+"""Calls of a collector are in no journal; the client passes the key on unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How an endpoint is asked for completions."""
+    """Sampling options of the requests."""
 
     model: str
     temperature: float = 1.0
     top_p: float | None = None
     max_tokens: int = 1024
     seed: int | None = None
-    """Each request of a collection gets a seed of its own, derived from this one, the state, the id of its group, its
-    place in it and the round of ``resample``. Completions that came with one request have that request's seed."""
+    """Each request of a collection gets its own seed, derived from this one, the state, the id of its group, its
+    index in it and the round of ``resample``. Completions of one request share its seed."""
     logprobs: bool = True
     logprob_kind: LogProbKind = "unknown"
-    """What the server's values are: vLLM gives ``raw`` ones unless it is started with ``--logprobs-mode``."""
+    """Kind of the server's values: vLLM returns ``raw`` ones unless it is started with ``--logprobs-mode``."""
     use_n: bool = True
-    """Ask for all completions of a state with one request. An endpoint that gives fewer, or refuses that, is asked for the
-    rest one by one."""
+    """Request all completions of a state at once. If an endpoint returns fewer, or refuses, the rest are requested one by
+    one."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request, such as ``{"return_token_ids": true}``."""
 
@@ -79,7 +79,7 @@ class _ManyReply(ChatReply):
 
 
 class _ManyClient(ChatClient):
-    """The client, reading every choice of a reply instead of the first."""
+    """A chat client that reads every choice of a reply."""
 
     def _prepare(self, request: ChatRequest) -> Any:
         call = super()._prepare(request)
@@ -93,10 +93,10 @@ class _ManyClient(ChatClient):
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
-        given = body.get("choices")
-        raw = given if isinstance(given, list) else []
+        raw = body.get("choices")
+        raw = raw if isinstance(raw, list) else []
         choices = tuple(self._choice(body, choice) for choice in raw)
-        good = next((place for place, choice in enumerate(choices) if isinstance(choice, DecodedReply)), None)
+        good = next((index for index, choice in enumerate(choices) if isinstance(choice, DecodedReply)), None)
         read = body if good is None else {**body, "choices": [raw[good]]}
         first = super()._read(read, model, usage, latency_s, nano_usd)
         if isinstance(first, FailedAttempt):
@@ -115,7 +115,7 @@ class EndpointPolicy:
     """A ``PolicyModel`` over an endpoint: ``generate(state, n)``. Close it with ``aclose``, or use ``async with``.
 
     States are texts (one user message) or lists of chat messages with text content. Retries, slots and the budget are
-    those of a run; without a ``ledger`` nothing bounds the spending but ``group_size`` and the number of states.
+    those of a run; without a ``ledger`` only ``group_size`` and the number of states limit the spending.
     Raises ``EndpointError`` where the environment names a SOCKS proxy for the endpoint.
     """
 
@@ -159,11 +159,11 @@ class EndpointPolicy:
     async def generate(
         self, state: Json, n: int, *, place: RequestPlace | None = None, **options: Any
     ) -> list[Generation]:
-        """``n`` completions, with ``options`` (fields of ``SamplingOptions``) in place of the policy's own.
+        """Return ``n`` completions; ``options`` are fields of ``SamplingOptions`` that override the policy's own.
 
-        A collector says with ``place`` which request this is; without it, equal states get equal seeds.
-        Raises ``ModelCallError`` and ``BudgetRefused`` when the request as a whole fails, ``SettingsError`` for an option
-        or a state that is none.
+        ``place`` identifies the request in a collection; without it, equal states get equal seeds. Raise
+        ``ModelCallError`` and ``BudgetRefused`` when the request as a whole fails, ``SettingsError`` for an unknown option
+        or an invalid state.
         """
         chosen = _with(self._options, options)
         messages = messages_of(state)
@@ -171,35 +171,35 @@ class EndpointPolicy:
         if not chosen.use_n or n == 1:
             return await self._singly(messages, chosen, place, range(n))
         try:
-            found = (await self._ask(messages, chosen, place, n))[:n]
+            generations = (await self._ask(messages, chosen, place, n))[:n]
         except ModelRequestRejected:
-            # Some endpoints refuse any ``n`` but 1. What they refuse for another reason, they refuse here again.
-            found = await self._ask(messages, chosen, place, 1)
-        # Ollama and some gateways answer with one choice, whatever n says.
-        return [*found, *await self._singly(messages, chosen, place, range(len(found), n))]
+            # Some endpoints refuse any ``n`` but 1. A request refused for another reason is refused here again.
+            generations = await self._ask(messages, chosen, place, 1)
+        # Ollama and some gateways return one choice for any ``n``.
+        return [*generations, *await self._singly(messages, chosen, place, range(len(generations), n))]
 
     async def _singly(
         self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, steps: range
     ) -> list[Generation]:
-        """One request for each step from ``place``; one that fails does not take along the others, which are paid for."""
+        """Send one request for each step from ``place``; when one fails, the others, which are paid for, are kept."""
         places = (place._replace(first=place.first + step) for step in steps)
         work = (self._ask(messages, options, each, 1) for each in places)
         rows = await asyncio.gather(*work, return_exceptions=True)
-        found: list[Generation] = []
+        generations: list[Generation] = []
         for row in rows:
             if not isinstance(row, BaseException):
-                found.extend(row)
+                generations.extend(row)
             elif isinstance(row, ModelCallError | BudgetRefused) and not isinstance(row, ModelAuthRefused):
-                found.append(Generation(None, status_of(type(row)), error=str(row)))
+                generations.append(Generation(None, status_of(type(row)), error=str(row)))
             else:
                 raise row
-        return found
+        return generations
 
     async def _ask(
         self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, n: int
     ) -> list[Generation]:
-        said = json.dumps([[message.role, message.content] for message in messages])
-        seed = None if options.seed is None else derive_seed(options.seed, "collect", said, *place)
+        text = json.dumps([[message.role, message.content] for message in messages])
+        seed = None if options.seed is None else derive_seed(options.seed, "collect", text, *place)
         fields = dict(options.extra) | ({} if options.top_p is None else {"top_p": options.top_p})
         request = _ManyRequest(
             model=options.model,
@@ -221,12 +221,12 @@ class EndpointPolicy:
             completion_tokens=used.completion if used is not None else None,
             hidden=used is not None and bool(used.reasoning),
         )
-        places = range(min(n, len(reply.choices)))
-        return [_generation(reply, options, index, seed, logprobs[index]) for index in places]
+        indexes = range(min(n, len(reply.choices)))
+        return [_generation(reply, options, index, seed, logprobs[index]) for index in indexes]
 
 
 def messages_of(state: Json) -> tuple[Message, ...]:
-    """The chat messages of a state. Raises ``SettingsError`` for anything but a text or messages with text content."""
+    """Return the chat messages of a state. Raise ``SettingsError`` for other than a text or messages with text content."""
     if isinstance(state, str):
         return (Message("user", state),)
     turns = state if isinstance(state, list | tuple) else ()
@@ -238,8 +238,7 @@ def messages_of(state: Json) -> tuple[Message, ...]:
         for turn in turns
     ]
     if not good or not all(good):
-        given = f"{state!r:.80}"
-        raise SettingsError.one("state", given, "a text, or chat messages with a role and text content")
+        raise SettingsError.one("state", f"{state!r:.80}", "a text, or chat messages with a role and text content")
     return tuple(Message(turn["role"], turn["content"]) for turn in turns)
 
 
@@ -280,9 +279,9 @@ def _status(answer: DecodedReply) -> RolloutStatus:
 
 
 def _usage(reply: _ManyReply, usage: TokenUsage | None, counted: int | None) -> RolloutUsage:
-    """Of one choice. Of several, only the sum was reported.
+    """Return the usage of one choice. Of several choices the endpoint reports only the sum.
 
-    Their tokens are known by their log-probabilities, if at all; each bears an equal share of the cost, so that the
+    Their tokens are known by their log-probabilities, if at all; each has an equal share of the cost, so that the
     shares add up to what was paid.
     """
     if usage is not None:
@@ -292,9 +291,9 @@ def _usage(reply: _ManyReply, usage: TokenUsage | None, counted: int | None) -> 
     return RolloutUsage(prompt_tokens=prompt, completion_tokens=counted, cost_usd=cost)
 
 
-def _ids(given: object) -> tuple[int, ...] | None:
-    if isinstance(given, Sequence) and given and all(isinstance(token, int) for token in given):
-        return tuple(given)
+def _ids(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, Sequence) and value and all(isinstance(token, int) for token in value):
+        return tuple(value)
     return None
 
 

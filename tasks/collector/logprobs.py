@@ -1,6 +1,6 @@
 """Read the log-probabilities of the choices of a reply from the OpenAI-compatible field, as they came.
 
-A value that is missing, or that stands for "not computed", makes the whole incomplete: it is never taken for a number.
+A value that is missing, or a marker of "not computed", makes the whole incomplete: it is never taken for a number.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, Final
 from tfgrpo.stores.batch.shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
 from tfgrpo.stores.numeric import is_finite
 
-_OF_NO_VOCABULARY: Final = re.compile(r"[^0-9A-Za-z]+")
-"""What vocabularies write in ways of their own: spaces, accents, parts of characters."""
+_NOT_COMPARED: Final = re.compile(r"[^0-9A-Za-z]+")
+"""Characters that vocabularies encode differently: spaces, accents, partial characters."""
 
 
 def logprobs_of_choices(
     choices: Sequence[object], *, kind: LogProbKind = "unknown", completion_tokens: int | None, hidden: bool = False
 ) -> list[LogProbs | None]:
-    """Log-probabilities of each of ``choices``, all those of a reply; None for a choice that has none at all.
+    """Return the log-probabilities of each choice of a reply; None for a choice without any.
 
     Reads ``logprobs.content`` (chat), ``.refusal`` (a refusal's tokens) and ``.token_logprobs`` (older completions),
     and ``token_ids`` where a server returns them. A choice is complete when it has a value for each of its tokens: by
-    ``completion_tokens``, which counts those of all choices, or where that tells nothing of it, by the texts of the
-    tokens, which then make up the completion. ``hidden``: some of the tokens counted are in no text. ``total`` is the
-    exact sum, None unless complete.
+    ``completion_tokens``, which counts those of all choices, or where that is inconclusive, by the texts of the tokens,
+    which then make up the completion. ``hidden``: some of the tokens counted are in no text. ``total`` is the exact sum,
+    None unless complete.
     """
     read = [_Choice.of(choice) for choice in choices]
     surplus = sum(len(each.values or ()) for each in read) - (completion_tokens or 0)
     counted: bool | None = surplus >= 0
-    # Choices whose texts fall short account for what is missing; what one has too many, another may have too few.
-    explained = surplus < 0 and not hidden and any(each.is_whole is False for each in read)
-    if completion_tokens is None or explained or (surplus > 0 and len(read) > 1):
+    # Choices whose texts fall short exletters the missing tokens; a surplus of one choice may hide a lack of another.
+    exlettersed = surplus < 0 and not hidden and any(each.is_whole is False for each in read)
+    if completion_tokens is None or exlettersed or (surplus > 0 and len(read) > 1):
         counted = None
     return [each.logprobs(kind, counted) for each in read]
 
@@ -49,12 +49,12 @@ class _Choice:
     @classmethod
     def of(cls, choice: object) -> _Choice:
         fields = choice if isinstance(choice, Mapping) else {}
-        given = fields.get("logprobs")
-        given = given if isinstance(given, Mapping) else {}
-        values = _values(given)
+        raw = fields.get("logprobs")
+        raw = raw if isinstance(raw, Mapping) else {}
+        values = _values(raw)
         message = fields.get("message")
         text = message.get("content") or message.get("refusal") if isinstance(message, Mapping) else fields.get("text")
-        whole = None if values is None else _make_up(_token_texts(given), text)
+        whole = None if values is None else _make_up(_token_texts(raw), text)
         return cls(values, _token_ids(fields.get("token_ids")), False if values is None and text else whole)
 
     def logprobs(self, kind: LogProbKind, counted: bool | None) -> LogProbs | None:
@@ -97,16 +97,16 @@ def _value(value: object) -> float | None:
 
 def _token_texts(logprobs: Mapping[str, Any]) -> list[str]:
     tokens = _chat_tokens(logprobs)
-    given = logprobs.get("tokens") if tokens is None else [isinstance(t, Mapping) and t.get("token") for t in tokens]
-    return [text for text in given if isinstance(text, str)] if isinstance(given, Sequence) else []
+    texts = logprobs.get("tokens") if tokens is None else [isinstance(t, Mapping) and t.get("token") for t in tokens]
+    return [text for text in texts if isinstance(text, str)] if isinstance(texts, Sequence) else []
 
 
 def _make_up(tokens: Sequence[str], text: object) -> bool | None:
-    """Whether the tokens, joined, hold the text. None when there is nothing to compare, as with ids in place of texts."""
-    plain = _OF_NO_VOCABULARY.sub("", text) if isinstance(text, str) else ""
-    if not plain or not tokens or tokens[0].startswith("token_id:"):
+    """Whether the joined tokens contain the text; None when they cannot be compared, as with ids instead of texts."""
+    letters = _NOT_COMPARED.sub("", text) if isinstance(text, str) else ""
+    if not letters or not tokens or tokens[0].startswith("token_id:"):
         return None
-    return plain in _OF_NO_VOCABULARY.sub("", "".join(tokens))
+    return letters in _NOT_COMPARED.sub("", "".join(tokens))
 
 
 def _token_ids(ids: object) -> tuple[int, ...] | None:

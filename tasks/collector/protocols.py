@@ -1,6 +1,6 @@
-"""What must a policy and a reward model be able to do to be collected from? Their shapes, and the check of them.
+"""Protocols of policies and reward models, synchronous or not, and the checks of what they return.
 
-Both may be synchronous or not. The check is made when a collector is built: before anything is asked, and so paid for.
+The models are checked when a collector is built, before any call is paid for.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MaybeAwaitable: TypeAlias = T | Awaitable[T]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One state to collect for, with what is known of it."""
+    """One state to collect for, with its metadata."""
 
     state: Json
-    """The prompt as it is sent: a text, chat messages, or any other JSON value."""
+    """The prompt as sent: a text, chat messages, or any other JSON value."""
     id: str = ""
-    """Names the group; by default its place and a digest of its content do, as ``g0-1f3a9c0b7d2e``."""
+    """Id of the group; by default its index and a digest of its content, as ``g0-1f3a9c0b7d2e``."""
     bare_state: Json = None
     policy_version: str | None = None
     experience_version: str | None = None
@@ -36,18 +36,18 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPrompt(Prompt):
-    """One that was given no id: its id is its place, as ``g0``, until its group has content to be named by."""
+class UnnamedPrompt(Prompt):
+    """A prompt without an id: its id is its index, as ``g0``, until the content of its group is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One completion as a policy hands it over, or the reason why there is none."""
+    """One completion from a policy, or the reason why there is none."""
 
     completion: Json
     status: RolloutStatus = "ok"
     logprob: LogProbs | None = None
-    """Captured with the generation; a chat endpoint cannot be asked for it afterwards."""
+    """Captured with the generation; a chat endpoint cannot return it afterwards."""
     sampling: Sampling = field(default_factory=Sampling)
     usage: RolloutUsage = field(default_factory=RolloutUsage)
     latency_s: float | None = None
@@ -58,7 +58,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class RolloutReward:
-    """A reward with its parts. ``reward`` None: the model looked and could not tell."""
+    """A reward with its components. ``reward`` None: the model could not decide."""
 
     reward: float | None
     parts: Mapping[str, float | None] = EMPTY
@@ -68,34 +68,34 @@ class RequestPlace(NamedTuple):
     """Which request of a collection this is; no two of them are the same."""
 
     group_id: str = ""
-    """Of a state without an id: its place, as ``g0``. What it will be named by is not there yet."""
+    """Of a state without an id: its index, as ``g0``, as the content of its final id is not known yet."""
     refill: int = 0
-    """0 for the first request, then the number of the round that ``resample`` asks again in."""
+    """0 for the first request, then the round of ``resample``."""
     first: int = 0
-    """The place in its group of the first completion that is asked for."""
+    """Index in its group of the first completion requested."""
 
 
 @runtime_checkable
 class PolicyModel(Protocol):
     """Writes completions of one state.
 
-    With an attribute ``accepts_n = False`` it is only ever asked for one. With an attribute ``accepts_place = True`` it
-    is given ``place``, a ``RequestPlace``, with every request, to derive a seed from.
+    With an attribute ``accepts_n = False`` it is called for one at a time. With an attribute ``accepts_place = True`` it
+    gets ``place``, a ``RequestPlace``, with every request, to derive a seed from.
     """
 
     def generate(self, state: Json, n: int, **options: Any) -> MaybeAwaitable[Sequence[Generation | Json]]:
-        """``n`` completions. What it raises becomes the status of the rollouts that were asked for."""
+        """Return ``n`` completions. What it raises becomes the status of the rollouts requested."""
         ...
 
 
 @runtime_checkable
 class BatchPolicyModel(Protocol):
-    """Writes the completions of all states in one call, as a model in this process does best."""
+    """Writes the completions of all states in one call, as a model in this process does."""
 
     def generate_batch(
         self, states: Sequence[Json], n: int, **options: Any
     ) -> MaybeAwaitable[Sequence[Sequence[Generation | Json]]]:
-        """``n`` completions for each state, in order."""
+        """Return ``n`` completions for each state, in order."""
         ...
 
 
@@ -106,7 +106,7 @@ class RewardModel(Protocol):
     def score_batch(
         self, states: Sequence[Json], completions: Sequence[Json]
     ) -> MaybeAwaitable[Sequence[float | RolloutReward | None]]:
-        """One reward per completion, in order; None where it could not tell. The lists run state by state."""
+        """Return one reward per completion, in order; None where it cannot decide. The lists run state by state."""
         ...
 
 
@@ -122,13 +122,13 @@ class OneByOne:
     accepts_n = False
 
     def generate(self, state: Json, n: int, **options: Any) -> Any:
-        """One completion, whatever ``n`` is: it is only asked for one."""
+        """Return one completion; ``n`` is always 1."""
         del n
         return self.function(state, **options)
 
 
 def policy_of(model: object, problems: list[ShapeProblem]) -> PolicyModel | BatchPolicyModel | None:
-    """The policy behind what was given; None, and a problem, when it is none."""
+    """Return the policy, or None and a problem when the object is not one."""
     if isinstance(model, PolicyModel | BatchPolicyModel):
         return model
     if callable(model) and not isinstance(model, type):
@@ -139,7 +139,7 @@ def policy_of(model: object, problems: list[ShapeProblem]) -> PolicyModel | Batc
 
 
 def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | RewardFunction | None:
-    """The reward model behind what was given; None, and a problem, when it is none."""
+    """Return the reward model, or None and a problem when the object is not one."""
     if isinstance(model, RewardModel):
         return model
     if callable(model) and not isinstance(model, type):
@@ -150,47 +150,44 @@ def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | Rewa
 
 
 def prompts_of(states: object) -> tuple[Prompt, ...]:
-    """The states to collect for, checked.
+    """Return the states to collect for.
 
-    Raises ``ShapeError`` for none, for a text in place of a list, for ids that repeat, and for what is no JSON value.
+    Raise ``ShapeError`` for no state, for a text instead of a list, for repeated ids, and for other than JSON values.
     """
-    given = None if isinstance(states, str | bytes | Mapping) else as_list(states)
-    if given is None:
+    rows = None if isinstance(states, str | bytes | Mapping) else as_list(states)
+    if rows is None:
         kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
         raise ShapeError.one("states", "a list of states", kind)
-    if not given:
+    if not rows:
         raise ShapeError.one("states", "at least one", "none")
     prompts = tuple(
-        _named(state if isinstance(state, Prompt) else Prompt(state), place) for place, state in enumerate(given)
+        _named(state if isinstance(state, Prompt) else Prompt(state), index) for index, state in enumerate(rows)
     )
     first: dict[str, int] = {}
     problems = [
-        ShapeProblem("id", "one of its own for each state", repr(prompt.id), f"indexes {first[prompt.id]} and {place}")
-        for place, prompt in enumerate(prompts)
-        if first.setdefault(prompt.id, place) != place
+        ShapeProblem("id", "one of its own for each state", repr(prompt.id), f"indexes {first[prompt.id]} and {index}")
+        for index, prompt in enumerate(prompts)
+        if first.setdefault(prompt.id, index) != index
     ]
-    problems += [problem for place, prompt in enumerate(prompts) for problem in _not_json(prompt, place)]
+    problems += [problem for index, prompt in enumerate(prompts) for problem in _not_json(prompt, index)]
     if problems:
         raise ShapeError(problems)
     return prompts
 
 
 def generation_of(value: object) -> Generation:
-    """What a policy returned, as a generation; nothing at all is a failure, never an answer to be scored."""
+    """Return a policy's value as a generation; None is a failure, never an answer to be scored."""
     if value is None:
         return Generation(None, "error", error="the policy returned None in place of a completion")
     return value if isinstance(value, Generation) else Generation(value)
 
 
-def rewards_of(given: object, expected: int, *, allow_nan: bool) -> list[RolloutReward | str]:
-    """What a reward model returned: for each completion a reward, or why what it got is none.
-
-    Raises ``ShapeError`` when it is not one value for each.
-    """
-    values = as_list(given)
+def rewards_of(returned: object, expected: int, *, allow_nan: bool) -> list[RolloutReward | str]:
+    """Return a reward for each completion, or why its value is invalid. Raise ``ShapeError`` for a wrong number."""
+    values = as_list(returned)
     wanted = f"1-D of length {expected} = the number of completions"
     if values is None:
-        raise ShapeError.one("rewards", wanted, f"a {type(given).__name__}")
+        raise ShapeError.one("rewards", wanted, f"a {type(returned).__name__}")
     nested = [inner for value in values if (inner := as_list(value)) is not None]
     if nested and len(nested) == len(values):
         raise ShapeError.one("rewards", wanted, f"shape ({len(values)}, {len(nested[0])})")
@@ -200,12 +197,12 @@ def rewards_of(given: object, expected: int, *, allow_nan: bool) -> list[Rollout
 
 
 def checked_rewards(values: Sequence[object], *, allow_nan: bool) -> list[RolloutReward | str]:
-    """Each value as a reward, or the reason why it is none."""
+    """Return each value as a reward, or the reason why it is invalid."""
     return each_alone(values, partial(_reward, allow_nan=allow_nan), "reward: {}".format)
 
 
 def _reward(value: object, *, allow_nan: bool) -> RolloutReward:
-    """A reward that was returned. Raises ``RewardError`` for what is none."""
+    """Return a value as a reward. Raise ``RewardError`` for an invalid one."""
     reward = value if isinstance(value, RolloutReward) else RolloutReward(_number(value))
     for part in (reward.reward, *reward.parts.values()):
         if part is not None and not is_number(part, allow_nan=allow_nan):
@@ -214,31 +211,25 @@ def _reward(value: object, *, allow_nan: bool) -> RolloutReward:
 
 
 def _number(value: Any) -> Any:
-    """The number that a value of another library stands for; any other value as it is."""
+    """Return the number in a value of another library (numpy, torch); any other value unchanged."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return float(value) if value.__class__ is not bool and isinstance(value, Real) else value
 
 
-def _not_json(prompt: Prompt, place: int) -> Iterator[ShapeProblem]:
+def _not_json(prompt: Prompt, index: int) -> Iterator[ShapeProblem]:
     for name in ("state", "bare_state", "metadata"):
         try:
             frozen(getattr(prompt, name))
         except (TypeError, ValueError) as error:
-            yield ShapeProblem(name, "a JSON value", str(error), f"index {place}, id {prompt.id!r}")
+            yield ShapeProblem(name, "a JSON value", str(error), f"index {index}, id {prompt.id!r}")
 
 
-def _named(prompt: Prompt, place: int) -> Prompt:
+def _named(prompt: Prompt, index: int) -> Prompt:
     if prompt.id:
         return prompt
-    return PlacedPrompt(
-        prompt.state,
-        f"g{place}",
-        prompt.bare_state,
-        prompt.policy_version,
-        prompt.experience_version,
-        prompt.metadata,
-    )
+    values = {name: getattr(prompt, name) for name in Prompt.__dataclass_fields__}
+    return UnnamedPrompt(**{**values, "id": f"g{index}"})
 
 
 def _lacking(model: object) -> str:

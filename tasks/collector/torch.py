@@ -1,7 +1,7 @@
-"""How are a torch policy and a torch reward model collected from? Two adapters; torch itself is the extra ``torch``.
+"""Adapters for a torch policy and a torch reward model; torch itself is the extra ``torch``.
 
-They run without gradients, move each result to the CPU once, and hand plain numbers on. Shapes are checked here, the
-log-probabilities before the reward model is asked.
+They run without gradients, move each result to the CPU once, and return Python numbers. Shapes are checked here, those
+of log-probabilities before the reward model is called.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class TorchPolicy:
         self._model: Any = model
 
     def generate_batch(self, states: Sequence[Json], n: int, **options: Any) -> list[list[Generation]]:
-        """``n`` actions for each state, with the log-probability of each whole action. Raises ``ShapeError``."""
+        """Return ``n`` actions for each state, with the log-probability of each whole action. Raise ``ShapeError``."""
         with self._torch.inference_mode():
             groups = self._model.generate_actions(list(states), num_actions_per_state=n, **options)
             _check_groups(groups, len(states), n)
             flat_states = [state for state, group in zip(states, groups, strict=True) for _ in group]
             flat_actions = [action for group in groups for action in group]
-            values = numbers_of(
+            values = _numbers(
                 "log_probs_old", self._model.get_log_probabilities(flat_states, flat_actions), flat_actions
             )
         logprobs = iter(values)
@@ -58,13 +58,13 @@ class TorchReward:
         self._model: Any = model
 
     def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> list[float]:
-        """One reward per completion. Raises ``ShapeError``."""
+        """Return one reward per completion. Raise ``ShapeError``."""
         with self._torch.inference_mode():
-            return numbers_of("rewards", self._model.compute_rewards(list(states), list(completions)), completions)
+            return _numbers("rewards", self._model.compute_rewards(list(states), list(completions)), completions)
 
 
-def numbers_of(name: str, tensor: Any, like: Sequence[object]) -> list[float]:
-    """A 1-D tensor (or array, or list) as numbers, one for each of ``like``. Raises ``ShapeError``."""
+def _numbers(name: str, tensor: Any, like: Sequence[object]) -> list[float]:
+    """Return a 1-D tensor, array or list as numbers, one for each of ``like``. Raise ``ShapeError``."""
     moved = tensor.detach().to("cpu") if hasattr(tensor, "detach") else tensor
     values = as_list(moved)
     shape = getattr(tensor, "shape", None)
@@ -89,8 +89,8 @@ def _check_groups(groups: Any, states: int, size: int) -> None:
         received = f"a {type(groups).__name__}" if rows is None else f"{len(rows)} groups"
         raise ShapeError.one("action_groups", f"{states} groups, one for each state", received)
     problems = [
-        ShapeProblem("action_groups", f"{size} actions", _length(row), f"state index {place}")
-        for place, row in enumerate(rows)
+        ShapeProblem("action_groups", f"{size} actions", _length(row), f"state index {index}")
+        for index, row in enumerate(rows)
         if _length(row) != str(size)
     ]
     if problems:
