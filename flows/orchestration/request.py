@@ -25,6 +25,16 @@ class FlowRequest(BaseModel):
     """Dotted key of the setting behind each field that sets one."""
     settings: dict[str, Scalar] = Field(default_factory=dict)
     """Any other setting by its dotted key, such as ``{"tfgrpo.min_spread": 0.1}``."""
+    model: str | None = None
+    base_url: str | None = None
+    out: str | None = None
+    actor: str | None = None
+    packs_root: str | None = None
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
+    seed: int | None = None
+    dry_run: bool | None = None
 
     def options(self) -> dict[str, str]:
         """The settings asked for, as raw text by dotted key: the uppermost layer of the settings.
@@ -72,14 +82,9 @@ class RunRequest(FlowRequest):
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None
-    model: str | None = None
     reflection_model: str | None = None
-    base_url: str | None = None
-    out: str | None = None
     task_id: str | None = None
-    actor: str | None = None
     pack: str | None = None
-    packs_root: str | None = None
     world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
     epochs: int | None = None
     group_size: int | None = None
@@ -88,12 +93,7 @@ class RunRequest(FlowRequest):
     train_temp: float | None = None
     eval_temp: float | None = None
     concurrency: int | None = None
-    max_usd: float | None = None
-    max_tokens: int | None = None
-    max_calls: int | None = None
-    seed: int | None = None
     task_runner: Literal["threads", "dask", "ray"] | None = None
-    dry_run: bool | None = None
     flow_run_id: str | None = None
     """Prefect's id of the deployed flow run that asks; the run that it began before is continued."""
 

@@ -18,10 +18,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
+from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.run.loop.announcer import Announcer
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
@@ -48,7 +47,7 @@ from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import Budget, Totals
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.context import LEARNING_RULES, RunContext
@@ -84,12 +83,11 @@ def open_session(
     if place.earlier is not None:
         _refuse_other_world(place.earlier, identity)
     champion, retired = _champion(place, plan)
-    options = _telemetry(plan, place.run_id)
-    telemetry = configure(options, os.environ)  # refuses an OTEL endpoint that is none
+    telemetry = configure(_context(request, plan, place).telemetry, os.environ)  # refuses an invalid OTEL endpoint
     if request.replay is not None:
         _refuse_damage(place)
         place = _apart(place)
-    context = _context(request, plan, place, options)
+    context = _context(request, plan, place)
     with ExitStack() as undo:
         lock = _lock(place.run)
         undo.callback(lock.release)
@@ -286,42 +284,15 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
     return total
 
 
-def _telemetry(plan: Plan, run_id: str) -> TelemetryOptions:
+def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
     settings = plan.settings
-    return TelemetryOptions(
-        service_version=installed_version(),
-        run_id=run_id,
-        task_id=settings.task_id,
-        genai_metrics=settings.telemetry.genai_metrics,
-        content=settings.telemetry.content,
-        several_processes=settings.task_runner != "threads",
-        shutdown_s=settings.telemetry.shutdown_s,
-    )
-
-
-def _context(request: RunRequest, plan: Plan, place: _Place, telemetry: TelemetryOptions) -> RunContext:
-    settings = plan.settings
-    return RunContext(
-        settings=settings,
-        run_dir=place.run.root,
-        run_id=place.run_id,
-        pack_id=plan.pack.manifest.id,
-        packs_root=plan.pack.root.parent,
-        read_secret=read_api_key,
-        rollout_model=plan.models.name,
-        learning_model=plan.models.reflection_name,
-        base_url=plan.models.base_url,
-        replay=request.replay is not None,
-        replay_from=place.source.run(place.run_id).journal if request.replay is not None else None,
-        ledger_path=None if request.replay is not None else place.run.ledger,
-        rules=_rules(place),
-        task_ledger_path=(
-            None
-            if request.replay is not None or settings.budget.task_max_usd is None
-            else place.task.ledger(simulated=plan.simulated)
-        ),
-        telemetry=telemetry,
-    )
+    context = run_context(plan, place.run_id, place.run.root, settings.task_id)
+    telemetry = dataclasses.replace(context.telemetry, several_processes=settings.task_runner != "threads")
+    context = dataclasses.replace(context, rules=_rules(place), telemetry=telemetry)
+    if request.replay is not None:
+        return dataclasses.replace(context, replay=True, replay_from=place.source.run(place.run_id).journal)
+    shared = None if settings.budget.task_max_usd is None else place.task.ledger(simulated=plan.simulated)
+    return dataclasses.replace(context, ledger_path=place.run.ledger, task_ledger_path=shared)
 
 
 def _rules(place: _Place) -> int:

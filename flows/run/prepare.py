@@ -13,7 +13,7 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import settings_of_run, with_run_id
-from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
+from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -57,7 +57,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     said: tuple[str, ...] = ()
     if preflight:
         _check_out(plan.paths)
-        said = () if request.replay is not None else _preflight(plan)
+        said = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
     return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
 
 
@@ -81,11 +81,14 @@ def _nights_before(settings: Settings) -> int:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
 
 
-def _preflight(plan: Plan) -> tuple[str, ...]:
+async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
+    """Check the endpoint of a plan and return its warnings. Raises ``EndpointError``."""
     if plan.models.base_url is None:
         return ()
-    model, judges = plan.settings.model, plan.models.judges
-    return asyncio.run(check_endpoint(endpoint_of(model, plan.models.base_url, read_api_key(model), judges=judges)))
+    model = plan.settings.model
+    # In a thread, because a Secret block is fetched with its own event loop.
+    key = await asyncio.to_thread(read_api_key, model)
+    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, judges=plan.models.judges))
 
 
 def _check_actor(settings: Settings) -> Sequence[Problem]:

@@ -1,27 +1,28 @@
-"""What exactly will a selection do? Everything cheap is checked and loaded here, before anything is spent or written.
+"""Plan a selection: check and load all that its request names, before any spending or writing.
 
-It raises one error with every problem it found. Reading stdin and running are done elsewhere.
+It raises one error with all problems.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tfgrpo.flows.selection.context import context_of, lessons_of, memory_of, pack_of_lessons
+from tfgrpo.flows.run.context import run_context
+from tfgrpo.flows.selection.context import lessons_of, memory_of, pack_of_lessons
 from tfgrpo.flows.selection.item import answer_asked, format_asked, item_asked, rewarders_asked
 from tfgrpo.flows.selection.request import FIELDS, SelectRequest
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.plan import BasePlan, load_pack, raise_problems
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.model_choice import (
-    SIMULATED_MODEL,
     ModelChoice,
     choose_models,
     dry_run_warnings,
@@ -30,11 +31,11 @@ from tfgrpo.pipelines.settings.model_choice import (
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.rewarding import RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.powl.scoring.answers import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING_MODELS, COMPARING_REWARDERS
-from tfgrpo.rewarders.scoring import check_rewarders
+from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
@@ -54,26 +55,23 @@ _FLAGS: Final = {f"--set {key}": f"--{name.replace('_', '-')}" for name, key in 
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionPlan:
+class SelectionPlan(BasePlan):
     """A selection that can start."""
 
-    settings: Settings
     spec: SelectionSpec
-    context: RunContext
-    models: ModelChoice
     task: TaskPaths | None
-    """Where history and memory are kept; None for a selection of no task."""
+    """Task of history and memory; None for a selection of no task."""
     stage: StageDecision | None
     """None when rewarders were named."""
     memory: PatternMemory | None
     measure: str
     """Names of the rewarders that count."""
-    warnings: tuple[str, ...]
 
     @property
-    def simulated(self) -> bool:
-        """Whether the SIMULATED model answers, in process or served."""
-        return _is_simulated(self.models)
+    def context(self) -> RunContext:
+        """Context of the runtime, which keeps no journal and writes no file."""
+        selection_id, task_id = self.spec.selection_id, self.settings.task_id if self.task else None
+        return run_context(self, selection_id, Path(self.settings.out) / selection_id, task_id)
 
 
 def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clock) -> SelectionPlan:
@@ -90,7 +88,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     checks.run(partial(_check_numbers, settings, has_task=bool(task and task[0])))
     checks.raise_problems()
     asked = item[0] if answer[0] is None else replace(item[0], answer=answer[0])
-    loaded = _Loaded(asked, _told_once(fmt[0], pack[0]), pack[0], task[0], named[0], answer[0] is not None)
+    loaded = _Loaded(asked, _without_repetition(fmt[0], pack[0]), pack[0], task[0], named[0], answer[0] is not None)
     return _planned(request, resolved, env, loaded, clock)
 
 
@@ -103,11 +101,11 @@ class _Loaded:
     named: tuple[RewarderSettings, ...] | None
     """None: what the stage rewards."""
     reference_given: bool
-    """Whether a reference was given beside the item."""
+    """Whether the request has a reference in addition to the item."""
 
     @property
     def has_reference(self) -> bool:
-        """Whether there is something to compare with."""
+        """Whether there is a reference to compare with."""
         return bool(self.item.answer.strip()) or any(self.item.metadata.get(key) for key in REFERENCE_KEYS)
 
 
@@ -117,7 +115,7 @@ def _planned(
     selection_id = f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     settings = _with_endpoint(resolved.settings)
     models = choose_models(settings)
-    simulated = _is_simulated(models)
+    simulated = models.answers_simulated
     stage = None if loaded.named is not None else _stage(settings, loaded, simulated=simulated)
     rewarders = loaded.named if loaded.named is not None else _rewarded(settings, stage, loaded)
     settings = settings.model_copy(
@@ -127,7 +125,7 @@ def _planned(
             "actor": settings.actor.model_copy(update={"timeout_s": settings.selection.timeout_s}),
         }
     )
-    _check_parts(settings, resolved.sources, loaded)
+    built = _checked_rewarders(settings, resolved.sources, loaded)
     measure = ", ".join(sorted(entry.name for entry in rewarders if entry.weight > 0))
     scope = (loaded.item.domain or loaded.pack.manifest.domain, measure)
     memory = memory_of(settings, loaded.task, loaded.pack, scope, clock, simulated=simulated)
@@ -146,19 +144,20 @@ def _planned(
     )
     return SelectionPlan(
         settings=settings,
-        spec=spec,
-        context=context_of(settings, loaded.pack, models, selection_id, settings.task_id if loaded.task else None),
         models=models,
+        pack=loaded.pack,
+        rewarders=built,
+        warnings=(*skipped, *_warnings(request, settings, env, models)),
+        spec=spec,
         task=loaded.task,
         stage=stage,
         memory=memory,
         measure=measure,
-        warnings=(*skipped, *_warnings(request, settings, env, models)),
     )
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:
-    """Settings; a problem of an option of the command is told in the words of the command."""
+    """Return the settings; problems name the option of the command."""
     path = find_pipeline(request.pipeline) if request.pipeline is not None else None
     try:
         return resolve_settings(cli=request.options(), env=env, pipeline_path=path)
@@ -168,7 +167,7 @@ def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:
 
 
 def _with_endpoint(settings: Settings) -> Settings:
-    """Where to ask, unless the settings say so: the endpoint of the selection, and with it its model."""
+    """Return the settings with the endpoint and model of selections, unless they name an endpoint."""
     model, selection = settings.model, settings.selection
     if settings.dry_run or model.base_url is not None:
         return settings
@@ -177,29 +176,19 @@ def _with_endpoint(settings: Settings) -> Settings:
 
 
 def _pack(resolved: Resolved, task: TaskPaths | None) -> LoadedPack:
-    """The pack that the settings name, else that of the task's lessons, else what fits the format."""
+    """Return the pack that the settings name, else that of the task's lessons, else the one that fits the format."""
     settings = resolved.settings
-    root = Path(settings.packs_root) if settings.packs_root is not None else None
     name: str | None = settings.pack
     if resolved.sources["pack"] == "default":
-        name = pack_of_lessons(task, simulated=_is_simulated(choose_models(_with_endpoint(settings))))
+        name = pack_of_lessons(task, simulated=choose_models(_with_endpoint(settings)).answers_simulated)
     if name is None:
-        own = settings.selection.format == "powl" and "powl" in known_packs(root or SHIPPED_ROOT)
-        name = "powl" if own else "general"
-    learning = settings.tfgrpo
-    return replace(
-        load_prompt_pack(name, root),
-        words_allowed=learning.experience_max_words,
-        max_chars=learning.experience_max_chars,
-    )
-
-
-def _is_simulated(models: ModelChoice) -> bool:
-    return models.simulated or SIMULATED_MODEL in models.in_use
+        root = Path(settings.packs_root) if settings.packs_root is not None else SHIPPED_ROOT
+        name = "powl" if settings.selection.format == "powl" and "powl" in known_packs(root) else "general"
+    return load_pack(settings, name)
 
 
 def _task(resolved: Resolved) -> TaskPaths | None:
-    """The task that was named, on whatever layer; none was when the setting has its default."""
+    """Return the task that any layer of the settings names; None if the setting has its default."""
     if resolved.sources["task_id"] == "default":
         return None
     settings = resolved.settings
@@ -229,33 +218,31 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
         raise SettingsError(problems)
 
 
-def _check_parts(settings: Settings, sources: Mapping[str, str], loaded: _Loaded) -> None:
-    """What runs are checked for too: combinations, the actor, the rewarders, and whether these can grade the item."""
+def _checked_rewarders(settings: Settings, sources: Mapping[str, str], loaded: _Loaded) -> tuple[WeightedRewarder, ...]:
+    """Check combinations, the actor and the rewarders, and return the rewarders. Raises ``ConfigError``."""
     checks = ProblemCollector()
     checks.run(partial(validate_tfgrpo_config, settings, sources=sources))
-    checks.run(partial(_raise, check_actor(settings.actor)))
-    checks.run(partial(_check_rewarders, settings))
-    checks.run(partial(_refuse_without_reference, settings, loaded))
+    checks.run(partial(raise_problems, lambda each: check_actor(each.actor), settings))
+    built = checks.run(partial(_built, settings))
+    checks.run(partial(raise_problems, partial(_without_reference, loaded), settings))
     checks.raise_problems()
+    return built[0]
 
 
-def _check_rewarders(settings: Settings) -> None:
-    check_rewarders(build_rewarders(settings, mix_of(settings)), group_size=settings.selection.k)
+def _built(settings: Settings) -> tuple[WeightedRewarder, ...]:
+    built = build_rewarders(settings, mix_of(settings))
+    check_rewarders(built, group_size=settings.selection.k)
+    return built
 
 
-def _refuse_without_reference(settings: Settings, loaded: _Loaded) -> None:
-    """One counting rewarder that abstains leaves every candidate without a reward, after it was paid for."""
+def _without_reference(loaded: _Loaded, settings: Settings) -> list[Problem]:
+    """Return a problem for each rewarder that would abstain for lack of a reference, and leave no reward to choose by."""
     counting = {entry.name for entry in settings.rewarders if entry.weight > 0}
     bare = counting & COMPARING_REWARDERS if not loaded.item.answer.strip() else set()
     if not loaded.has_reference:
         bare |= counting & COMPARING_MODELS
     accepted = "--reference FILE, an item with an answer, or rewarders that need none"
-    _raise([Problem("--rewarder", f"{name} without an answer to compare with", accepted) for name in sorted(bare)])
-
-
-def _raise(problems: Sequence[Problem]) -> None:
-    if problems:
-        raise SettingsError(problems)
+    return [Problem("--rewarder", f"{name} without an answer to compare with", accepted) for name in sorted(bare)]
 
 
 def _stage(settings: Settings, loaded: _Loaded, *, simulated: bool) -> StageDecision:
@@ -277,9 +264,9 @@ def _stage(settings: Settings, loaded: _Loaded, *, simulated: bool) -> StageDeci
 
 
 def _rewarded(settings: Settings, stage: StageDecision | None, loaded: _Loaded) -> tuple[RewarderSettings, ...]:
-    """What a stage rewards: a judge's opinion, or likeness to the reference, which is recorded in either.
+    """Return the rewarders of a stage: a judge, or the comparison with the reference, the other with weight 0.
 
-    A reference that was given counts, unless the judge's stage was asked for by name: the judge is recorded then.
+    A reference in the request counts, unless the judge's stage was named.
     """
     compares = RewarderSettings(name="powl_footprint" if loaded.format.name == "powl" else "gt")
     judge = RewarderSettings(name="judge")
@@ -293,8 +280,8 @@ def _rewarded(settings: Settings, stage: StageDecision | None, loaded: _Loaded) 
     return (first, beside.model_copy(update={"weight": 0.0}))
 
 
-def _told_once(fmt: AnswerFormat, pack: LoadedPack) -> AnswerFormat:
-    """The format without instructions where the pack has its own: a pack for process models says how one is handed in."""
+def _without_repetition(fmt: AnswerFormat, pack: LoadedPack) -> AnswerFormat:
+    """Return the format without instructions where the pack, of process models, has its own."""
     if isinstance(fmt, PowlFormat) and pack.manifest.domain == _MODELLING:
         return replace(fmt, instructions="")
     return fmt

@@ -11,8 +11,9 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.flows.orchestration.request import FlowRequest
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 
+_SHARED: Final = [name for name in FlowRequest.model_fields if name in RunRequest.KEYS]
 FIELDS: Final = MappingProxyType(
     {
         "k": "selection.k",
@@ -24,19 +25,7 @@ FIELDS: Final = MappingProxyType(
         "memory": "selection.memory.mode",
         "max_validations": "selection.max_validations",
         "timeout_s": "selection.timeout_s",
-        "task_id": "task_id",
-        "out": "out",
-        "pack": "pack",
-        "packs_root": "packs_root",
-        "actor": "actor.kind",
-        "model": "model.name",
-        "base_url": "model.base_url",
-        "seed": "tfgrpo.seed",
-        "max_usd": "budget.max_usd",
-        "max_tokens": "budget.max_tokens",
-        "max_calls": "budget.max_calls",
-        "dry_run": "dry_run",
-        "world": "simulated.world",
+        **{name: RunRequest.KEYS[name] for name in ("task_id", *_SHARED, "pack", "world")},
     }
 )
 """Setting behind each field that sets one."""
@@ -70,16 +59,6 @@ class SelectRequest(FlowRequest):
     timeout_s: float | None = None
     task_id: str | None = None
     """Task whose promoted lessons are used, and whose history and memory are kept. None: nothing is read or written."""
-    out: str | None = None
     pack: str | None = None
     """None: the pack of the task's lessons, else ``powl`` for process models where there is one, else ``general``."""
-    packs_root: str | None = None
-    actor: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    seed: int | None = None
-    max_usd: float | None = None
-    max_tokens: int | None = None
-    max_calls: int | None = None
-    dry_run: bool | None = None
     world: str | None = None

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
+from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.clock import Clock, utc_now
@@ -27,8 +27,6 @@ from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.patterns.stats import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
-from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.selection.round import select_best
 from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection, Sound
@@ -108,7 +106,7 @@ def select(request: SelectRequest, env: Mapping[str, str] = os.environ, *, clock
 
 async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selected:
     """Run a selection that was planned, on the running event loop. Raises ``EndpointError`` when no call could succeed."""
-    said = await _knocked(plan)
+    said = await check_endpoint_of(plan)
     runtime = await open_runtime(plan.context, journaled=False)
     try:
         selection = await select_best(plan.spec, runtime)
@@ -117,16 +115,6 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
         lost = await asyncio.to_thread(runtime.telemetry.shutdown)
     kept = await asyncio.to_thread(_remember, plan, selection, clock)
     return Selected(plan, selection, (*plan.warnings, *said, *kept, *([lost] if lost else [])))
-
-
-async def _knocked(plan: SelectionPlan) -> tuple[str, ...]:
-    """What the endpoint says before anything is asked of it."""
-    if plan.models.base_url is None:
-        return ()
-    model = plan.settings.model
-    # In a thread: a Secret block is fetched with an event loop of its own.
-    key = await asyncio.to_thread(read_api_key, model)
-    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, judges=plan.models.judges))
 
 
 def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[str, ...]:

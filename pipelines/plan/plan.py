@@ -24,7 +24,7 @@ from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, key_labels, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
-from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, ModelChoice, choose_models
+from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -41,28 +41,39 @@ ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A run that can start: valid settings and all that they name, loaded."""
+class BasePlan:
+    """What the plans of runs and selections have in common: valid settings, and the pack and rewarders they name."""
 
     settings: Settings
-    sources: Mapping[str, str]
-    """Source of each setting by dotted key."""
     models: ModelChoice
     pack: LoadedPack
     rewarders: tuple[WeightedRewarder, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the figures are those of the simulated model."""
+        return self.models.answers_simulated
+
+    @property
+    def score_range(self) -> Range:
+        """Range of the total reward that the rewarders declare."""
+        return total_range(self.rewarders)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(BasePlan):
+    """A run that can start: valid settings and all that they name, loaded."""
+
+    sources: Mapping[str, str]
+    """Source of each setting by dotted key."""
     data: RunData
     """Items to learn on and held-out items; a large dataset is not in memory."""
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
-    warnings: tuple[str, ...]
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the figures are those of the simulated model, in process or served by ``tfgrpo serve-simulated``."""
-        return self.models.simulated or SIMULATED_MODEL in self.models.in_use
 
     @property
     def learn_items(self) -> Sequence[Item]:
@@ -78,11 +89,6 @@ class Plan:
     def learns(self) -> bool:
         """Whether lessons are learned; False with the feature flag off."""
         return self.settings.tfgrpo.enabled
-
-    @property
-    def score_range(self) -> Range:
-        """Range of the total reward that the rewarders declare."""
-        return total_range(self.rewarders)
 
     @property
     def group_size(self) -> int:
@@ -103,9 +109,9 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     checks = ProblemCollector()
     checks.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
     for check in extra_checks:
-        checks.run(partial(_raise_problems, check, settings))
+        checks.run(partial(raise_problems, check, settings))
     paths = checks.run(partial(_task_paths, settings, resolved.sources))
-    pack = checks.run(partial(_pack, settings))
+    pack = checks.run(partial(load_pack, settings, settings.pack))
     mix = checks.run(partial(mix_of, settings))
     rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
     data = checks.run(partial(_data, settings, mix[0])) if mix else []
@@ -143,7 +149,8 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     )
 
 
-def _raise_problems(check: ExtraCheck, settings: Settings) -> None:
+def raise_problems(check: ExtraCheck, settings: Settings) -> None:
+    """Raise what a check finds as one ``SettingsError``."""
     if problems := check(settings):
         raise SettingsError(problems)
 
@@ -159,11 +166,12 @@ def _task_paths(settings: Settings, sources: Mapping[str, str]) -> TaskPaths:
     return paths
 
 
-def _pack(settings: Settings) -> LoadedPack:
+def load_pack(settings: Settings, name: str) -> LoadedPack:
+    """Load a pack, with the limits that the settings put on lessons. Raises ``ConfigError``."""
     root = Path(settings.packs_root) if settings.packs_root is not None else None
     learning = settings.tfgrpo
     return replace(
-        load_prompt_pack(settings.pack, root),
+        load_prompt_pack(name, root),
         words_allowed=learning.experience_max_words,
         max_chars=learning.experience_max_chars,
     )

@@ -35,6 +35,11 @@ class ModelChoice:
     """Models that judges name; empty when simulated."""
 
     @property
+    def answers_simulated(self) -> bool:
+        """Whether the simulated model answers, in process or served by ``tfgrpo serve-simulated``."""
+        return self.simulated or SIMULATED_MODEL in self.in_use
+
+    @property
     def in_use(self) -> tuple[str, ...]:
         """Each model once, the actors' first."""
         return tuple(dict.fromkeys((self.name, self.reflection_name, *self.judges)))
