@@ -144,7 +144,11 @@ _ANY: Final = RetrievalSettings()
 
 
 def most_valuable(library: Library, slots: int, retrieval: RetrievalSettings = _ANY) -> list[ExperienceRecord]:
-    """Return as many lessons as a pack has slots, in the library's order, which keeps the prompt prefix cacheable."""
+    """Return as many lessons as a pack has slots, in the library's order, which keeps the prompt prefix cacheable.
+
+    They are the ones that ``ExperienceStore.fetch_top`` would choose from the same records. It cannot be used here: the
+    store also contains rejected candidates, and lessons of concurrent runs.
+    """
     chosen = best_of(library.entries, slots, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
     best = {entry.experience_id for entry in chosen}
     return [entry for entry in library.entries if entry.experience_id in best]

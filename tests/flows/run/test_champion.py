@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.records.records import APPROVED, NOW, make_record
-from tfgrpo.flows.run.champion import champion_library, champion_problems
+from tfgrpo.flows.run.champion import champion_library, champion_problems, most_valuable
+from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.stores.errors import RecordRejected
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.promotions import Promotion, record_promotion
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -23,6 +25,22 @@ def test_a_line_added_by_hand_pushes_no_lesson_out_of_force(tmp_path, lines):
     paths.experiences.write_text("".join(f"{record.model_dump_json()}\n" for record in lines))
     store = ExperienceStore(paths.experiences, approved=APPROVED)
     assert champion_library(store, paths).entries == (GENUINE,)
+
+
+@pytest.mark.parametrize(
+    "retrieval", [{}, {"min_reward": 0.5}, {"max_per_group": 1}, {"min_reward": 0.3, "max_per_group": 2}]
+)
+def test_prompts_get_the_lessons_that_fetch_top_would_choose_from_the_same_library(tmp_path, retrieval):
+    records = [
+        make_record(f"r{number}", score=number % 5 / 5, rank=number % 3 / 2, evidence=(f"g{number % 4}/0",))
+        for number in range(12)
+    ]
+    store = ExperienceStore(tmp_path / "experiences.jsonl", approved=APPROVED)
+    store.record_batch(records, tmp_path / "manifest.json")
+    for slots in (0, 3, 12):
+        fetched = {entry.experience_id for entry in store.fetch_top(records[0].domain, slots, **retrieval)}
+        used = most_valuable(Library(tuple(records)), slots, RetrievalSettings(**retrieval))
+        assert {entry.experience_id for entry in used} == fetched
 
 
 def test_before_any_promotion_the_library_is_empty(tmp_path):
