@@ -32,7 +32,8 @@ pytest: $(VENV)/.tested
 check: lint types imports quick
 
 quick: $(VENV)/.tested
-	$(BIN)/python -m pytest -n 2 -m "not untraced" tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
+	$(BIN)/python -m pytest -n 2 -m "not untraced" --hypothesis-profile quick \
+		--ignore tests/pipelines/server tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
 
 # The pages as a site, in build/site.
 docs: $(VENV)/.installed

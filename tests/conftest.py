@@ -41,6 +41,7 @@ from tests.support.records.otlp_receiver import OtlpReceiver  # noqa: E402 - aft
 
 # Examples are not timed: on a busy machine any of them may take a second.
 hypothesis.settings.register_profile("tfgrpo", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("quick", parent=hypothesis.settings.get_profile("tfgrpo"), max_examples=5)
 hypothesis.settings.load_profile("tfgrpo")
 
 

@@ -49,6 +49,7 @@ def test_the_floors_are_folders_of_the_repository_under_one_name():
     assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["tfgrpo*"]
 
 
+@pytest.mark.untraced
 def test_no_module_is_loaded_under_two_names(at_home):
     program = (
         "import sys; from tfgrpo.flows.cli import main; main(['run', '--dry-run', '--json', '--epochs', '2'])\n"
