@@ -116,7 +116,7 @@ async def test_groups_on_any_loop_share_the_runtime(run):
 async def test_begun_and_return_wait_until_the_runtime_is_idle(run, monkeypatch):
     monkeypatch.setattr(IdleSelector, "wait_idle", partialmethod(IdleSelector.wait_idle, max_wait_s=60.0))
     said = []
-    at_it = threading.Event()
+    at_it, begun = threading.Event(), threading.Event()
 
     def busy(turns, then):
         at_it.set()
@@ -129,13 +129,13 @@ async def test_begun_and_return_wait_until_the_runtime_is_idle(run, monkeypatch)
         busy(2_000, "rest")
 
     async def work(_):
-        await asyncio.sleep(0.05)  # a reply is on its way
+        await asyncio.to_thread(begun.wait, 20)  # a reply is on its way
         said.append("done")
         busy(2_000, "rest again")
 
     runtime_for(run).submit(keep_busy)
     assert at_it.wait(20)
-    await run_on_runtime(run, work, lambda: said.append("begun"))
+    await run_on_runtime(run, work, lambda: (said.append("begun"), begun.set()))
     assert said == ["rest", "begun", "done", "rest again"]
 
 
