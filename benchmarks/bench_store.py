@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.table import Row, table
-from tfgrpo.stores.experiences.lines import encode
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
 from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -75,7 +74,7 @@ def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for start in range(0, stored, 10_000):
-            lines = [encode(record(f"old-{start + number}")) for number in range(min(10_000, stored - start))]
+            lines = [record(f"old-{start + number}").model_dump_json() for number in range(min(10_000, stored - start))]
             append_lines(folder / "large" / "experiences.jsonl", lines)
         full = open_store(folder / "large")
         opening = seconds(full, batch("opening"))

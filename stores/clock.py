@@ -10,5 +10,5 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The wall clock, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

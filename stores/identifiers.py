@@ -11,18 +11,18 @@ LONGEST = 100
 _SHAPE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
-ACCEPTED = f"1 to {LONGEST} of A-Z a-z 0-9 . _ -, beginning with a letter or digit, not ending in a dot, no device name"
+ACCEPTED = f"1 to {LONGEST} of A-Z a-z 0-9 . _ -, starting with a letter or digit, not ending in a dot, no device name"
 
 
 def check_identifier(value: str) -> str:
     """Return the value when it is safe as a file name on every platform; raise ``ValueError`` otherwise."""
     if not _SHAPE.fullmatch(value) or value.endswith(".") or ".." in value or _RESERVED.fullmatch(value):
-        raise ValueError(f"{value[:60]!r} is no identifier; accepted: {ACCEPTED}")
+        raise ValueError(f"{value[:60]!r} is not an identifier; accepted: {ACCEPTED}")
     return value
 
 
 def sanitize_identifier(text: str) -> str:
-    """Make an identifier of any text: itself when it is one, otherwise a readable part with a short hash of the whole."""
+    """Return any text as an identifier: itself if valid, else a readable part with a short hash."""
     try:
         return check_identifier(text)
     except ValueError:

@@ -18,7 +18,7 @@ METHOD: Final = "linear interpolation between order statistics (type 7)"
 
 
 class Column:
-    """Numbers as they come in; None is counted as unknown and enters no sum."""
+    """A column of numbers; None is counted as unknown and enters no sum."""
 
     __slots__ = ("_unknown", "_values")
 
@@ -27,7 +27,7 @@ class Column:
         self._unknown = 0
 
     def add(self, value: float | None) -> None:
-        """Take one value. Raises ``ValueError`` for NaN and infinity."""
+        """Add one value. Raises ``ValueError`` for NaN and infinity."""
         if value is None:
             self._unknown += 1
             return
@@ -36,7 +36,7 @@ class Column:
         self._values.append(value)
 
     def summary(self) -> Summary:
-        """``count``, ``unknown``, ``sum``, ``mean``, ``p50``, ``p90``, ``p99``; the last five None when nothing is known."""
+        """Return ``count``, ``unknown``, ``sum``, ``mean``, ``p50``, ``p90``, ``p99``; the last five None without values."""
         if not self._values:
             figures: Summary = dict.fromkeys(("sum", "mean", *(f"p{percent}" for percent in PERCENTS)))
         else:

@@ -9,7 +9,7 @@ _SEED_BITS = 53
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed for one purpose: a function of its arguments alone, in ``[0, 2**53)``, so that JSON keeps it exact.
+    """Return a seed for one purpose: a function of its arguments alone, in ``[0, 2**53)``, so that JSON keeps it exact.
 
     ``derive_seed(0, "rollout", 1, "q-17", 0)`` and any other purpose are statistically independent.
     """
@@ -19,5 +19,5 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
 
 def stream(seed: int, *purpose: str | int) -> random.Random:
-    """A random generator of its own for one purpose."""
+    """Return a separate random generator for one purpose."""
     return random.Random(derive_seed(seed, *purpose))

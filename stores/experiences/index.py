@@ -17,8 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.experiences.lines import Skipped, parse, text_in
-from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.experiences.record import ExperienceRecord, Skipped, parse, support_of, text_in
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.line_file import whole_until
 from tfgrpo.stores.files.line_reader import Line, LineReader
@@ -27,7 +26,7 @@ from tfgrpo.stores.text import count_words
 ResultT = TypeVar("ResultT")
 _VERSION: Final = 1
 _LINES: Final = 50_000
-"""Lines of one transaction: others take turns meanwhile."""
+"""Lines of one transaction: other processes proceed in between."""
 _PATIENCE_S: Final = 600.0
 _IDS: Final = 500
 _SCHEMA: Final = (
@@ -43,7 +42,7 @@ _RANKED: Final = (
     "SELECT offset, id FROM record WHERE domain = ? AND status = 'live' AND words <= ? AND score >= ?"
     " ORDER BY support DESC, score DESC, rank DESC, id"
 )
-# The index is named, because the planner would go through all lessons of the domain.
+# INDEXED BY, because the planner would scan all lessons of the domain.
 _KNOWN: Final = "SELECT 1 FROM record INDEXED BY by_id WHERE domain = ? AND id = ? AND status IN ('live', 'out')"
 _SUPERSEDED: Final = "UPDATE record INDEXED BY by_id SET status = 'out' WHERE domain = ? AND id = ? AND status = 'live'"
 _COUNTS: Final = (
@@ -53,13 +52,13 @@ _COUNTS: Final = (
 
 
 class _Seen(NamedTuple):
-    """How far the index has read, and what the file was then."""
+    """How far the index has read, and the file at that time."""
 
     until: int = 0
     last: int = 0
-    """Where the last line begins."""
+    """Offset of the last line."""
     digest: str = ""
-    """Of that line."""
+    """SHA-256 of that line."""
     inode: int = 0
     size: int = 0
     mtime: int = 0
@@ -67,13 +66,13 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The index while it is open, up to date with the file."""
+    """The open index, up to date with the file."""
 
     database: sqlite3.Connection
     lines: LineReader
 
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
-        """All records with these ids, in file order."""
+        """Return all records with these ids, in file order."""
         rows: list[tuple[int, str]] = []
         wanted = list(dict.fromkeys(ids))
         for start in range(0, len(wanted), _IDS):
@@ -84,20 +83,20 @@ class View:
         return [record for record in found if isinstance(record, ExperienceRecord)]
 
     def first(self, experience_id: str) -> ExperienceRecord | Literal["unreadable", "over_long"] | None:
-        """What the first line with this id holds, None when there is none."""
+        """Return the record of the first line with this id, or why there is none; None without such a line."""
         asked = "SELECT offset, id FROM record WHERE id = ? ORDER BY offset LIMIT 1"
         row = self.database.execute(asked, (experience_id,)).fetchone()
         return None if row is None else self._parsed(*row)
 
-    def beginning(self, prefix: str, limit: int) -> list[ExperienceRecord]:
-        """Records whose id begins with ``prefix``, by id, at most ``limit``."""
+    def by_prefix(self, prefix: str, limit: int) -> list[ExperienceRecord]:
+        """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
         asked = "SELECT offset, id FROM record WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id, offset LIMIT ?"
         rows = self.database.execute(asked, (prefix, len(prefix), prefix, limit))
         found = [self._parsed(*row) for row in rows]
         return [record for record in found if isinstance(record, ExperienceRecord)]
 
     def ranked(self, domain: str, min_reward: float | None, max_words: int) -> Iterator[ExperienceRecord]:
-        """The records of a domain that are in force, the most valuable first."""
+        """Yield the records of a domain that are in force, the most valuable first."""
         least = float("-inf") if min_reward is None else min_reward
         for row in self.database.execute(_RANKED, (domain, max_words, least)):
             record = self._parsed(*row)
@@ -106,11 +105,11 @@ class View:
             yield record
 
     def skipped(self, domain: str, max_words: int) -> Skipped:
-        """How many lines stay out, by reason: records of the domain, and lines that hold no record."""
+        """Return how many records of the domain, and unreadable lines, are skipped, by reason."""
         return Skipped(*map(int, self.database.execute(_COUNTS, (domain, max_words)).fetchone()))
 
     def unfit(self) -> CorruptFile:
-        """The error that makes the reader build the index anew."""
+        """Return the error that makes the reader rebuild the index."""
         return CorruptFile(f"{self.lines.path}: its index does not fit it")
 
     def _parsed(self, offset: int, name: str) -> ExperienceRecord | Literal["unreadable", "over_long"]:
@@ -121,27 +120,27 @@ class View:
 
 
 class ExperienceIndex:
-    """The index of one store. Nothing stays open between two readings.
+    """The index of one store. No file is open between two readings.
 
-    ``verify`` is whether a record's stamp holds, ``version`` names the version of a pack that it is checked against.
+    ``verify``: whether the stamp of a record is valid. ``version``: version of the pack that stamps are checked against.
     """
 
     def __init__(self, path: Path, verify: Callable[[ExperienceRecord], bool], version: Callable[[str], str]) -> None:
         self._path = path
-        self._place = TaskPaths(path.parent).experiences_index
+        self._index_path = TaskPaths(path.parent).experiences_index
         self._verify = verify
         self._version = version
 
     def read(self, work: Callable[[View], ResultT], *, end: int | None = None) -> ResultT:
-        """Return what ``work`` makes of the index. ``end`` is the size of the file for one who holds its lock.
+        """Return the result of ``work`` on the index. ``end``: size of the file, from a caller with its lock.
 
-        Where the index cannot be kept, a temporary one is made. Raises ``StoreError`` when that fails too, ``CorruptFile``
-        when the file changes while it is read.
+        Uses a temporary index where none can be kept. Raises ``StoreError`` when that fails too, ``CorruptFile`` when
+        the file changes while it is read.
         """
         end = whole_until(self._path) if end is None else end
-        for anew in (False, True):
+        for rebuild in (False, True):
             try:
-                return self._on(str(self._place), work, end, anew=anew)
+                return self._on(str(self._index_path), work, end, rebuild=rebuild)
             except (OSError, sqlite3.OperationalError):  # a directory that is read-only, a full disk
                 break
             except CorruptFile:
@@ -149,54 +148,54 @@ class ExperienceIndex:
             except sqlite3.DatabaseError:  # no database any more
                 self._remove()
         try:
-            return self._on("", work, end, anew=True)
+            return self._on("", work, end, rebuild=True)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self._path}: cannot be indexed: {error}") from error
 
-    def _on(self, place: str, work: Callable[[View], ResultT], end: int, *, anew: bool) -> ResultT:
-        if place:
-            os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    def _on(self, path: str, work: Callable[[View], ResultT], end: int, *, rebuild: bool) -> ResultT:
+        if path:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with contextlib.ExitStack() as stack:
             # The empty name is a temporary database.
             database = stack.enter_context(
-                contextlib.closing(sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None))
+                contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None))
             )
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA cache_size = -64000")
-            if anew or not self._is_current(database, fd, end):
-                self._catch_up(database, fd, end, anew=anew)
-            database.execute("BEGIN")  # another process may make it anew meanwhile
+            if rebuild or not self._is_current(database, fd, end):
+                self._catch_up(database, fd, end, rebuild=rebuild)
+            database.execute("BEGIN")  # another process may rebuild it meanwhile
             if not self._is_current(database, fd, end):
-                raise CorruptFile(f"{self._path}: its index is made anew by others, or the file changes")
+                raise CorruptFile(f"{self._path}: its index is rebuilt by another process, or the file changes")
             return work(View(database, LineReader.of_fd(self._path, fd)))
 
     def _remove(self) -> None:
-        for name in (self._place.name, f"{self._place.name}-journal"):
+        for name in (self._index_path.name, f"{self._index_path.name}-journal"):
             with contextlib.suppress(OSError):
-                self._place.with_name(name).unlink()
+                self._index_path.with_name(name).unlink()
 
-    def _catch_up(self, database: sqlite3.Connection, fd: int, end: int, *, anew: bool) -> None:
-        """Take in the lines before byte ``end`` that were appended since the last look, by anyone."""
+    def _catch_up(self, database: sqlite3.Connection, fd: int, end: int, *, rebuild: bool) -> None:
+        """Index the lines before byte ``end`` that any process appended since the last time."""
         done = cleared = False
         while not done:
             with database:
                 database.execute("BEGIN IMMEDIATE")
-                if not _is_made(database):
-                    _make(database)
+                if not _has_tables(database):
+                    _create(database)
                 seen = _seen(database)
-                if (anew and not cleared) or not self._fits(database, seen, fd):
+                if (rebuild and not cleared) or not self._fits(database, seen, fd):
                     if cleared:  # by a process with other packs, over and over
                         return
                     seen, cleared = _clear(database), True
                 done = self._take_in(database, seen, fd, end)
 
     def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
-        return _is_made(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
+        return _has_tables(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
 
     def _fits(self, database: sqlite3.Connection, seen: _Seen, fd: int) -> bool:
-        """Whether what was indexed is still in the file, and was checked against the packs in force."""
+        """Whether the indexed lines are still in the file, and were checked against the packs in force."""
         status = os.fstat(fd)
         if not seen.until:
             return True
@@ -209,7 +208,7 @@ class ExperienceIndex:
         return all(version == self._version(name) for name, version in database.execute("SELECT * FROM pack"))
 
     def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> bool:
-        """Index the next lines and return whether none is left before ``end``."""
+        """Index the next lines and return whether ``end`` is reached."""
         status = os.fstat(fd)
         last = seen.last
         reader = LineReader.of_fd(self._path, fd, start=seen.until)
@@ -238,7 +237,7 @@ class ExperienceIndex:
         database.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _status(self, database: sqlite3.Connection, record: ExperienceRecord) -> str:
-        """Whether a record is in force; what it supersedes is not any more. Only one whose stamp holds takes part."""
+        """Return the status of a record, and mark what it supersedes. Only records with a valid stamp take part."""
         if not self._verify(record):
             return "unverified"
         key = (record.domain, record.experience_id)
@@ -251,12 +250,12 @@ class ExperienceIndex:
         return "out" if superseded or record.operation == "delete" else "live"
 
 
-def _is_made(database: sqlite3.Connection) -> bool:
+def _has_tables(database: sqlite3.Connection) -> bool:
     return bool(database.execute("PRAGMA user_version").fetchone()[0] == _VERSION)
 
 
-def _make(database: sqlite3.Connection) -> None:
-    """Make the tables, in place of those of another version."""
+def _create(database: sqlite3.Connection) -> None:
+    """Create the tables, and drop those of another version."""
     for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         database.execute(f'DROP TABLE "{name}"')
     for statement in _SCHEMA:

@@ -14,13 +14,13 @@ _ID_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Experiences in force, in a stable order: a reworded one keeps its place, a new one comes last."""
+    """Experiences in force, in a stable order: a modified one keeps its position, a new one is last."""
 
     entries: tuple[ExperienceRecord, ...]
 
     @classmethod
     def of_ids(cls, records: Iterable[ExperienceRecord], ids: Sequence[str]) -> Self:
-        """The library with these experiences, in the order of ``ids``; an id that no record bears is left out.
+        """Return the library with these experiences, in the order of ``ids``, without the ids of no record.
 
         Of records with one id the first counts, as in the store.
         """
@@ -40,10 +40,10 @@ class Library:
 
 
 def fold(base: Library, records: Iterable[ExperienceRecord]) -> Library:
-    """The library after these records, oldest first.
+    """Return the library after these records, oldest first.
 
-    What a record supersedes leaves, and its own text takes the place of the first that left, or the last place when none was
-    there: targets that are not in the library are passed over. A record that is in force already changes nothing.
+    A record replaces the first of its targets and removes the others; without targets in the library it is appended.
+    A record that is in force already has no effect.
     """
     entries = {entry.experience_id: entry for entry in base.entries}
     for record in records:

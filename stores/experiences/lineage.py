@@ -15,11 +15,11 @@ _ID_DIGITS = 16
 
 
 class StoredBatch(Strict):
-    """One batch as it was handed to the store."""
+    """One batch as passed to the store."""
 
     schema_version: int = 1
     batch_id: str
-    """A digest of the ids, so that a batch that is handed over again is recognised."""
+    """Digest of the ids, by which a repeated batch is recognised."""
     experience_ids: tuple[str, ...]
     count: int
     manifest_path: str
@@ -27,14 +27,14 @@ class StoredBatch(Strict):
 
 
 class Lineage:
-    """The batches of one store, each written once."""
+    """Batches of one store, each written once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = KeyedJsonl(path, lambda row: str(row["batch_id"]))
 
     def record(self, experience_ids: Sequence[str], manifest_path: Path, at: datetime) -> None:
-        """Append the batch unless it is there. Raises ``StoreError`` when the disk refuses."""
+        """Append the batch unless it exists. Raises ``StoreError`` when the disk refuses."""
         batch = StoredBatch(
             batch_id=sha256_hex(canonical_json(list(experience_ids)))[:_ID_DIGITS],
             experience_ids=tuple(experience_ids),
@@ -45,7 +45,7 @@ class Lineage:
         self._file.append([batch.model_dump(mode="json")])
 
     def batches(self) -> Iterator[StoredBatch]:
-        """All batches, oldest first. Raises ``CorruptFile`` for a line that is none."""
+        """Yield all batches, oldest first. Raises ``CorruptFile`` for any other line."""
         for number, line in enumerate(read_lines(self._path), start=1):
             try:
                 yield StoredBatch.model_validate_json(line)

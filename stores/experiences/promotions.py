@@ -23,7 +23,7 @@ Decision: TypeAlias = Literal["promote", "reject", "undecided"]
 
 
 class Promotion(Strict):
-    """One decision of the gate about one run's candidate library."""
+    """Decision of the gate on the candidate library of one run."""
 
     schema_version: Literal[1, 2] = 2
     """Version 1 has neither ``signatures`` nor ``previous``."""
@@ -34,16 +34,16 @@ class Promotion(Strict):
     """The candidate, in its order."""
     library_id: str
     estimate: float | None
-    """Mean difference candidate minus champion; None when nothing could be compared."""
+    """Mean difference candidate minus champion; None without a comparison."""
     low: float | None
     high: float | None
     pairs: int
-    """Held-out items that both arms were scored on."""
+    """Held-out items scored in both arms."""
     simulated: bool
     signatures: dict[str, str] = Field(default_factory=dict)
     """Stamp signatures of those records by id: digests of their content."""
     previous: str | None = None
-    """SHA-256 of the line before; None in the first. Set when the decision is recorded."""
+    """SHA-256 of the line before, set when recorded; None in the first line."""
 
     @field_validator("decided_at")
     @classmethod
@@ -54,14 +54,14 @@ class Promotion(Strict):
 
 
 def record_promotion(path: Path, promotion: Promotion) -> None:
-    """Append a decision; it is on the disk when this returns. Raises ``StoreError`` as ``record_decided`` does."""
+    """Append a decision, durably. Raises as ``record_decided``."""
     record_decided(path, lambda _: promotion)
 
 
 def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion | None]) -> Promotion | None:
-    """Append what ``decide`` makes of the decisions so far, and return it; nobody else decides meanwhile.
+    """Append and return the result of ``decide`` on the decisions so far, under the lock of the file.
 
-    None, and one of those that it was given, add nothing. Raises as ``record_promotion`` and ``promotions`` do.
+    None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` as ``promotions``.
     """
     with exclusively(path) as file:
         lines = [line.data for line in file.lines()]
@@ -74,12 +74,12 @@ def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion
 
 
 def promotions(path: Path) -> Iterator[Promotion]:
-    """All decisions, oldest first; none when there is no file. Raises ``CorruptFile`` for a line that is no decision."""
+    """Yield all decisions, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
     return _parsed(path, read_lines(path))
 
 
 def chain_problems(path: Path) -> list[str]:
-    """Return what is wrong with the file: lines removed or changed, an incomplete last line."""
+    """Return the problems of the file: lines removed or changed, an incomplete last line."""
     if not path.exists():
         return []
     size = path.stat().st_size
@@ -112,17 +112,17 @@ def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
 
 
 def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...]:
-    """Experiences of the library in force; empty when none ever was. ``simulated`` as in ``in_force``."""
+    """Return the experiences of the library in force; empty when none was promoted. ``simulated`` as in ``in_force``."""
     promoted = in_force(promotions(path), simulated=simulated)
     return () if promoted is None else promoted.experience_ids
 
 
 def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> Promotion | None:
-    """What was promoted last of these decisions, oldest first; None when nothing was.
+    """Return the last promotion of these decisions, oldest first, or None.
 
-    ``simulated`` True or False looks only at decisions about simulated or about real models: what helped the one is no
-    evidence for the other. None is what a person wants: of the real model, and of the simulated one only where there is
-    nothing else, so that a rehearsal in a task pushes nothing out of force.
+    ``simulated`` True or False considers only decisions about simulated or about real models: evidence for one is none
+    for the other. None: the last one for a real model, and for the simulated one only without such, so that a rehearsal
+    replaces no real library.
     """
     last: dict[bool, Promotion] = {}
     for promotion in decisions:

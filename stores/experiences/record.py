@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tfgrpo.stores.identifiers import check_identifier
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
@@ -14,6 +16,7 @@ from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
 
 
 class Strict(BaseModel):
@@ -23,16 +26,16 @@ class Strict(BaseModel):
 
 
 class Reward(Strict):
-    """What the evidence of a lesson was worth."""
+    """Reward of the evidence for a lesson."""
 
     gt_score: float
-    """Total reward, weighted over all rewarders, of the best attempt behind the lesson: of its groups, and of its targets."""
+    """Weighted total reward of the best rollout behind the lesson: in its groups, and in those of its targets."""
     relative_rank: float = Field(ge=0.0, le=1.0)
-    """Rank of that attempt in its group: 1 is best, ties share the mean rank."""
+    """Rank of that rollout in its group: 1 is best, ties share the mean rank."""
 
 
 class ToolStat(Strict):
-    """Use of one tool in the rollouts that taught the lesson, summed."""
+    """Use of one tool in the rollouts behind the lesson, summed."""
 
     tool: str = Field(min_length=1)
     tokens: int = Field(ge=0)
@@ -42,9 +45,9 @@ class ToolStat(Strict):
 
 
 class ExperienceRecord(Strict):
-    """One operation on the library, stamped. History is only ever appended to.
+    """One stamped operation on the library.
 
-    ``add`` supersedes nothing, ``modify`` exactly one record, ``merge`` at least two, ``delete`` exactly one and has no text.
+    ``add`` supersedes no record, ``modify`` exactly one, ``merge`` at least two, ``delete`` exactly one and has no text.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -105,5 +108,42 @@ class ExperienceRecord(Strict):
 
 
 def support_of(record: ExperienceRecord) -> int:
-    """How many groups showed a lesson. A rollout's id is its group's id, a slash and a number."""
+    """Return how many groups showed a lesson. The id of a rollout is that of its group, a slash and a number."""
     return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Lines that a reading skipped, by reason."""
+
+    unreadable: int = 0
+    """Not a record of a known schema."""
+    over_long: int = 0
+    """Longer than a lesson may be: edited by hand, or stored under a larger limit."""
+    unverified: int = 0
+    """With an invalid stamp: the record was changed, or its pack is not in force in this version."""
+    repeated: int = 0
+    """With an experience id of an earlier line, which counts."""
+
+
+def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
+    """Return the record of a line, or why there is none."""
+    try:
+        return ExperienceRecord.model_validate_json(line)
+    except ValidationError:
+        summary = text_in(line, "summary32")
+        return "over_long" if count_words(summary) > MAX_WORDS or len(summary) > MAX_CHARS else "unreadable"
+
+
+def text_in(line: bytes, name: str) -> str:
+    """Return a text field of a line, also of an invalid record; empty without one."""
+    try:
+        value = json.loads(line)[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return value if isinstance(value, str) else ""
+
+
+def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
+    """Return whether two records are equal but for when and by which version they were written."""
+    return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)

@@ -15,7 +15,7 @@ _UNSIGNED = {1: {"stamp_signature", "created_at"}}
 
 @dataclass(frozen=True, slots=True)
 class PackStamp:
-    """What a pack's manifest says of its sources."""
+    """Stamp of a pack in its manifest."""
 
     pack_id: str
     stamp: str
@@ -25,19 +25,19 @@ class PackStamp:
 
 
 def sign_record(record_fields: Mapping[str, Any], pack: PackStamp) -> str:
-    """Hex SHA-256 over the pack's stamp, the manifest's timestamp and everything of the record but the signature."""
+    """Return the hex SHA-256 of the pack's stamp, the manifest's timestamp and the record without its signature."""
     unsigned = _UNSIGNED.get(record_fields.get("schema_version", 1), {"stamp_signature"})
     content = {key: value for key, value in record_fields.items() if key not in unsigned}
     return sha256_hex(canonical_json({"stamp": pack.stamp, "stamped_at": pack.stamped_at, "record": content}))
 
 
 def stamp_record(record: ExperienceRecord, pack: PackStamp) -> ExperienceRecord:
-    """The record with its signature under this pack."""
+    """Return the record with its signature under this pack."""
     return record.model_copy(update={"stamp_signature": sign_record(record.model_dump(mode="json"), pack)})
 
 
 def signature_holds(record: ExperienceRecord, pack: PackStamp) -> bool:
-    """Whether the record was signed under exactly this version of this pack, and not changed since."""
+    """Return whether the record was signed under exactly this version of this pack, and is unchanged."""
     return record.pack_id == pack.pack_id and record.stamp_signature == sign_record(
         record.model_dump(mode="json"), pack
     )

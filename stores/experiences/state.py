@@ -23,7 +23,7 @@ def write_state(
     simulated: bool = False,
     clock: Clock = utc_now,
 ) -> None:
-    """Replace the view; ``simulated`` says of the champion what it was learned with.
+    """Replace the view. ``simulated``: the champion was learned with the simulated model.
 
     Raises ``StoreError`` when the disk refuses; the old view then stays.
     """
@@ -44,7 +44,7 @@ def write_state(
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
-    """The view as written, None when there is none yet. Raises ``CorruptFile`` when it is no JSON object."""
+    """Return the view, or None without a file. Raises ``CorruptFile`` when it is not a JSON object."""
     try:
         state = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -21,8 +21,7 @@ from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.index import ExperienceIndex, View
 from tfgrpo.stores.experiences.lineage import Lineage, StoredBatch
-from tfgrpo.stores.experiences.lines import Skipped, encode, parse, same_content
-from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.experiences.record import ExperienceRecord, Skipped, parse, same_content, support_of
 from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
@@ -32,9 +31,9 @@ from tfgrpo.stores.text import MAX_WORDS, count_words
 class ExperienceStore:
     """The experiences of one task, for any number of threads and processes at once.
 
-    ``approved`` holds the packs in force by id: a record is stored and shown only under the stamp of one of them, and with
-    ``task_id`` only as a record of that task.
-    ``max_words`` may lower the limit of 32. With ``epochs``, a record of a later epoch is refused.
+    ``approved``: packs in force by id; records are stored and returned only under the stamp of one of them, and with
+    ``task_id`` only those of that task. ``max_words`` may lower the limit of 32. ``epochs``: the last epoch of the run,
+    records of later ones are refused.
     """
 
     def __init__(
@@ -62,25 +61,25 @@ class ExperienceStore:
 
     @property
     def skipped(self) -> Skipped:
-        """What the last reading passed over; complete once that reading has ended."""
+        """Lines that the last reading skipped; complete after that reading."""
         return self._skipped()
 
     def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
-        """Store all records or none, durably, and say how many were new.
+        """Store all records or none, durably, and return how many were new.
 
-        A record that is stored already with the same content (whenever created) is passed over, so a resumed run may
-        repeat its batches. ``manifest_path`` is kept beside the store as the batch's origin.
+        A record that is stored with the same content is skipped, so a resumed run may repeat its batches.
+        ``manifest_path`` is recorded as the origin of the batch.
 
         Raises ``RecordRejected`` when a record is unstamped, stamped for another version of its pack, changed since, too
-        long, of no epoch of the run, or bears the id of a different record; ``StoreError`` when the disk refuses.
-        Nothing is stored then.
+        long, of an epoch outside the run, or has the id of a different record; ``StoreError`` when the disk refuses. The
+        store is then unchanged.
         """
         offered = self._checked(records)
         if not offered:
             return 0
         with self._turn, exclusively(self.path) as file:
             before = file.size
-            fresh = [encode(record) for record in self._new(offered, before)]
+            fresh = [record.model_dump_json() for record in self._new(offered, before)]
             try:
                 if fresh:
                     file.append(fresh, fsync=True)
@@ -99,12 +98,12 @@ class ExperienceStore:
         tags: Iterable[str] = (),
         max_per_group: int | None = None,
     ) -> list[ExperienceRecord]:
-        """The best experiences in force of a domain, at most ``limit``.
+        """Return at most ``limit`` experiences in force of a domain, the best first.
 
-        Only records whose stamp holds take part, also in superseding others. A record must bear all ``tags``, its
-        ``gt_score`` must reach ``min_reward``, and one group gives at most ``max_per_group``. Best is: shown by most
+        Only records with a valid stamp take part, also in superseding others. A record must have all ``tags`` and a
+        ``gt_score`` of at least ``min_reward``; one group contributes at most ``max_per_group``. Best is: shown by most
         groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
-        name for the weighted total reward of the best attempt behind a lesson, whatever rewarders gave it.
+        name for the weighted total reward of the best rollout behind a lesson, from any rewarders.
         """
         check_request(limit, min_reward, max_per_group)
         wanted = set(tags)
@@ -117,33 +116,33 @@ class ExperienceStore:
                 raise view.unfit()
             return chosen
 
-        self._skipped = partial(self._passed_over, domain)
+        self._skipped = partial(self._skipped_in, domain)
         return self._index.read(best) if self.path.exists() else []
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
-        """Whether the record is of this task, stamped under the pack version in force, and not changed since."""
+        """Return whether the record is of this task, stamped under the pack version in force, and unchanged."""
         pack = self._approved.get(record.pack_id)
         return pack is not None and self.owns(record) and signature_holds(record, pack)
 
     def owns(self, record: ExperienceRecord) -> bool:
-        """Whether the record is of this task; any is where no task was named."""
+        """Return whether the record is of this task; every record is without a ``task_id``."""
         return self._task_id in (None, record.task_id)
 
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
-        """All records with these ids, in file order, whatever their stamps."""
+        """Return all records with these ids, in file order, without checking stamps."""
         wanted = set(ids)
         if not wanted or not self.path.exists():
             return []
-        if not self._approved:  # an index would have nothing to check stamps against
+        if not self._approved:  # the index would have no pack to check stamps against
             return [record for record in self.records() if record.experience_id in wanted]
         return self._index.read(lambda view: view.find(wanted))
 
     def find_by_prefix(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
-        """Records whose id begins with ``prefix``, by id, at most ``limit``."""
-        return self._index.read(lambda view: view.beginning(prefix, limit)) if self.path.exists() else []
+        """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
+        return self._index.read(lambda view: view.by_prefix(prefix, limit)) if self.path.exists() else []
 
     def records(self) -> Iterator[ExperienceRecord]:
-        """The whole history in file order, streaming, whatever its stamps. Lines that hold no record are counted."""
+        """Yield the whole history in file order, without checking stamps. Unreadable lines are counted."""
         counts: Counter[str] = Counter()
         self._skipped = lambda: Skipped(**counts)
         for line in read_whole_lines(self.path):
@@ -154,14 +153,14 @@ class ExperienceStore:
                 counts[record] += 1
 
     def batches(self) -> Iterator[StoredBatch]:
-        """Every batch with the manifest of the run that stored it, oldest first."""
+        """Yield every batch with the manifest of its run, oldest first."""
         return self._lineage.batches()
 
-    def _passed_over(self, domain: str) -> Skipped:
+    def _skipped_in(self, domain: str) -> Skipped:
         return self._index.read(lambda view: view.skipped(domain, self._max_words)) if self.path.exists() else Skipped()
 
     def _version(self, pack_id: str) -> str:
-        """What the stamps of a pack's records are checked against, as one text."""
+        """Version of a pack that stamps are checked against, as one text."""
         pack = self._approved.get(pack_id)
         return "" if pack is None else canonical_json([pack.stamp, pack.stamped_at, self._task_id])
 
@@ -200,21 +199,20 @@ class ExperienceStore:
         return None
 
     def _new(self, offered: Mapping[str, ExperienceRecord], size: int) -> list[ExperienceRecord]:
-        """Those that are not stored yet. Raises ``RecordRejected`` for an id that bears another content."""
+        """Return the records that are not stored yet. Raises ``RecordRejected`` for an id with another content."""
         if not size:
             return list(offered.values())
         stored = self._index.read(lambda view: {name: view.first(name) for name in offered}, end=size)
         for name, found in stored.items():
-            if found is not None and not self._is_stored(found, offered[name]):
+            if found is None:
+                continue
+            if isinstance(found, str) or not (same_content(found, offered[name]) and self.verify_stamp(found)):
                 raise RecordRejected(f"experience {name!r} is stored already with another content")
         return [record for name, record in offered.items() if stored[name] is None]
 
-    def _is_stored(self, found: ExperienceRecord | str, record: ExperienceRecord) -> bool:
-        return isinstance(found, ExperienceRecord) and same_content(found, record) and self.verify_stamp(found)
-
 
 def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
-    """Sorts experiences, the most valuable first: by support, reward and rank, ties by id."""
+    """Return the sort key for the most valuable first: by support, reward and rank, ties by id."""
     return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
 
 
@@ -225,10 +223,9 @@ def best_of(
     min_reward: float | None = None,
     max_per_group: int | None = None,
 ) -> list[ExperienceRecord]:
-    """At most ``limit`` records, the most valuable first.
+    """Return at most ``limit`` records with a reward of at least ``min_reward``, the most valuable first.
 
-    Their ground-truth reward reaches ``min_reward``, and one source group gives at most ``max_per_group`` of them.
-    Raises ``ValueError`` for a limit that means nothing.
+    One source group contributes at most ``max_per_group``. Raises ``ValueError`` for an invalid limit.
     """
     check_request(limit, min_reward, max_per_group)
     fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
@@ -236,7 +233,7 @@ def best_of(
 
 
 def check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
-    """Raise ``ValueError`` for a limit that means nothing."""
+    """Raise ``ValueError`` for an invalid limit."""
     if limit < 0 or (max_per_group is not None and max_per_group < 1):
         raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
     if min_reward is not None and math.isnan(min_reward):
@@ -244,7 +241,7 @@ def check_request(limit: int, min_reward: float | None, max_per_group: int | Non
 
 
 def capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
-    """The records, of one source group the first ``max_per_group``; all for None."""
+    """Yield the records, of each source group only the first ``max_per_group``; all for None."""
     taken: Counter[str] = Counter()
     for record in ranked:
         if max_per_group is None or taken[record.group_id] < max_per_group:

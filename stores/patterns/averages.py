@@ -33,14 +33,14 @@ class RunningAverage:
 
 @dataclass(frozen=True, slots=True)
 class LabelAverages:
-    """Successes by label key. Frozen: ``remember`` gives a new table."""
+    """Successes by label key. Frozen: ``remember`` returns a new table."""
 
     entries: Mapping[str, RunningAverage] = field(default_factory=lambda: MappingProxyType({}))
-    """In the order in which they last had a success."""
+    """In the order of their last success."""
 
     @classmethod
     def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
-        """The table that all observations behind ``patterns`` come to."""
+        """Return the table of all observations in ``patterns``."""
         entries: dict[str, RunningAverage] = {}
         for pattern in sorted(patterns, key=lambda pattern: pattern.round):
             if pattern.hits:
@@ -52,7 +52,7 @@ class LabelAverages:
         return len(self.entries)
 
     def remember(self, rewards: Iterable[tuple[str, float]]) -> LabelAverages:
-        """The table after a round of (label key, reward), in order. NaN and rewards below 0.5 change nothing."""
+        """Return the table after a round of (label key, reward), in order. NaN and rewards below 0.5 are ignored."""
         entries = dict(self.entries)
         for label, reward in rewards:
             if reward >= SUCCESS:
@@ -61,7 +61,7 @@ class LabelAverages:
         return LabelAverages(MappingProxyType(entries))
 
     def hint(self, most: int) -> str:
-        """The best averages as numbered lines below a heading; empty for none. Equal ones by hits, then the latest."""
+        """Return the best averages as numbered lines below a heading; ties by hits, then the latest. Empty for none."""
         latest = reversed(list(self.entries.items()))
         best = sorted(latest, key=lambda entry: (-entry[1].average, -entry[1].hits))[:most]
         lines = [
@@ -72,6 +72,6 @@ class LabelAverages:
 
 
 def two_decimals(value: float) -> str:
-    """A figure with two decimals, halves rounded up as its decimal digits say: 0.575 is 0.58, other than in ``format``."""
+    """Return two decimals, halves of the decimal value rounded up: 0.575 is 0.58, unlike in ``format``."""
     exact = Decimal(repr(value))
     return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)

@@ -23,7 +23,7 @@ from tfgrpo.stores.patterns.stats import Observation, PatternStats, Ranked, rank
 
 SCHEMA_VERSION: Final = 1
 MAX_TEXT_CHARS: Final = 2_000
-"""Longest structure that is remembered; a longer one would fill a prompt by itself."""
+"""Longest structure that is remembered; a longer one would fill a prompt."""
 _SLACK: Final = 256
 _FOREIGN: Final = 4_000
 """Lines of other scopes that a compaction keeps, the newest."""
@@ -32,16 +32,16 @@ _STATS: Final = tuple(field.name for field in fields(PatternStats))
 
 @dataclass(frozen=True, slots=True)
 class MemoryScope:
-    """Whose memory it is. What was learned of one field, by one measure, from one kind of model, says nothing of others."""
+    """Scope of a memory: observations of one domain, measure and kind of model are no evidence about others."""
 
     domain: str
     measure: str
-    """What the rewards mean: names of the rewarders that count."""
+    """Names of the rewarders that count."""
     simulated: bool
     pack: PackStamp
 
     def columns(self) -> dict[str, Any]:
-        """As it stands in every line; the stamp itself is in the signature."""
+        """Return the columns of every line; the stamp is in the signature."""
         return {
             "domain": self.domain,
             "measure": self.measure,
@@ -52,31 +52,31 @@ class MemoryScope:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """How much is remembered, and for how long."""
+    """Capacity of a memory and half-life of its observations."""
 
     max_patterns: int = 1_000
     half_life: float = 50.0
-    """Rounds after which an observation weighs half."""
+    """Rounds after which an observation has half its weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The memory of a scope as it stood when it was read."""
+    """Memory of a scope at the time it was read."""
 
     patterns: tuple[PatternStats, ...] = ()
     """In the order in which they were first seen."""
     round: int = 0
     """Rounds that were remembered."""
     skipped: int = 0
-    """Lines that belong to no scope that is known, or were changed, or are no lines of this file."""
+    """Lines that were changed, are of another version of the pack, or are not JSON objects."""
     half_life: float = 50.0
 
     def ranked(self) -> Ranked:
-        """Structures to follow, to avoid, and that were tried, as of the round to come."""
+        """Return structures to follow, to avoid, and tried."""
         return rank_patterns(self.patterns, self.round, self.half_life)
 
     def averages(self) -> LabelAverages:
-        """Running averages of the successes, by labels."""
+        """Return running averages of the successes, by labels."""
         return LabelAverages.of(self.patterns)
 
 
@@ -92,11 +92,11 @@ class PatternMemory:
         self._clock = clock
 
     def read(self) -> Remembered:
-        """What is remembered now; empty when there is no file."""
+        """Return the memory; empty without a file."""
         return self._folded(read_lines(self.path))[0]
 
     def observe(self, observations: Sequence[Observation], selection_id: str) -> Remembered:
-        """Remember one round, all of it or none, and say what is remembered then. Structures that are too long are left out.
+        """Append one round, all or none, without over-long structures, and return the new memory.
 
         Raises ``StoreError`` when the disk refuses; the file is then as before.
         """
@@ -136,7 +136,7 @@ class PatternMemory:
         return tuple(pattern for name, pattern in patterns.items() if name in kept)
 
     def _folded(self, lines: Iterable[str]) -> tuple[Remembered, list[str]]:
-        """The memory of this scope, and the lines of others."""
+        """Return the memory of this scope, and the lines of others."""
         patterns: dict[str, PatternStats] = {}
         foreign: list[str] = []
         now = skipped = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _SHRINK: Final = 2.0
-"""Observations at the overall mean that every structure begins with, so that one lucky draw leads no list."""
+"""Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
 SUCCESS: Final = 0.5
 """Reward from which an observation counts as a success in the running averages of ``tfgrpo.stores.patterns.averages``."""
 
@@ -18,11 +18,11 @@ class Observation:
     """One answer that was scored, as a structure."""
 
     structure: str
-    """Key of the structure: equal for answers that differ only in what makes no difference."""
+    """Key of the structure: equal for equivalent answers."""
     label: str
-    """Key of its labels alone, whatever their structure."""
+    """Key of its labels alone."""
     text: str
-    """The structure as it is shown."""
+    """The structure as shown in prompts."""
     reward: float
     """Finite. Higher is better."""
 
@@ -56,17 +56,17 @@ class PatternStats:
 
     @property
     def std_error(self) -> float | None:
-        """Standard error of the mean, for whoever reads the memory in Python; None for a single observation."""
+        """Standard error of the mean; None for a single observation."""
         return math.sqrt(self.m2 / (self.count - 1) / self.count) if self.count > 1 else None
 
     def faded(self, now: int, half_life: float) -> PatternStats:
-        """The same as of a later round: what was seen ``half_life`` rounds ago weighs half."""
+        """Return the statistics at a later round: observations ``half_life`` rounds ago have half their weight."""
         factor = 0.5 ** (max(0, now - self.round) / half_life)
         return replace(self, weight=self.weight * factor, weighted=self.weighted * factor, round=max(now, self.round))
 
 
 def with_observation(before: PatternStats | None, seen: Observation, now: int, half_life: float) -> PatternStats:
-    """The statistics after one more observation, made in round ``now``."""
+    """Return the statistics after one more observation in round ``now``."""
     success = seen.reward >= SUCCESS
     if before is None:
         return PatternStats(
@@ -103,20 +103,20 @@ def with_observation(before: PatternStats | None, seen: Observation, now: int, h
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Structures by what one may want to do with them."""
+    """Structures to follow, to avoid, and tried."""
 
     good: tuple[PatternStats, ...]
-    """At least as good as the mean of all, best first."""
+    """Not below the mean of all, best first."""
     bad: tuple[PatternStats, ...]
-    """Worse than the mean of all, worst first."""
+    """Below the mean of all, worst first."""
     tried: tuple[PatternStats, ...]
-    """All, those that were seen most and last first."""
+    """All, by weight and last round."""
 
 
 def rank_patterns(patterns: Sequence[PatternStats], now: int, half_life: float) -> Ranked:
-    """Order structures by their fading means, each drawn towards the mean of all by two observations.
+    """Rank structures by their fading means, each shrunk towards the mean of all by two observations.
 
-    Equal ones stand in the order of how much was seen of them, then how lately, then by key.
+    Ties are ordered by weight, then by last round, then by key.
     """
     current = [pattern.faded(now, half_life) for pattern in patterns]
     latest = {pattern.structure: pattern.round for pattern in patterns}

@@ -69,8 +69,8 @@ class Journal:
 
     An entry is a dictionary ``{"schema": 2, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``; in the
     file, ``sum`` follows, BLAKE2b over the bytes before it. Entries of schema 1, without ``sum``, are read too.
-    Memory holds a digest and an offset per key, some 130 bytes as Python keeps them, never a reply. Surviving a kill of
-    the process is promised, surviving a loss of power is not (there is no ``fsync``).
+    In memory: a digest and an offset per key, some 130 bytes in Python, never a reply. A killed process loses no entry, a
+    loss of power may (there is no ``fsync``).
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
@@ -84,7 +84,7 @@ class Journal:
         self._reading = threading.Lock()
         self._damage: list[tuple[int, int]] = []
         self.damaged = 0
-        """Lines that are no whole entry, as found so far."""
+        """Damaged lines so far."""
         with self._file.locked():
             self._catch_up_and_repair()
 
@@ -100,7 +100,7 @@ class Journal:
         self.close()
 
     def get(self, key_text: str) -> dict[str, Any] | None:
-        """The latest whole entry of this key, or None. Entries of other processes are seen. Raises ``CorruptFile``."""
+        """Return the latest entry of this key, by any process, or None. Raises ``CorruptFile``."""
         digest = key_digest(_encode_key(key_text))
         if digest not in self._offsets:
             self._catch_up()
@@ -115,10 +115,10 @@ class Journal:
     def answer(
         self, key_text: str, decode: Callable[[Mapping[str, Any]], AnswerT], *, final: bool
     ) -> AnswerT | TfgrpoError | None:
-        """What ``decode`` makes of the payload of this key, the error of a recorded failure, or None.
+        """Return the decoded payload of this key, the error of a recorded failure, or None.
 
-        An entry that cannot be decoded is treated as a damaged line; ``final``: the call cannot be made again, and it
-        raises ``CorruptFile``.
+        An entry that ``decode`` refuses is a damaged line; with ``final`` (the call cannot be repeated) it raises
+        ``CorruptFile``.
         """
         entry = self.get(key_text)
         if entry is None:
@@ -139,26 +139,25 @@ class Journal:
         return None
 
     def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
-        """Record the reply to a call. It is in the file when this returns.
+        """Write the reply to a call.
 
-        Raises ``RecordRejected`` when the payload is no JSON, ``StoreError`` when the disk refuses; either way the
-        file stays whole.
+        Raises ``RecordRejected`` when the payload is not JSON, ``StoreError`` when the disk refuses; the file stays intact.
         """
         self._append(key_text, "reply", payload)
 
     def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
-        """Record that a call failed for good, so that a resumed run does not make it again."""
+        """Write that a call failed for good, so that a resumed run does not repeat it."""
         self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
 
     @property
     def warning(self) -> str | None:
-        """What is to be said of damaged lines; None when there was none."""
+        """Warning about damaged lines, or None."""
         name = self.path.name
         moved = f"{pluralize(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
         return moved if self.damaged else None
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Every entry in file order, one at a time; of a key that occurs twice, both."""
+        """Yield every entry in file order, also those replaced by a later one."""
         for line in LineReader(self.path, self._file.read_at).unread():
             if _key_in(line.data) is not None:
                 yield _entry(line.data)
@@ -174,7 +173,7 @@ class Journal:
             body = json.dumps(payload, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
             raise RecordRejected(f"journal entry {key_text}: {error}") from error
-        # Plain ASCII, key and checksum at fixed places: opening reads keys without parsing replies.
+        # ASCII, with key and checksum at fixed positions: opening reads keys without parsing replies.
         line = b'{"schema":2,"key":%b,"kind":"%b","at":"%b","payload":%b' % (
             key,
             kind.encode(),
@@ -191,7 +190,7 @@ class Journal:
                 self._lines.end = max(self._lines.end, start + len(line))
 
     def _catch_up_and_repair(self) -> None:
-        """Under the file lock no writer is at work, so an incomplete last line is torn and never will be completed."""
+        """Under the file lock no other process writes, so an incomplete last line will never be completed."""
         self._catch_up()
         torn = self._file.size() > self._lines.end
         self.damaged += torn
@@ -204,7 +203,7 @@ class Journal:
             self._file.cut(self._lines.end)
 
     def _catch_up(self) -> None:
-        """Index complete lines that were appended since the last look, by anyone."""
+        """Index the lines that any process appended since the last time."""
         with self._reading:
             if self._file.size() != self._lines.end:
                 for line in self._lines.unread():
@@ -232,7 +231,7 @@ def _key_in(line: bytes) -> bytes | None:
 
 
 def _key_in_unsummed(line: bytes) -> bytes | None:
-    """The same for an entry of schema 1, which has to be parsed."""
+    """Return the encoded key of an entry of schema 1, which has to be parsed."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -252,7 +251,7 @@ def _entry(line: bytes) -> dict[str, Any]:
 
 
 def _sum(body: bytes) -> bytes:
-    """End of the line that begins with ``body``."""
+    """Return the end of the line after ``body``."""
     return b',"sum":"%b"}' % blake2b(body, digest_size=8).hexdigest().encode()
 
 

@@ -18,13 +18,13 @@ TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_too
 
 
 class ManifestFile:
-    """The manifest of one run. One writer; fields are merged key by key, a given key replaces what stood there."""
+    """The manifest of one run, for one writer. Fields are merged key by key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Any]:
-        """The manifest as it stands; empty before the first ``update``. Raises ``CorruptFile``."""
+        """Return the manifest, empty before the first ``update``. Raises ``CorruptFile``."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -36,10 +36,10 @@ class ManifestFile:
         return content
 
     def update(self, **fields: Any) -> dict[str, Any]:
-        """Merge fields in and put the file in place; returns the whole manifest.
+        """Merge fields into the file and return the whole manifest.
 
-        Raises ``RecordRejected`` for an unknown status, a ``tfgrpo`` block that lacks one of its four parts, or what is no
-        JSON; the file is untouched then.
+        Raises ``RecordRejected`` for an unknown status, a ``tfgrpo`` block without one of its four parts, or values
+        outside JSON; the file is then unchanged.
         """
         _check(fields)
         blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": _empty_block()}
@@ -48,7 +48,7 @@ class ManifestFile:
         return content
 
     def warn(self, text: str, *, lasting: bool = False) -> None:
-        """Add a warning, unless it is there already. A lasting one records an event, and stays when the run is resumed."""
+        """Add a warning once. A lasting one records an event, and stays when the run is resumed."""
         content = self.read()
         keys = ["warnings", "lasting_warnings"] if lasting else ["warnings"]
         before = {key: content.get(key, []) for key in keys}

@@ -19,7 +19,7 @@ from tfgrpo.stores.percentiles import METHOD
 from tfgrpo.stores.runs.per_epoch import aggregate
 
 SCHEMA_VERSION: Final = 1
-_NOTHING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
+_NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetrics:
-    """One group, measured."""
+    """Measurements of one group."""
 
     run_id: str
     epoch: int
@@ -51,12 +51,12 @@ class GroupMetrics:
     reward_spread: float | None
     """Population standard deviation of the scored rewards; None below two of them."""
     outcomes: Mapping[str, int]
-    """Rollouts by how they ended."""
+    """Rollouts by outcome."""
     latency_ms: tuple[float, ...]
     """Of each rollout."""
     tools: tuple[ToolUse, ...]
     measured: bool = True
-    """False when an agent called models, and perhaps tools, by itself."""
+    """False when an agent called models, and perhaps tools, without the ledger."""
 
     @property
     def tool_cost_usd(self) -> float | None:
@@ -66,7 +66,7 @@ class GroupMetrics:
         return sum(known) if self.measured and len(known) == len(costs) else None
 
     def to_line(self) -> dict[str, Any]:
-        """The line as it is written, with the literal keys of the specification."""
+        """Return the line with the literal keys of the specification."""
         return {
             "schema": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -97,14 +97,14 @@ class MetricsStore:
         self._lines = KeyedJsonl(self.path, _key)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
-        """Write a line for each group, all or none, but for those that are there; says how many.
+        """Append a line for each new group, all or none, and return how many.
 
         Raises ``RecordRejected`` for NaN, ``StoreError``.
         """
         return self._lines.append([group.to_line() for group in groups])
 
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
-        """Write that an epoch failed and its evidence is void; once per run and epoch."""
+        """Append that an epoch failed and its evidence is void, once per run and epoch."""
         line = {
             "schema": SCHEMA_VERSION,
             "run_id": run_id,
@@ -115,10 +115,10 @@ class MetricsStore:
         }
         return self._lines.append([line]) == 1
 
-    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NOTHING) -> dict[str, Any]:
-        """Sum the lines up by epoch, put ``per-epoch.json`` in place, and return its content.
+    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NO_LEARNING) -> dict[str, Any]:
+        """Aggregate the lines by epoch into ``per-epoch.json`` and return its content.
 
-        ``learning``: how many reflections and curations an epoch asked for and lost, which no line of a group holds.
+        ``learning``: reflections and curations of each epoch, requested and lost, which no line of a group has.
         """
         epochs = aggregate(read_lines(self.path))
         for number, steps in learning.items():

@@ -107,10 +107,10 @@ class _Epoch:
 
 
 def aggregate(lines: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Sum up by epoch number as text, in order.
+    """Return the aggregates by epoch number as text, in order.
 
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
-    Raises ``CorruptFile`` naming the first line that is no line of metrics.
+    Raises ``CorruptFile`` with the number of the first invalid line.
     """
     epochs: dict[int, _Epoch] = {}
     for number, text in enumerate(lines, start=1):

@@ -24,15 +24,15 @@ class SelectionRound(Strict):
     model: str
     simulated: bool
     stage: str
-    """What was rewarded; empty when rewarders were named."""
+    """Stage of the rewards; empty when rewarders were named."""
     measure: str
     """Names of the rewarders that counted."""
     format: str
     k: int = Field(ge=1)
     outcomes: Mapping[str, int]
-    """Candidates by how they ended."""
+    """Candidates by outcome."""
     answered: int = Field(ge=0)
-    """Candidates that brought an answer at all."""
+    """Candidates with an answer."""
     valid: int = Field(ge=0)
     """Of those, the usable ones, repaired ones too."""
     chosen: int | None
@@ -42,7 +42,7 @@ class SelectionRound(Strict):
     mean_reward: float | None
     """Over the graded candidates."""
     calls: int | None = Field(ge=0)
-    """None when an agent called models by itself, as ``tokens``."""
+    """None when an agent called models without the ledger; likewise ``tokens``."""
     tokens: int | None = Field(ge=0)
     cost_usd: float | None
     """None when the price of any call is unknown."""
@@ -55,9 +55,9 @@ def record_round(path: Path, entry: SelectionRound) -> None:
 
 
 def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
-    """The rounds with the simulated or with real models, oldest first; none when there is no file.
+    """Yield the rounds with the simulated or with real models, oldest first; none without a file.
 
-    Raises ``CorruptFile`` for a line that is no round.
+    Raises ``CorruptFile`` for any other line.
     """
     for number, line in enumerate(read_lines(path), start=1):
         try:

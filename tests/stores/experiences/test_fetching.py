@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
 from tests.support.records.records import make_batch, make_record
-from tfgrpo.stores.experiences.lines import Skipped
-from tfgrpo.stores.experiences.record import support_of
+from tfgrpo.stores.experiences.record import Skipped, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 
 

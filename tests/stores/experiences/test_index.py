@@ -19,7 +19,7 @@ from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences import index as experience_index
 from tfgrpo.stores.experiences.index import ExperienceIndex
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.lines import Skipped
+from tfgrpo.stores.experiences.record import Skipped
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 
 
@@ -248,5 +248,5 @@ def test_readers_with_different_packs_do_not_wait_for_each_other_for_ever(store,
     monkeypatch.setattr(experience_index, "_LINES", 1)
     versions = iter(range(10_000))
     index = ExperienceIndex(store.path, store.verify_stamp, lambda _: str(next(versions)))
-    with pytest.raises(CorruptFile, match="made anew by others"):
+    with pytest.raises(CorruptFile, match="rebuilt by another process"):
         index.read(lambda view: list(view.ranked("general", None, 32)))
