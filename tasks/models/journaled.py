@@ -22,19 +22,6 @@ from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message,
 from tfgrpo.tasks.models.replies import is_plausible, usage_of
 from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
 
-_KEY_ATTRIBUTE = "_tfgrpo_call_key"
-
-
-def call_key_of(error: BaseException) -> str | None:
-    """Return the journal key of the call that raised the error; None when no call is known."""
-    key_text = error.__dict__.get(_KEY_ATTRIBUTE)
-    return key_text if isinstance(key_text, str) else None
-
-
-def _mark(error: TfgrpoError, key_text: str) -> None:
-    error.__dict__[_KEY_ATTRIBUTE] = key_text
-    error.add_note(f"call {key_text}")
-
 
 class JournaledModel:
     """``ChatModel`` that answers from the journal where it can. For one event loop.
@@ -83,7 +70,7 @@ class JournaledModel:
             with self._span(request, key) as span:
                 self._add_input(span, request)
                 if isinstance(known, TfgrpoError):
-                    _mark(known, key_text)
+                    known.add_note(f"call {key_text}")
                     raise known
                 _add_reply(span, known)
                 return known
@@ -100,7 +87,7 @@ class JournaledModel:
                 self._journal.append(key_text, reply_to_json(reply))
             running.set_result(reply)
         except ModelCallError as error:
-            _mark(error, key_text)
+            error.add_note(f"call {key_text}")
             running.set_result(error)
             raise
         finally:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
-from functools import partial
+from contextlib import AsyncExitStack
 from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
@@ -29,7 +29,7 @@ from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Closer, Runtime, close_all
+from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
@@ -38,35 +38,35 @@ _SIMULATED_URL = "http://simulated.invalid/v1"
 
 async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtime:
     """Build the runtime on the running event loop. Without a journal the run cannot be resumed or replayed."""
-    closers: list[Closer] = []
+    resources = AsyncExitStack()
     try:
-        return await _opened(context, closers, journaled=journaled)
+        return await _opened(context, resources, journaled=journaled)
     except BaseException as error:
-        second = await close_all(closers)
-        if second is not None:
+        try:
+            await resources.aclose()
+        except BaseException as second:  # noqa: BLE001 - a note on the error that is raised
             error.add_note(f"closing the opened resources failed too: {type(second).__name__}: {second}")
         raise
 
 
-async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool) -> Runtime:
-    """Add the closer of each resource to ``closers`` as it is opened."""
+async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: bool) -> Runtime:
     settings = context.settings
     telemetry = configure(context.telemetry, os.environ)
     journal_path = context.replay_from or context.paths.journal
     journal = Journal(journal_path, repair=context.replay_from is None) if journaled else None
     if journal is not None:
-        closers.append(_calling(journal.close))
+        resources.callback(journal.close)
     ledger = _ledger(context)
-    closers.append(_calling(ledger.close))
+    resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
-    closers.append(_calling(threads.shutdown))
+    resources.callback(threads.shutdown)
     # In a thread: fetching a Secret block runs a separate event loop.
     endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
     client = open_client(context, ledger, endpoint) if endpoint is not None else None
     if client is not None:
-        closers.append(client.aclose)
+        resources.push_async_callback(client.aclose)
     rewarders = rewarders_of(settings)
-    closers.append(partial(asyncio.to_thread, close_rewarders, rewarders))
+    resources.push_async_callback(asyncio.to_thread, close_rewarders, rewarders)
     return Runtime(
         context=context,
         model=JournaledModel(
@@ -86,15 +86,8 @@ async def _opened(context: RunContext, closers: list[Closer], *, journaled: bool
         threads=threads,
         scrub=scrubber(endpoint.api_key if endpoint is not None else None),
         telemetry=telemetry,
-        closers=closers,
+        resources=resources,
     )
-
-
-def _calling(close: Callable[[], object]) -> Closer:
-    async def closer() -> None:
-        close()
-
-    return closer
 
 
 def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> ChatClient:

@@ -6,7 +6,8 @@ Built from a context in ``tfgrpo.tasks.runtime.assembly``, kept by ``tfgrpo.task
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,7 +26,6 @@ from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.scrubbing import Scrub
 
 T = TypeVar("T")
-Closer = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Runtime:
     """Removes the API key from text of foreign code, before it is recorded or shown."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now
-    closers: Sequence[Closer] = field(default=())
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def max_words(self) -> int:
@@ -69,18 +69,5 @@ class Runtime:
             self.threads.abandon(future)
 
     async def aclose(self) -> None:
-        """Close all resources, newest first; then raise the first error."""
-        error = await close_all(self.closers)
-        if error is not None:
-            raise error
-
-
-async def close_all(closers: Sequence[Closer]) -> BaseException | None:
-    """Close all resources, newest first, despite errors; return the first error."""
-    first: BaseException | None = None
-    for close in reversed(closers):
-        try:
-            await close()
-        except BaseException as error:  # noqa: BLE001 - the others have threads and files to release
-            first = first or error
-    return first
+        """Close all resources, newest first, despite errors; the last error is raised, after the others in its context."""
+        await self.resources.aclose()

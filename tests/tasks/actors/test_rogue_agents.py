@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,11 +162,9 @@ def test_an_agent_that_cancels_all_it_finds_does_not_keep_a_run_from_closing(tmp
             for task in asyncio.all_tasks():
                 task.cancel()
 
-    async def close() -> None:
-        closed.set()
-
     async def opened(context: RunContext) -> Any:
-        return replace(runtime, closers=(close,))
+        runtime.resources.callback(closed.set)
+        return runtime
 
     host = RuntimeHost(runtime.context, opened)
     host.submit(lambda it: revenge())

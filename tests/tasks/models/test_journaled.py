@@ -28,7 +28,7 @@ from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
-from tfgrpo.tasks.models.journaled import JournaledModel, call_key_of, reply_of_json, reply_to_json
+from tfgrpo.tasks.models.journaled import JournaledModel, reply_of_json, reply_to_json
 from tfgrpo.tasks.models.wire import request_digest
 
 KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
@@ -139,13 +139,11 @@ async def test_a_failure_carries_its_key_and_is_not_journalled(journal: Journal)
     with pytest.raises(ModelTimeout) as caught:
         await model.complete(REQUEST, KEY)
     key_text = KEY.text(request_digest(REQUEST))
-    assert call_key_of(caught.value) == key_text
     assert caught.value.__notes__ == [f"call {key_text}"]
     assert str(caught.value) == "late"
-    assert call_key_of(pickle.loads(pickle.dumps(caught.value))) == key_text
+    assert pickle.loads(pickle.dumps(caught.value)).__notes__ == [f"call {key_text}"]
     assert len(journal) == 0
     assert await model.complete(REQUEST, KEY) == REPLY
-    assert call_key_of(ValueError("not a call")) is None
 
 
 def every_call_error(kind: type[ModelCallError] = ModelCallError) -> list[type[ModelCallError]]:
@@ -159,7 +157,7 @@ async def test_a_journalled_failure_is_raised_again_as_what_it_was(journal: Jour
     with pytest.raises(errors.TfgrpoError, match="as it was") as caught:
         await JournaledModel(inner, journal).complete(REQUEST, KEY)
     assert type(caught.value) is kind
-    assert call_key_of(caught.value) == KEY.text(request_digest(REQUEST))
+    assert caught.value.__notes__ == [f"call {KEY.text(request_digest(REQUEST))}"]
     assert inner.calls == 0
 
 

@@ -36,7 +36,7 @@ def shut(monkeypatch):
 
 async def test_a_resource_that_fails_to_close_leaves_no_other_open(tmp_path, shut):
     runtime = await open_runtime(context(tmp_path))
-    with pytest.raises(StoreError, match="refuses RewarderThreads"):
+    with pytest.raises(StoreError, match="refuses Journal"):
         await runtime.aclose()
     assert shut == [RewarderThreads, Ledger, Journal]
 
@@ -45,9 +45,7 @@ async def test_a_failed_opening_closes_the_rest_and_is_the_error_raised(tmp_path
     with pytest.raises(PackError) as caught:
         await open_runtime(context(tmp_path, pack_id="no-such-pack"))
     assert shut == [RewarderThreads, Ledger, Journal]
-    assert caught.value.__notes__ == [
-        "closing the opened resources failed too: StoreError: the disk refuses RewarderThreads"
-    ]
+    assert caught.value.__notes__ == ["closing the opened resources failed too: StoreError: the disk refuses Journal"]
 
 
 async def test_a_ledger_that_cannot_be_opened_leaves_no_journal_open(tmp_path, shut, monkeypatch):
