@@ -1,8 +1,14 @@
-"""Prompt packs: what an actor and the learning roles are told, proven by stamps, and which lessons may join it."""
+"""Prompt packs: stamped instructions of actors and learning roles, and the lessons that are added to them."""
 
 from tfgrpo.prompt_packs.inject import MergedPrompt, merge_experiences, render_pack
-from tfgrpo.prompt_packs.instructions import InstructionSet, load_instruction_set
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_pack, load_prompt_pack
+from tfgrpo.prompt_packs.loader import (
+    SHIPPED_ROOT,
+    InstructionSet,
+    known_packs,
+    load_instruction_set,
+    load_pack,
+    load_prompt_pack,
+)
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
 from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
 from tfgrpo.prompt_packs.stamping import stamp_pack

@@ -1,11 +1,10 @@
-"""Does a lesson give away the answer of the item it came from? Judges by the rules below, and guesses at nothing.
+"""Decide whether a lesson gives away the answer of an item.
 
-What counts, by kind of answer:
+By the kind of answer:
 
-- a number, alone or with its unit: any equal number in the lesson gives it away, however it is written (``1,200``,
-  ``1200.0``, ``twelve``), except that 0 to 3 are small talk (``at least 2 ways``), and that a figure everybody knows
-  may be named as such: ``7 days``, ``divide by 100``. Stated as a result (``is 7``, ``= 7``, ``get 7``) even those
-  count;
+- a number, alone or with its unit: any equal number in the lesson gives it away, in any form (``1,200``, ``1200.0``,
+  ``twelve``), except 0 to 3 (``at least 2 ways``) and common knowledge (``7 days``, ``divide by 100``). Stated as a
+  result (``is 7``, ``= 7``, ``get 7``) even those count;
 - a single letter, or yes, no, true, false, none: only when named as the answer (``answer B``, ``choose true``);
 - other text: its words in this order, as whole words, in any case and with any punctuation between them; of a long
   answer, any eight of its words in a row. In scripts without spaces: its characters in this order.
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 
 _RUN = 8
-_SMALL_TALK = frozenset(map(Decimal, range(4)))
+_COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -71,16 +70,16 @@ _VAGUE = frozenset({"yes", "no", "true", "false", "none", "null", "n/a", "unknow
 
 
 def gives_away(text: str, answers: Sequence[str]) -> bool:
-    """True when the lesson holds one of the answers, by the rules above. Empty answers give nothing away."""
+    """Return whether the lesson contains one of the answers, by the rules above. Empty answers do not count."""
     lesson = _folded(text)
-    return any(_holds(lesson, text, answer.strip()) for answer in answers if answer.strip())
+    return any(_contains(lesson, text, answer.strip()) for answer in answers if answer.strip())
 
 
 def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-").split())
 
 
-def _holds(lesson: str, original: str, answer: str) -> bool:
+def _contains(lesson: str, original: str, answer: str) -> bool:
     folded = _folded(answer).strip(" .,;:!?\"'`()[]{}")
     words = _WORD.findall(folded)
     values = {value for _, _, value in _numbers(folded)}
@@ -115,14 +114,14 @@ def _numbers(lesson: str) -> Iterator[tuple[int, int, Decimal]]:
 
 def _number_given(lesson: str, value: Decimal) -> bool:
     return any(
-        _stated(lesson[:start]) or not _common_knowledge(lesson, start, end, value)
-        for start, end, found in _numbers(lesson)
-        if found == value
+        _RESULT_LEAD.search(lesson[:start]) or not _common_knowledge(lesson, start, end, value)
+        for start, end, number in _numbers(lesson)
+        if number == value
     )
 
 
 def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool:
-    if value in _SMALL_TALK:
+    if value in _COMMON_NUMBERS:
         return True
     if value in _KNOWN_FACTORS and _FACTOR_LEAD.search(lesson[:start]):
         return True
@@ -130,12 +129,8 @@ def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool
     return units is not None and re.match(rf"[ -]?(?:{units})(?!\w)", lesson[end:]) is not None
 
 
-def _stated(lead: str) -> bool:
-    return _RESULT_LEAD.search(lead) is not None
-
-
 def _letter_given(original: str, letter: str) -> bool:
-    """A letter counts in capitals, or quoted or bracketed, where it is named as the answer; the article ``a`` does not."""
+    """Return whether a capital, quoted or bracketed letter is named as the answer; the article ``a`` does not count."""
     pattern = rf"(?<!\w)(?:{letter.upper()}|[\"'`(]{letter}[\"'`)])(?!\w)"
     return any(_ANSWER_LEAD.search(original[: match.start()].casefold()) for match in re.finditer(pattern, original))
 
@@ -144,5 +139,5 @@ def _words_given(lesson: Sequence[str], answer: Sequence[str]) -> bool:
     size = min(len(answer), _RUN)
     if not size:
         return False
-    held = {tuple(lesson[at : at + size]) for at in range(len(lesson) - size + 1)}
-    return any(tuple(answer[at : at + size]) in held for at in range(len(answer) - size + 1))
+    runs = {tuple(lesson[at : at + size]) for at in range(len(lesson) - size + 1)}
+    return any(tuple(answer[at : at + size]) in runs for at in range(len(answer) - size + 1))

@@ -1,7 +1,7 @@
-"""Does a lesson try to do something other than advise? Patterns of orders to the reader, markup, secrets and addresses.
+"""Find prompt injections in a lesson: instructions to the reader, markup, secrets and addresses.
 
-Matching is done on a folded copy (compatibility forms, look-alike letters, case, spelled-out letters), so a disguise
-counts as what it shows. It judges wording only; a lesson that is merely useless or wrong is the gate's business.
+Patterns are matched on a folded copy (compatibility forms, look-alike letters, case, spelled-out letters), so that
+disguised text is found too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ AttackRule: TypeAlias = Literal["markup", "order", "secret", "address", "answer"
 
 
 class Attack(NamedTuple):
-    """What was found, as a reason for people and as a rule for code."""
+    """The reason for people and the rule for code."""
 
     reason: str
     rule: AttackRule
@@ -158,7 +158,7 @@ _ADVICE = (
     ),
     r"\banswers? \d{1,2}(?:-part| (?:parts?|questions?|sub-?questions?))\b",
 )
-"""Honest phrases that resemble an order or an answer. They are taken out, and what is left is judged."""
+"""Harmless phrases that resemble an order or an answer. They are removed before matching."""
 
 
 class _Check(NamedTuple):
@@ -170,8 +170,8 @@ def _check(reason: str, rule: AttackRule, *groups: tuple[str, ...]) -> _Check:
     return _Check(tuple(re.compile(pattern) for group in groups for pattern in group), Attack(reason, rule))
 
 
-_HONEST = re.compile("|".join(_ADVICE))
-_ON_PLAIN = _check("looks like a secret", "secret", _SECRETS)
+_HARMLESS = re.compile("|".join(_ADVICE))
+_ON_ORIGINAL = _check("looks like a secret", "secret", _SECRETS)
 _ON_FOLDED = (
     _check("prompt markup or a stamp header", "markup", _MARKUP),
     _check("an address", "address", _ADDRESSES),
@@ -181,7 +181,7 @@ _ON_ANSWERS = _check("states an answer", "answer", _ANSWERS)
 
 
 def fold(text: str) -> str:
-    """The text as it looks to a reader: case, accents, look-alikes folded, letters s p e l l e d out joined."""
+    """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
     plain = "".join(character for character in decomposed if not unicodedata.combining(character))
     joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain.translate(_LOOK_ALIKES))
@@ -189,16 +189,16 @@ def fold(text: str) -> str:
 
 
 def attack_in(text: str) -> Attack | None:
-    """The first thing in a lesson that no advice needs, or None."""
+    """Return the first attack in a lesson, or None."""
     folded = fold(text)
     unleeted = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
-    judged = _HONEST.sub(" ", folded)
+    remaining = _HARMLESS.sub(" ", folded)
     subjects = (
-        (_ON_PLAIN, unicodedata.normalize("NFKC", text)),
+        (_ON_ORIGINAL, unicodedata.normalize("NFKC", text)),
         *((check, folded) for check in _ON_FOLDED),
-        (_ON_ORDERS, judged),
-        (_ON_ANSWERS, judged),
-        (_ON_ORDERS, _HONEST.sub(" ", unleeted)),
+        (_ON_ORDERS, remaining),
+        (_ON_ANSWERS, remaining),
+        (_ON_ORDERS, _HARMLESS.sub(" ", unleeted)),
     )
     for check, subject in subjects:
         if any(pattern.search(subject) for pattern in check.patterns):

@@ -1,7 +1,6 @@
-"""What does the actor read? The pack's own text, then the lessons that are proven to belong to it.
+"""Build the actor's system prompt: the text of the pack, then the lessons that are signed under it.
 
-Only this module puts lessons into a prompt. It refuses whatever is unsigned, signed under another version of the pack,
-over-long or suspicious, and says so; it never repairs a lesson and never lets one through "for now".
+Only this module adds lessons to a prompt. It skips unsigned, outdated, too long and suspicious ones, with the reason.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ _LEAD: dict[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
 
 
 class MergedPrompt(NamedTuple):
-    """The system text of one prompt and what it was made of."""
+    """The system text of one prompt and its lessons."""
 
     text: str
     experience_ids: tuple[str, ...]
     """Lessons in the text, in order."""
     skipped: tuple[tuple[str, str], ...]
-    """(experience id, reason) of every lesson that was offered and left out."""
+    """(experience id, reason) of every skipped lesson."""
 
 
 def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord]) -> MergedPrompt:
-    """Put the first ``experience_slots`` usable lessons, in the order given, below the pack's own text.
+    """Add the first ``experience_slots`` usable lessons, in the given order, below the pack's text.
 
-    The pack is proven again on every call: its loaded texts must match its stamp (``PackError`` otherwise), and when
-    its directory holds another version by now, no lesson is used. Every record's signature is checked against the pack
-    in force. The same arguments give the same text; each further lesson only adds a line before the closing tag.
+    Every call verifies the pack again: raise ``PackError`` if its loaded texts do not match its stamp; use no lesson if
+    its directory has another version by now. Every record's signature is checked against the pack in force. The same
+    arguments give the same text, and each further lesson only adds a line before the closing tag.
     """
     current = in_force(pack)
     stamp = pack_stamp(pack)
@@ -71,12 +70,12 @@ def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord])
 
 
 def render_pack(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> str:
-    """The system text an actor would get, as text for people and other programs."""
+    """Return the system text of an actor, for people and other programs."""
     return merge_experiences(pack, experiences).text
 
 
 def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -> tuple[str, str]:
-    """The line of a lesson and why it must stay out; one of the two is empty."""
+    """Return the line of a lesson and the reason to skip it; one of the two is empty."""
     if record.operation == "delete":
         return "", NO_TEXT
     if (record.pack_id, record.domain) != (pack.manifest.id, pack.manifest.domain):
@@ -94,5 +93,5 @@ def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -
 def _signed(record: ExperienceRecord, stamp: PackStamp) -> bool:
     try:
         return signature_holds(record, stamp)
-    except UnicodeEncodeError:  # half a surrogate pair has no bytes, so nobody can have signed it
+    except UnicodeEncodeError:  # half a surrogate pair has no bytes, so it cannot have been signed
         return False

@@ -1,51 +1,49 @@
-"""Which pack is meant by this name? Finds packs by id or domain and loads only what verifies.
+"""Find prompt packs by id or domain, and load only those that verify.
 
-Nothing is repaired or guessed: an unapproved pack raises, and the path of each offending file is logged.
+An unapproved pack raises, and the path of each offending file is logged.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest
-from tfgrpo.prompt_packs.stamps import inspect_pack, pack_stamp
-from tfgrpo.stores.errors import PackError
-
-__all__ = ["SHIPPED_ROOT", "domains", "known_packs", "load_pack", "load_prompt_pack", "pack_stamp"]
+from tfgrpo.prompt_packs.stamps import inspect_pack
+from tfgrpo.stores.errors import PackError, Problem
 
 SHIPPED_ROOT = Path(__file__).parent
-"""Directory of the packs that ship."""
+"""Directory of the shipped packs."""
 
 _log = logging.getLogger("tfgrpo.packs")
 
 
 def known_packs(root: Path | None = None) -> tuple[str, ...]:
-    """Ids of all packs under a root, sorted; whether they verify is not asked. Raises ``PackError`` without a root."""
+    """Return the ids of all packs under a root, sorted, without verifying them. Raise ``PackError`` without a root."""
     base = SHIPPED_ROOT if root is None else root
     try:
         return tuple(sorted(entry.name for entry in base.iterdir() if (entry / MANIFEST).is_file()))
     except OSError as error:
-        raise PackError.one(
-            str(base), error.strerror or type(error).__name__, "a readable directory of prompt packs"
-        ) from None
+        given = error.strerror or type(error).__name__
+        raise PackError.one(str(base), given, "a readable directory of prompt packs") from None
 
 
 def domains(root: Path | None = None) -> dict[str, tuple[str, ...]]:
-    """Pack ids by domain. A pack whose manifest cannot be read has no domain; it is logged and left out."""
+    """Return pack ids by domain. A pack with an unreadable manifest is logged and omitted."""
     base = SHIPPED_ROOT if root is None else root
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for pack_id in known_packs(base):
         try:
-            found.setdefault(read_manifest(base / pack_id).domain, []).append(pack_id)
+            ids.setdefault(read_manifest(base / pack_id).domain, []).append(pack_id)
         except PackError as error:
             _log.warning("manifest rejected: %s", error)
-    return {domain: tuple(ids) for domain, ids in sorted(found.items())}
+    return {domain: tuple(each) for domain, each in sorted(ids.items())}
 
 
 def load_pack(directory: Path) -> LoadedPack:
-    """Load one pack from its directory. Raises ``PackError`` with every problem; each is logged with its path."""
+    """Load one pack from its directory. Raise ``PackError`` with every problem; each is logged with its path."""
     pack, problems = inspect_pack(directory)
     if pack is None:
         for problem in problems:
@@ -57,8 +55,7 @@ def load_pack(directory: Path) -> LoadedPack:
 def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
     """Load the pack with this id, or else the only pack of this domain.
 
-    Raises ``PackError`` when the name is unknown (the known ones are listed), when a domain has several packs, or when
-    the pack does not verify.
+    Raise ``PackError`` for an unknown name, for a domain with several packs, and for a pack that does not verify.
     """
     base = SHIPPED_ROOT if root is None else root
     known = known_packs(base)
@@ -69,11 +66,37 @@ def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
         case (only,):
             return load_pack(base / only)
         case ():
-            raise PackError.one("pack", repr(domain_or_id[:100]), _accepted(known, by_domain, base))
+            names = f"ids: {', '.join(known) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
+            raise PackError.one("pack", repr(domain_or_id[:100]), f"a pack under {base} ({names})")
         case several:
             raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(several)}")
 
 
-def _accepted(known: tuple[str, ...], by_domain: dict[str, tuple[str, ...]], base: Path) -> str:
-    ids = ", ".join(known) or "none"
-    return f"a pack under {base} (ids: {ids}; domains: {', '.join(by_domain) or 'none'})"
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """The packs of one domain."""
+
+    domain: str
+    packs: tuple[LoadedPack, ...]
+    """The verified packs, by id. Never empty."""
+    rejected: tuple[Problem, ...]
+    """Problems of the others; the source of each is a path."""
+
+
+def load_instruction_set(root: Path | None, domain: str) -> InstructionSet:
+    """Load the verified packs of a domain; each rejected file is logged with its path.
+
+    Raise ``PackError`` for an unknown domain, and if none of its packs verifies.
+    """
+    base = SHIPPED_ROOT if root is None else root
+    by_domain = domains(base)
+    if domain not in by_domain:
+        raise PackError.one("domain", repr(domain[:100]), f"one of {', '.join(by_domain) or 'none'} under {base}")
+    inspections = [inspect_pack(base / pack_id) for pack_id in by_domain[domain]]
+    rejected = tuple(problem for inspection in inspections for problem in inspection.problems)
+    for problem in rejected:
+        _log.error("instructions rejected: %s", problem)
+    packs = tuple(inspection.pack for inspection in inspections if inspection.pack is not None)
+    if not packs:
+        raise PackError(rejected)
+    return InstructionSet(domain, packs, rejected)

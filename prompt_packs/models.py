@@ -1,7 +1,4 @@
-"""What is a prompt pack? Its strict manifest, and the pack as it stands in memory after it was verified.
-
-It holds shapes only: reading is ``tfgrpo.prompt_packs.sources``, proving is ``tfgrpo.prompt_packs.stamps``.
-"""
+"""Define prompt packs: the strict manifest, and a verified pack in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 def check_source_name(value: str) -> str:
-    """Accept the name of a source: ``.md``, inside the pack, ``/`` between folders. Raises ``ValueError``."""
+    """Return the name of a source: ``.md``, inside the pack, ``/`` between folders. Raise ``ValueError``."""
     for part in value.split("/"):
         check_identifier(part)
     if not value.endswith(".md"):
@@ -41,7 +38,7 @@ class _Strict(BaseModel):
 
 
 class TemplateFiles(_Strict):
-    """Which source instructs the learning model in which role."""
+    """The source of each learning role."""
 
     reflect: SourceName
     curate: SourceName
@@ -52,8 +49,8 @@ class TemplateFiles(_Strict):
 class PromptPackManifest(_Strict):
     """``manifest.json`` of a pack.
 
-    The stamp covers what reaches a model: id, domain, the sources and their roles. Slots, tags and the word limit can
-    be tuned without retiring the lessons that were learned under the stamp.
+    The stamp covers id, domain, the sources and their roles. Slots, tags and the word limit can be changed without
+    retiring the lessons that were learned under the stamp.
     """
 
     schema_version: Literal[1] = 1
@@ -62,20 +59,20 @@ class PromptPackManifest(_Strict):
     stamp: str = ""
     """Hex SHA-256, see ``tfgrpo.prompt_packs.stamps.compute_stamp``. Empty until the pack is stamped."""
     stamped_at: str = ""
-    """When the stamp was given, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
+    """Time of the stamp, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
     system: SourceName
     inject: tuple[SourceName, ...] = ()
     """Sources that follow the system text, in this order."""
     templates: TemplateFiles
     experience_slots: int = Field(ge=0, le=200)
-    """Most lessons that one prompt may carry."""
+    """Most lessons in one prompt."""
     tags: tuple[Identifier, ...] = ()
     experience_max_words: int | None = Field(default=None, ge=4, le=MAX_WORDS)
-    """Longest lesson of this domain. None: the general limit, which can only be lowered."""
+    """Longest lesson in words; at most the general limit. None: that limit."""
 
     @field_validator("stamp")
     @classmethod
-    def _hex_or_empty(cls, value: str) -> str:
+    def _check_stamp(cls, value: str) -> str:
         lowered = value.lower()
         if lowered and not _HEX.fullmatch(lowered):
             raise ValueError("the stamp must be 64 hex digits")
@@ -83,13 +80,13 @@ class PromptPackManifest(_Strict):
 
     @field_validator("stamped_at")
     @classmethod
-    def _aware_or_empty(cls, value: str) -> str:
+    def _check_stamped_at(cls, value: str) -> str:
         if value and datetime.fromisoformat(value).tzinfo is None:
             raise ValueError("stamped_at must carry a time zone")
         return value
 
     @model_validator(mode="after")
-    def _each_source_has_one_role(self) -> Self:
+    def _refuse_repeated_sources(self) -> Self:
         names = self.source_names
         if len({name.casefold() for name in names}) != len(names):
             raise ValueError("a source is named twice; each file has one role")
@@ -107,13 +104,13 @@ class PromptPackManifest(_Strict):
 
     @property
     def max_words(self) -> int:
-        """Longest lesson in words that this pack lets into a prompt."""
+        """Longest lesson in words that this pack allows."""
         return MAX_WORDS if self.experience_max_words is None else self.experience_max_words
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPack:
-    """A pack whose stamp was verified, with its texts. Headers are taken off, line ends are LF."""
+    """A verified pack with its texts, without headers, with LF line ends."""
 
     manifest: PromptPackManifest
     root: Path
@@ -121,15 +118,15 @@ class LoadedPack:
     system_text: str
     inject_texts: tuple[str, ...]
     templates: Mapping[str, str]
-    """By role: ``reflect``, ``curate``, ``shorten``, ``repair``. Placeholders are still in them."""
+    """By role: ``reflect``, ``curate``, ``shorten``, ``repair``; with placeholders."""
     words_allowed: int = MAX_WORDS
-    """Longest lesson in words that whoever loaded the pack lets into a prompt; see ``max_words``."""
+    """Longest lesson in words that the run allows; see ``max_words``."""
     max_chars: int = MAX_CHARS
-    """Longest lesson in characters that goes into a prompt."""
+    """Longest lesson in characters."""
 
     @property
     def max_words(self) -> int:
-        """Longest lesson in words that goes into a prompt: the lower one of what run and pack allow."""
+        """Longest lesson in words that both run and pack allow."""
         return min(self.words_allowed, self.manifest.max_words)
 
     @property

@@ -1,7 +1,4 @@
-"""Which bytes make up a pack? Reads the manifest and its sources from disk, and nothing outside the pack's directory.
-
-It neither trusts nor proves what it reads: headers and stamps are ``tfgrpo.prompt_packs.stamps``.
-"""
+"""Read the manifest and sources of a pack from its directory; they are verified in ``tfgrpo.prompt_packs.stamps``."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ MAX_SOURCE_BYTES = 256 * 1024
 
 
 def read_manifest(directory: Path) -> PromptPackManifest:
-    """Read ``manifest.json`` strictly. Raises ``PackError`` with everything that is wrong with it."""
+    """Read ``manifest.json`` strictly. Raise ``PackError`` with all its problems."""
     path = directory / MANIFEST
     text = read_text(directory, MANIFEST)
     try:
@@ -36,9 +33,9 @@ def read_manifest(directory: Path) -> PromptPackManifest:
 
 
 def read_text(directory: Path, name: str) -> str:
-    """Read one file of a pack: UTF-8, byte order mark dropped, LF line ends.
+    """Read one file of a pack as UTF-8, without byte order mark, with LF line ends.
 
-    Raises ``PackError`` when it is missing, not UTF-8, too large, no plain file, or leaves the directory by a link.
+    Raise ``PackError`` if it is missing, not UTF-8, too large, no plain file, or a link to outside the directory.
     """
     path = directory / name
     try:
@@ -60,7 +57,7 @@ def read_text(directory: Path, name: str) -> str:
 
 
 def read_sources(directory: Path, manifest: PromptPackManifest) -> tuple[dict[str, str], tuple[Problem, ...]]:
-    """Read every source named in the manifest: texts by name, headers still on, and what could not be read."""
+    """Read every source of the manifest: return texts by name with their headers, and the problems of the others."""
     texts: dict[str, str] = {}
     problems: list[Problem] = []
     for name in manifest.source_names:
@@ -72,10 +69,10 @@ def read_sources(directory: Path, manifest: PromptPackManifest) -> tuple[dict[st
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        raise ValueError("a key twice in one object")
+    return unique
 
 
 def _problem(path: Path, part: dict[str, Any]) -> Problem:

@@ -1,8 +1,7 @@
-"""Is a pack what its stamp says? Headers of the sources, the stamp of the whole pack, and the proof of both.
+"""Compute and verify the stamp of a pack and the headers of its sources.
 
-A stamp shows that nothing changed since somebody stamped the pack; it is a digest, not a signature with a secret, so
-it refuses to say *who* that was. Hashed is canonical text only: byte order marks, line ends and blank lines at the
-edges of a file do not count, upper-case hex reads like lower-case.
+A stamp shows that the pack is unchanged since it was stamped; it is a digest, not a signature, so it does not show by
+whom. Only canonical text is hashed, without byte order marks, line end styles and blank lines at the edges of a file.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _RUN_STAMP = "stamp the pack again after reviewing it: tfgrpo packs stamp"
 
 
 class Source(NamedTuple):
-    """A source taken apart. ``header`` is (hex, pack id, domain), or None when the first line is no stamp header."""
+    """Parts of a source. ``header`` is (hex, pack id, domain), or None without a stamp header."""
 
     body: str
     header: tuple[str, str, str] | None
@@ -47,13 +46,13 @@ def parse_source(text: str) -> Source:
 
 
 def source_digest(name: str, body: str, manifest: PromptPackManifest) -> str:
-    """Hex SHA-256 of one source: its text, its name, and the pack and domain it belongs to."""
+    """Return the hex SHA-256 of one source: its text and name, and its pack and domain."""
     content = {"body": body, "domain": manifest.domain, "name": name, "pack": manifest.id, "scheme": "tfgrpo-source-1"}
     return sha256_hex(canonical_json(content))
 
 
 def compute_stamp(manifest: PromptPackManifest, bodies: Mapping[str, str]) -> str:
-    """Hex SHA-256 of a pack: id, domain, and every source with its role."""
+    """Return the hex SHA-256 of a pack: id, domain, and every source with its role."""
     content = {
         "domain": manifest.domain,
         "id": manifest.id,
@@ -67,13 +66,13 @@ def compute_stamp(manifest: PromptPackManifest, bodies: Mapping[str, str]) -> st
 
 
 def header_line(name: str, body: str, manifest: PromptPackManifest) -> str:
-    """First line of an approved source."""
+    """Return the first line of an approved source."""
     digest = source_digest(name, body, manifest)
     return f"<!-- tfgrpo-stamp: sha256:{digest} pack:{manifest.id} domain:{manifest.domain} -->"
 
 
 def content_problems(path: Path, body: str) -> tuple[Problem, ...]:
-    """Say what may not stand in a source whoever approves it: nothing, hidden characters, further stamp headers."""
+    """Return the problems of a text that no stamp can approve: empty, hidden characters, tags, further headers."""
     found = []
     if not body.strip():
         found.append(Problem(str(path), "no text", "some text below the header"))
@@ -88,13 +87,13 @@ def content_problems(path: Path, body: str) -> tuple[Problem, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StampVerifier:
-    """Proves the sources of one pack against their headers and against the manifest's stamp."""
+    """Verifies the sources of one pack by their headers and the manifest's stamp."""
 
     directory: Path
     manifest: PromptPackManifest
 
     def source_problems(self, name: str, source: Source) -> tuple[Problem, ...]:
-        """Say why one file is not an approved source of this pack."""
+        """Return why a file is not an approved source of this pack."""
         path = self.directory / name
         if source.header is None:
             return (Problem(str(path), "no stamp header", _RUN_STAMP), *content_problems(path, source.body))
@@ -108,7 +107,7 @@ class StampVerifier:
         return tuple(found)
 
     def stamp_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Say why the manifest's stamp does not hold for these texts."""
+        """Return why the manifest's stamp is invalid for these texts."""
         path = self.directory / MANIFEST
         if not self.manifest.stamp or not self.manifest.stamped_at:
             return (Problem(f"{path}: stamp", "none", _RUN_STAMP),)
@@ -117,7 +116,7 @@ class StampVerifier:
         return ()
 
     def template_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Say which template has other placeholders than its role is given."""
+        """Return the templates with other placeholders than those of their role."""
         problems: list[Problem] = []
         for role, name in self.manifest.template_names.items():
             problems += template_problems(bodies[name], TEMPLATE_FIELDS[role], str(self.directory / name))
@@ -125,14 +124,14 @@ class StampVerifier:
 
 
 class Inspection(NamedTuple):
-    """What a directory turned out to be: a proven pack, or every problem found."""
+    """A verified pack, or every problem of its directory."""
 
     pack: LoadedPack | None
     problems: tuple[Problem, ...]
 
 
 def inspect_pack(directory: Path) -> Inspection:
-    """Read and prove one pack. All problems come back at once; none is raised."""
+    """Read and verify one pack. All problems are returned; none is raised."""
     try:
         manifest = read_manifest(directory)
     except PackError as error:
@@ -148,26 +147,18 @@ def inspect_pack(directory: Path) -> Inspection:
     found += verifier.template_problems(bodies)
     if found:
         return Inspection(None, tuple(found))
-    return Inspection(_assemble(directory, manifest, bodies), ())
-
-
-def _assemble(directory: Path, manifest: PromptPackManifest, bodies: Mapping[str, str]) -> LoadedPack:
-    return LoadedPack(
-        manifest=manifest,
-        root=directory,
-        system_text=bodies[manifest.system],
-        inject_texts=tuple(bodies[name] for name in manifest.inject),
-        templates={role: bodies[name] for role, name in manifest.template_names.items()},
-    )
+    injected = tuple(bodies[name] for name in manifest.inject)
+    templates: dict[str, str] = {role: bodies[name] for role, name in manifest.template_names.items()}
+    return Inspection(LoadedPack(manifest, directory, bodies[manifest.system], injected, templates), ())
 
 
 def verify_pack(directory: Path) -> tuple[str, ...]:
-    """Every problem of a pack as a line of text; empty when it verifies."""
+    """Return every problem of a pack as a line of text; empty if it verifies."""
     return tuple(str(problem) for problem in inspect_pack(directory).problems)
 
 
 def pack_stamp(pack: LoadedPack) -> PackStamp:
-    """The stamp that records of this pack are signed with. Raises ``PackError`` when the pack has none."""
+    """Return the stamp that signs the records of this pack. Raise ``PackError`` if it has none."""
     manifest = pack.manifest
     if not manifest.stamp or not manifest.stamped_at:
         raise PackError.one(f"{pack.root / MANIFEST}: stamp", "none", _RUN_STAMP)
@@ -175,15 +166,15 @@ def pack_stamp(pack: LoadedPack) -> PackStamp:
 
 
 def approved_stamps(packs: Iterable[LoadedPack]) -> dict[str, PackStamp]:
-    """Stamps in force by pack id, for the store to check records against."""
+    """Return the stamps in force by pack id, for the store to verify records."""
     return {pack.manifest.id: pack_stamp(pack) for pack in packs}
 
 
 def in_force(pack: LoadedPack) -> bool:
-    """Prove a loaded pack again, now: its texts against its stamp, and its directory against the pack.
+    """Verify a loaded pack again: its texts by its stamp, and its directory by the pack.
 
-    Raises ``PackError`` when the texts in memory are not what the stamp says: such a pack may not reach a model at all.
-    False when the directory meanwhile holds another version, or none that verifies.
+    Raise ``PackError`` if the texts in memory do not match the stamp: such a pack must not reach a model. Return False
+    if the directory has another version by now, or none that verifies.
     """
     if problems := StampVerifier(pack.root, pack.manifest).stamp_problems(pack.bodies):
         raise PackError(problems)

@@ -1,6 +1,6 @@
-"""How do values get into a template? Strict ``{{ name }}`` placeholders and nothing else: no logic, no defaults.
+"""Render templates with strict ``{{ name }}`` placeholders, without logic or defaults.
 
-A value is put in once and never read again as a template, so nothing that a model wrote can become a placeholder.
+Values are not parsed again, so that a model's text can never become a placeholder.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ TEMPLATE_FIELDS: Mapping[TemplateRole, frozenset[str]] = {
     "shorten": frozenset({"max_chars", "max_words"}),
     "repair": frozenset({"max_words"}),
 }
-"""What each learning role is given. A template uses all of it, so that no limit goes unsaid."""
+"""Fields of each learning role. A template must use all of them, so that no limit is missing."""
 
 
 def placeholders(text: str) -> frozenset[str]:
-    """Names of the placeholders in a template."""
+    """Return the names of the placeholders in a template."""
     return frozenset(_PLACEHOLDER.findall(text))
 
 
 def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[Problem, ...]:
-    """Say what keeps a template from being rendered with exactly these fields."""
+    """Return why a template cannot be rendered with exactly these fields."""
     used = placeholders(text)
     accepted = (
         "placeholders " + ", ".join(f"{{{{ {name} }}}}" for name in sorted(fields)) if fields else "no placeholder"
@@ -42,7 +42,7 @@ def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[P
 
 
 def render_template(text: str, **fields: str | int) -> str:
-    """Put the values in. Raises ``PackError`` when the placeholders are not exactly the fields given."""
+    """Return the template with its values. Raise ``PackError`` if the placeholders are not exactly these fields."""
     if problems := template_problems(text, frozenset(fields), "template"):
         raise PackError(problems)
     return _PLACEHOLDER.sub(lambda match: str(fields[match.group(1)]), text)

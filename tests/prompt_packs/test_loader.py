@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgrpo.prompt_packs.instructions import load_instruction_set
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_prompt_pack
+from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, domains, known_packs, load_instruction_set, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import verify_pack
 from tfgrpo.stores.errors import PackError
 

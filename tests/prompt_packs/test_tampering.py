@@ -218,7 +218,7 @@ def test_a_manifest_that_is_no_json_object_is_refused(directory: Path, text: str
 def test_a_key_that_stands_twice_is_refused(directory: Path) -> None:
     path = directory / "manifest.json"
     path.write_text(path.read_text("utf-8").replace("{", '{"experience_slots": 1,', 1), "utf-8")
-    refused(directory, "a key stands twice")
+    refused(directory, "a key twice in one object")
 
 
 def test_bytes_that_are_not_utf8_are_refused(directory: Path) -> None:
