@@ -1,7 +1,7 @@
-"""What is a rewarder? The shapes it sees and returns, and the two protocols it may follow.
+"""Rewarders: their input, their verdicts, and the two protocols.
 
-A rewarder never returns a number for "could not tell": it raises ``RewardError``, or abstains for one rollout with
-``Abstained``. The caller turns both into typed outcomes.
+A rewarder without a score raises ``RewardError``, or abstains for one rollout with ``Abstained``; both become typed
+outcomes, never numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from tfgrpo.rewarders.judge.seam import JudgeModel
+from tfgrpo.rewarders.judge.model import JudgeModel
+from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -25,46 +26,46 @@ class Attempt:
     output: str
     """Final text of the rollout."""
     tokens: int | None
-    """Completion tokens spent, None when unknown; breaks ties among equals in favour of the cheaper."""
+    """Completion tokens, None when unknown; the cheaper of equal attempts ranks first."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RewardContext:
-    """What a rewarder may look at for one group (requirement 34)."""
+    """Input of a rewarder for one group (requirement 34)."""
 
     fixture_path: str
-    """Dataset file and item id the reference comes from, as ``path#id``."""
+    """Dataset file and item id of the reference, as ``path#id``."""
     item_id: str
     prompt: str
     answer: str
     """Reference answer of the item; empty when the item has none."""
     outputs: tuple[Attempt, ...]
-    """Attempts of one group, in index order; only those that ended with an output."""
+    """Attempts of one group with an output, in index order."""
     experiences: tuple[ExperienceRecord, ...] = ()
-    """Records that were injected into this group's prompt."""
+    """Records in this group's prompt."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the item."""
     prior_scores: Mapping[str, float] = field(default_factory=dict)
-    """Weighted total so far by rollout id; what ``relative`` ranks."""
+    """Weighted totals so far by rollout id, which ``relative`` ranks."""
     judge: JudgeModel | None = field(default=None, compare=False, repr=False)
-    """The way to a language model, for rewarders that ask one; None where there is none."""
+    """Language model of rewarders that call one; None without any."""
     time_limit_s: float | None = None
-    """Seconds this rewarder has for the group. None: as long as it takes."""
+    """Seconds for the group. None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abstained:
-    """The rewarder looked and could not tell; the rollout becomes ``ungraded``."""
+    """The rewarder has no score; the rollout becomes ``ungraded``."""
 
     rewarder_id: str
     reason: str
     broke: bool = False
-    """Whether it could not tell because it broke, and the total hangs on it. Set by whoever asks it."""
+    """The rewarder failed, and the total depends on it. Set by the caller."""
 
     @property
-    def told(self) -> str:
-        """The reason, beginning with whose it is."""
+    def message(self) -> str:
+        """The reason with the name of the rewarder."""
         name = f"{self.rewarder_id}: "
         return self.reason if self.reason.startswith(name) else name + self.reason
 
@@ -73,18 +74,20 @@ Verdict: TypeAlias = RewardScore | Abstained
 
 
 Range: TypeAlias = tuple[float, float]
-"""Lowest and highest score that a rewarder can give."""
+"""Lowest and highest score of a rewarder."""
 UNIT: Final[Range] = (0.0, 1.0)
+DECIMALS: Final = 12
+"""Of a total, so that mathematically equal weighted sums tie."""
 ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
 
 
-def declared_range(rewarder: object, given: Range | None = None) -> Range:
-    """Return ``given``, else the rewarder's ``score_range``, else 0 to 1. Raises ``ValueError`` for what is no range."""
-    found = getattr(rewarder, "score_range", UNIT) if given is None else given
-    numbers = isinstance(found, Sequence) and len(found) == 2 and all(_is_number(end) for end in found)
-    if not numbers or not found[0] < found[1]:
-        raise ValueError(f"score_range is {found!r}; accepted: {ACCEPTED_RANGE}")
-    return float(found[0]), float(found[1])
+def declared_range(rewarder: object, override: Range | None = None) -> Range:
+    """Return ``override``, else the rewarder's ``score_range``, else 0 to 1. Raises ``ValueError`` for an invalid one."""
+    ends = getattr(rewarder, "score_range", UNIT) if override is None else override
+    numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(_is_number(end) for end in ends)
+    if not numbers or not ends[0] < ends[1]:
+        raise ValueError(f"score_range is {ends!r}; accepted: {ACCEPTED_RANGE}")
+    return float(ends[0]), float(ends[1])
 
 
 def _is_number(end: object) -> bool:
@@ -92,46 +95,58 @@ def _is_number(end: object) -> bool:
 
 
 class Rewarder(Protocol):
-    """Scores the attempts of one group. One verdict per attempt, in the order given.
+    """Scores the attempts of one group: one verdict per attempt, in order.
 
-    ``score_range`` as an attribute is the lowest and the highest score it can give, 0 to 1 when absent; the gate computes its
-    interval within it. It may say more of itself in class attributes, each False when absent: ``quick`` (cheap enough for
-    the event loop), ``ranks`` (runs after the others and finds their totals in ``context.prior_scores``), ``compares`` (has
-    nothing to say of a single attempt), and ``asks_model`` (what takes time are calls to a model; it keeps
-    ``context.time_limit_s`` by itself, and has longer by default).
+    Optional attributes: ``score_range``, the lowest and the highest score, 0 to 1 by default; the gate computes its interval
+    within it. ``quick``: cheap enough for the event loop. ``ranks``: runs after the others and reads their totals from
+    ``context.prior_scores``. ``compares``: cannot score a single attempt. ``asks_model``: its time is that of calls to a
+    model; it respects ``context.time_limit_s`` itself, and has a longer default.
     """
 
     @property
     def rewarder_id(self) -> str:
-        """Name under which scores are recorded."""
+        """Name of the scores in records."""
         ...
 
     def score(self, context: RewardContext) -> Sequence[Verdict] | Awaitable[Sequence[Verdict]]:
-        """Score every attempt. A plain method runs off the event loop and may block up to its time limit.
-
-        ``async def score`` runs on the event loop, and must not block it.
-        """
+        """Score every attempt. A plain method runs in a thread; ``async def`` runs on the event loop and must not block."""
         ...
 
 
 def abstain_on_all(rewarder: Rewarder, context: RewardContext, reason: str) -> list[Verdict]:
-    """The verdicts of a rewarder that can tell of no attempt of the group."""
+    """Return an abstention for every attempt of the group."""
     return [Abstained(rewarder.rewarder_id, reason) for _ in context.outputs]
 
 
+def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
+    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow."""
+    peak = max(weight for weight, _ in weighted)
+    whole = math.fsum(weight / peak for weight, _ in weighted)
+    return math.fsum(weight / peak / whole * score for weight, score in weighted)
+
+
+def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:
+    """Return the options without ``rewarder_id``, and that name. Raises ``PipelineError`` unless it is a name."""
+    rest = dict(options)
+    name = rest.pop("rewarder_id", default)
+    if not isinstance(name, str) or not name.strip():
+        raise PipelineError([Problem(f"{where}: options.rewarder_id", repr(name), "a name")])
+    return rest, name
+
+
 Ask: TypeAlias = Callable[[Rewarder, RewardContext], Awaitable[tuple[Verdict, ...]]]
-"""Verdicts of another rewarder, checked; raises ``RewardError`` when it broke, ``RewarderTimeout`` when it was late."""
+"""Checked verdicts of another rewarder; raises ``RewardError`` when it failed, ``RewarderTimeout`` when it was late."""
 
 
 @runtime_checkable
 class CompoundRewarder(Protocol):
-    """A rewarder made of others, which it asks by way of its caller: each in its own thread or on the event loop."""
+    """A rewarder made of others, which its caller runs, each in a thread or on the event loop."""
 
     @property
     def rewarder_id(self) -> str:
-        """Name under which scores are recorded."""
+        """Name of the scores in records."""
         ...
 
     async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
-        """Score every attempt out of what ``ask`` brings. The time limit holds for each of the others."""
+        """Score every attempt from the verdicts of ``ask``. The time limit applies to each of the others."""
         ...

@@ -167,7 +167,7 @@ def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | No
     if reward is not None:
         return Scored(reward, _given(scores, position))
     silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
-    reason = "; ".join(verdict.told for verdict in silent) or "no rewarder that counts gave a score"
+    reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
     return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
 
 

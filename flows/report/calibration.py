@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tfgrpo.rewarders.judge.calibrating import calibrate_group, judged_paths, scores_by_path, true_path
-from tfgrpo.rewarders.judge.calibration import RankCalibration
+from tfgrpo.rewarders.judge.calibration import RankCalibration, calibrate_group, judged_paths, scores_by_path, true_path
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import REWARDER_BROKE
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord

@@ -34,7 +34,7 @@ from tfgrpo.pipelines.plan.curriculum import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.prompt_packs.stamps import approved_stamps
-from tfgrpo.rewarders.judge.seam import judge_loads
+from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError

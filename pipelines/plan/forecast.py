@@ -24,7 +24,7 @@ from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.rewarders.judge.seam import JudgeLoad
+from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.stores.ledger.prices import NANO
 from tfgrpo.stores.ledger.state import Totals
 

@@ -29,7 +29,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.base import Range
-from tfgrpo.rewarders.judge.seam import judge_loads
+from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.state import read_state

@@ -1,3 +1,3 @@
 """Rewarders made of weighted parts and gates."""
 
-__all__ = ["composite", "options", "weighing"]
+__all__ = ["composite", "options"]

@@ -1,7 +1,7 @@
-"""What do several rewarders say together? The ``composite`` rewarder: a weighted mean of parts, times gates.
+"""The ``composite`` rewarder: a weighted mean of parts, times gates.
 
-It asks and computes; it has no opinion of its own. A part of weight 0 is not asked, and neither is any part about an
-attempt that a gate has closed on. What an abstention means is said in its options, never guessed.
+Parts of weight 0 do not run, and no part runs for an attempt with a closed gate. An option decides what an abstention
+means.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.asking import Asker, asks_model
-from tfgrpo.rewarders.base import Abstained, Ask, Range, RewardContext, Rewarder, Verdict, declared_range
-from tfgrpo.rewarders.composite.weighing import DECIMALS, weighted_mean
-from tfgrpo.rewarders.judge.seam import JudgeLoad, judge_loads
-from tfgrpo.rewarders.judge.votes import all_of
+from tfgrpo.rewarders.base import (
+    DECIMALS,
+    Abstained,
+    Ask,
+    Range,
+    RewardContext,
+    Rewarder,
+    Verdict,
+    declared_range,
+    weighted_mean,
+)
+from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
+from tfgrpo.rewarders.judge.voting import all_of
+from tfgrpo.rewarders.running import RewarderRunner, asks_model
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import frozen
@@ -31,11 +40,11 @@ class Part:
     rewarder: Rewarder
     weight: float = 1.0
     score_range: Range | None = None
-    """Lowest and highest score. None: what the rewarder declares."""
+    """Lowest and highest score. None: as the rewarder declares."""
 
 
 class Fault(NamedTuple):
-    """What is wrong with a composite, and what would be right."""
+    """A problem of a composite, and what is accepted instead."""
 
     given: str
     accepted: str
@@ -45,15 +54,15 @@ class Fault(NamedTuple):
 class CompositeRewarder:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
 
-    A gate gives from 0 to 1. Raises ``ValueError`` for weights that are not finite, below 0, or 0 throughout, for two
-    members of one name, and for a member that ranks totals, which only the pipeline has.
+    Gates score from 0 to 1. Raises ``ValueError`` for weights that are not finite, below 0, or all 0, for two members of
+    one name, and for a member that ranks totals, which only the pipeline has.
     """
 
     parts: tuple[Part, ...]
     gates: tuple[Rewarder, ...] = ()
     on_abstain: OnAbstain = "fail"
-    """What a part that abstains does to an attempt: ``fail``, the composite abstains; ``skip``, the other parts decide;
-    ``zero``, it counts as 0. A gate that abstains is closed under ``zero``; otherwise the composite abstains."""
+    """Effect of a part that abstains: ``fail``, the composite abstains; ``skip``, the other parts decide; ``zero``, it
+    counts as 0. A gate that abstains is closed under ``zero``; otherwise the composite abstains."""
     rewarder_id: str = "composite"
 
     def __post_init__(self) -> None:
@@ -63,12 +72,12 @@ class CompositeRewarder:
 
     @property
     def members(self) -> tuple[Rewarder, ...]:
-        """Those that are asked: gates, and parts with a weight above 0."""
+        """Rewarders that run: gates, and parts with a weight above 0."""
         return (*self.gates, *(part.rewarder for part in self._counting))
 
     @property
     def score_range(self) -> Range:
-        """Range of what these parts and gates can come to."""
+        """Range of the composite score."""
         ranges = [(part.weight, declared_range(part.rewarder, part.score_range)) for part in self._counting]
         lows, highs = [(weight, ends[0]) for weight, ends in ranges], [(weight, ends[1]) for weight, ends in ranges]
         if self.on_abstain == "zero":
@@ -80,48 +89,45 @@ class CompositeRewarder:
 
     @property
     def asks_model(self) -> bool:
-        """Whether any member asks a model."""
+        """Whether any member calls a model."""
         return any(asks_model(member) for member in self.members)
 
     @property
     def compares(self) -> bool:
-        """Whether any part has nothing to say of a single attempt."""
+        """Whether any member cannot score a single attempt."""
         return any(getattr(member, "compares", False) for member in self.members)
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
-        """What the judges among its members ask of one group."""
+        """Return the load of the judges among its members for one group."""
         gates, parts = _loads(self.gates, group_size), _loads([part.rewarder for part in self._counting], group_size)
         # Gates may close on everything.
         return (*gates, *(replace(load, calls_low=0) for load in parts)) if self.gates else parts
 
     async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
-        """One verdict for each attempt. A member that breaks abstains on all attempts.
-
-        Raises ``RewarderTimeout`` when a member hangs.
-        """
+        """Score every attempt. A member that fails abstains on all. Raises ``RewarderTimeout`` when a member hangs."""
         gated = await _all(self.gates, context, ask)
-        by_gates = [tuple(said[place] for said in gated) for place in range(len(context.outputs))]
+        by_gates = [tuple(verdicts[index] for verdicts in gated) for index in range(len(context.outputs))]
         openings = [self._opening(verdicts) for verdicts in by_gates]
         asked = [self.compares or _is_open(opening) for opening in openings]
-        worth_it = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
+        open_attempts = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
         counting = [part.rewarder for part in self._counting]
-        by_parts = zip(*await _all(counting, replace(context, outputs=worth_it), ask), strict=True)
+        by_parts = zip(*await _all(counting, replace(context, outputs=open_attempts), ask), strict=True)
         return [
             self._verdict(opening, verdicts, next(by_parts) if wanted else ())
             for opening, verdicts, wanted in zip(openings, by_gates, asked, strict=True)
         ]
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """``combine`` on threads of its own, for whoever asks a composite directly."""
+        """Score as ``combine``, on new threads, for a direct call."""
         with RewarderThreads() as threads:
-            return await self.combine(context, Asker(threads, context.time_limit_s).part)
+            return await self.combine(context, RewarderRunner(threads, context.time_limit_s).verdicts)
 
     @property
     def _counting(self) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.weight > 0)
 
     def _opening(self, gates: Sequence[Verdict]) -> float | Abstained:
-        """How far the gates stand open for one attempt."""
+        """Return the product of the gate scores, or ``Abstained``."""
         product = 1.0
         for verdict in gates:
             if isinstance(verdict, RewardScore):
@@ -174,12 +180,12 @@ class CompositeRewarder:
 
 
 def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[Fault]:
-    """Why these cannot make a composite; nothing when they can."""
+    """Return the problems of a composite of these members; none when they are usable."""
     weights = [part.weight for part in parts]
-    everybody = [*gates, *(part.rewarder for part in parts)]
-    names = [member.rewarder_id for member in everybody]
+    members = [*gates, *(part.rewarder for part in parts)]
+    names = [member.rewarder_id for member in members]
     doubled = sorted({name for name in names if names.count(name) > 1})
-    ranking = [member.rewarder_id for member in everybody if getattr(member, "ranks", False)]
+    ranking = [member.rewarder_id for member in members if getattr(member, "ranks", False)]
     faults = []
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         faults.append(Fault(f"weights are {weights}", "finite numbers of at least 0"))
@@ -192,12 +198,14 @@ def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstai
     if doubled:
         faults.append(Fault(f"{', '.join(doubled)} more than once", "a rewarder_id of its own for each"))
     if ranking:
-        faults.append(Fault(f"{', '.join(ranking)} ranks totals, which stand in the pipeline", "what scores outputs"))
+        faults.append(
+            Fault(f"{', '.join(ranking)} ranks totals, which only the pipeline has", "rewarders that score outputs")
+        )
     return faults
 
 
 async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) -> list[tuple[Verdict, ...]]:
-    """What each member says of each attempt; one that breaks abstains, one that hangs raises."""
+    """Return the verdicts of each member; one that fails abstains, one that hangs raises."""
 
     async def one(member: Rewarder) -> tuple[Verdict, ...]:
         try:
@@ -228,7 +236,7 @@ def _score_text(verdict: Verdict) -> str:
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    """A member's verdict as it stands in the record."""
+    """Return a member's verdict as a row of the record."""
     if isinstance(verdict, Abstained):
         return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
     return {

@@ -1,4 +1,4 @@
-"""How does a composite stand in a pipeline file? Read from plain options, its members built by name; all problems at once."""
+"""Build a composite from the options of a pipeline file; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, get_args
 
-from tfgrpo.rewarders.base import ACCEPTED_RANGE, Rewarder, declared_range
+from tfgrpo.rewarders.base import ACCEPTED_RANGE, Rewarder, declared_range, pop_rewarder_id
 from tfgrpo.rewarders.composite.composite import CompositeRewarder, OnAbstain, Part, composite_faults
-from tfgrpo.rewarders.options import taken_id
 from tfgrpo.stores.errors import PipelineError, Problem
 
 Build: TypeAlias = Callable[[str, Mapping[str, Any], str], Rewarder]
-"""Makes a rewarder of its name, its options, and the place they stand at."""
+"""Builds a rewarder from its name, its options, and their location."""
 
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
@@ -20,12 +19,12 @@ _MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {
     True: ("name", "options", "score_range", "weight"),
     False: ("name", "options"),
 }
-"""Keys of a member: of a part, which has a weight, and of a gate, which has none."""
+"""Keys of a part, which has a weight, and of a gate, which has none."""
 
 
 def build_composite(options: Mapping[str, Any], where: str, build: Build) -> CompositeRewarder:
-    """The composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` names the place."""
-    rest, name = taken_id(options, "composite", where)
+    """Build the composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
+    rest, name = pop_rewarder_id(options, "composite", where)
     place = f"{where}: options"
     problems = [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
     if where.count(": composite") > _DEEPEST:

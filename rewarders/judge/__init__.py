@@ -1,3 +1,3 @@
 """Language models as judges: scores, votes, pairs and their calibration."""
 
-__all__ = ["calibrating", "calibration", "judge", "pairs", "seam", "votes"]
+__all__ = ["calibration", "judge", "model", "pairs", "voting"]

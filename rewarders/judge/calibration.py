@@ -1,18 +1,27 @@
-"""How far can a judge be believed? Counts of how its judgements agree: with the truth, with themselves, with each other.
+"""Calibrate judges: count how their judgements agree with the truth, with themselves, and with each other.
 
-Pure functions of scores and comparisons. Counts of several groups add up, and shares are made of the sums, so that no
-group counts more than its evidence. What there is no evidence for is None, never 0 or 1.
+Counts of several groups add up, and shares are made of the sums, so that a group counts by its evidence. A share without
+evidence is None.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, permutations
 from typing import Any, Self
 
+from tfgrpo.rewarders.base import Rewarder
+from tfgrpo.rewarders.composite.composite import CompositeRewarder
+from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.reading import Preference
+from tfgrpo.rewarders.running import asks_model
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.outcomes import RewardScore
+
+Scores = Mapping[str, RewardScore]
+"""All scores of one attempt by path: a part of a composite is ``composite/part``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,40 +29,40 @@ class RankCalibration:
     """Counts over any number of groups."""
 
     attempts: int = 0
-    """Attempts that were to be judged."""
+    """Attempts of the groups."""
     abstained: int = 0
     """Of these, attempts without a judgement."""
     concordant: int = 0
     """Pairs of attempts that truth and judge order the same way."""
     discordant: int = 0
-    """Pairs that they order the other way round."""
+    """Pairs that they order in opposite ways."""
     tied_by_judge: int = 0
-    """Pairs that only the truth tells apart."""
+    """Pairs that only the truth distinguishes."""
     tied_in_truth: int = 0
-    """Pairs that only the judge tells apart."""
+    """Pairs that only the judge distinguishes."""
     tied_in_both: int = 0
     swaps: int = 0
     """Pairs judged in both orders."""
     consistent: int = 0
-    """Of these, pairs with the same answer in both."""
+    """Pairs with the same answer in both orders."""
     first_favoured: int = 0
-    """Of the others, pairs where the place that was shown first won in both orders."""
+    """Pairs where the output shown first won in both orders."""
     triples: int = 0
-    """Three attempts of which every two were compared, and at least one beat another that beat the third."""
+    """Three compared attempts of which one beat another that beat the third."""
     intransitive: int = 0
-    """Of these, those where the one does not beat the third."""
+    """Triples where the one does not beat the third."""
     voted: int = 0
     """Attempts with at least two votes."""
     disagreement: float = 0.0
-    """Sum over these of the mean difference between two votes."""
+    """Sum of their mean differences between two votes."""
 
     def __add__(self, other: Self) -> Self:
-        """Counts of both."""
+        """Add the counts."""
         return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def agreement(self) -> float | None:
-        """Share of the pairs with a true order that the judge orders so; a tie of the judge counts one half."""
+        """Share of the truly ordered pairs that the judge orders alike; a tie of the judge counts one half."""
         pairs = self.concordant + self.discordant + self.tied_by_judge
         return (self.concordant + self.tied_by_judge / 2) / pairs if pairs else None
 
@@ -74,7 +83,7 @@ class RankCalibration:
 
     @property
     def intransitive_share(self) -> float | None:
-        """Share of the triples that could show it in which preferences run in a circle or break off."""
+        """Share of intransitive triples."""
         return self.intransitive / self.triples if self.triples else None
 
     @property
@@ -83,14 +92,14 @@ class RankCalibration:
         return self.disagreement / self.voted if self.voted else None
 
     def as_json(self) -> dict[str, Any]:
-        """Counts and shares by name."""
+        """Return counts and shares by name."""
         shares = ("agreement", "tau", "swap_consistency", "intransitive_share", "vote_difference")
         counts = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**counts, **{name: getattr(self, name) for name in shares}}
 
 
 def rank_agreement(truth: Sequence[float], judged: Sequence[float]) -> RankCalibration:
-    """How two scores of the same attempts order each pair of them. Raises ``ValueError`` for different lengths."""
+    """Count how two scores of the same attempts order each pair. Raises ``ValueError`` for different lengths."""
     if len(truth) != len(judged):
         raise ValueError(f"{len(truth)} true scores and {len(judged)} judged ones")
     concordant = discordant = by_judge = in_truth = both = 0
@@ -111,9 +120,9 @@ def rank_agreement(truth: Sequence[float], judged: Sequence[float]) -> RankCalib
 
 
 def swap_agreement(answers: Iterable[tuple[Preference, Preference]]) -> RankCalibration:
-    """Answers to the same pair in both orders, each told in the order of the first of them.
+    """Count answers to the same pair in both orders, each in terms of the forward order.
 
-    ``first`` forward and ``second`` backward mean that whatever was shown first won both times.
+    ``first`` forward and ``second`` backward mean that the output shown first won both times.
     """
     counted = list(answers)
     return RankCalibration(
@@ -124,10 +133,9 @@ def swap_agreement(answers: Iterable[tuple[Preference, Preference]]) -> RankCali
 
 
 def transitivity(margins: Mapping[tuple[str, str], float]) -> RankCalibration:
-    """Triples whose preferences no order explains. ``margins`` says for each compared pair by how much its first won.
+    """Count triples in which A beats B and B beats C, and those where A then does not beat C.
 
-    Counted are triples in which A beats B and B beats C; intransitive are those where A then does not beat C. A pair may
-    stand in either order, once.
+    ``margins``: by how much the first of each compared pair won; each pair once, in either order.
     """
     beats = dict(margins)
     beats.update({(other, one): -margin for (one, other), margin in margins.items()})
@@ -146,7 +154,7 @@ def transitivity(margins: Mapping[tuple[str, str], float]) -> RankCalibration:
 
 
 def vote_agreement(votes: Iterable[Sequence[float]]) -> RankCalibration:
-    """How far the votes on one output lie apart, for each output; one with a single vote does not tell."""
+    """Sum the mean differences between the votes on each output with several votes."""
     several = [list(given) for given in votes if len(given) > 1]
     apart = [math.fsum(abs(one - other) for one, other in combinations(given, 2)) for given in several]
     pairs = [len(given) * (len(given) - 1) / 2 for given in several]
@@ -156,3 +164,103 @@ def vote_agreement(votes: Iterable[Sequence[float]]) -> RankCalibration:
 
 def _sign(one: float, other: float) -> int:
     return (one > other) - (one < other)
+
+
+# --- groups of a run
+
+
+def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
+    """Return the paths of scores that are a model's opinion, in the order of the rewarders.
+
+    Judges, composites with a judge and the judges within; and ranks of totals with a judgement but without the truth.
+    """
+    paths = [path for weighted in rewarders for path in _opinions(weighted.rewarder, "")]
+    counting = [weighted.rewarder for weighted in rewarders if weighted.weight > 0]
+    opinion = any(asks_model(rewarder) for rewarder in counting)
+    if opinion and not any(_holds_truth(rewarder) for rewarder in counting):
+        paths += [weighted.rewarder.rewarder_id for weighted in rewarders if getattr(weighted.rewarder, "ranks", False)]
+    return tuple(paths)
+
+
+def true_path(rewarders: Sequence[WeightedRewarder]) -> str | None:
+    """Return the path of the comparison with the items' answers; None without one."""
+    return next((path for weighted in rewarders for path in _truths(weighted.rewarder, "")), None)
+
+
+def scores_by_path(scores: Sequence[RewardScore]) -> dict[str, RewardScore]:
+    """Return the scores of one attempt by path, those within composites included."""
+    return {path: score for score in scores for path, score in _nested(score, "")}
+
+
+def calibrate_group(attempts: Mapping[str, Scores], path: str, truth: str | None) -> RankCalibration:
+    """Return the counts of one rewarder in one group. ``attempts`` are the graded ones, by rollout id."""
+    judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
+    found = RankCalibration(attempts=len(attempts), abstained=len(attempts) - len(judged))
+    if truth is not None:
+        both = [name for name in judged if truth in attempts[name]]
+        found += rank_agreement([attempts[name][truth].score for name in both], [judged[name].score for name in both])
+    votes = [
+        [vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()
+    ]
+    return found + vote_agreement(votes) + _comparisons(judged)
+
+
+def _comparisons(judged: Scores) -> RankCalibration:
+    swaps: list[tuple[Any, Any]] = []
+    margins: dict[tuple[str, str], float] = {}
+    for name, score in judged.items():
+        for comparison in _details(score, "comparison").get("comparisons", ()):
+            answers = [(vote["forward"], vote["backward"]) for vote in comparison["votes"]]
+            usable = [pair for pair in answers if None not in pair]
+            swaps += usable
+            if usable:
+                margins[name, comparison["with"]] = float(sum(_margin(*pair) for pair in usable))
+    return swap_agreement(swaps) + transitivity(margins)
+
+
+def _margin(forward: str, backward: str) -> int:
+    """Return 1 when the first won in both orders, -1 when the other did, 0 otherwise."""
+    if forward != backward:
+        return 0
+    return {"first": 1, "second": -1}.get(forward, 0)
+
+
+def _details(score: RewardScore, by: str) -> Mapping[str, Any]:
+    """Return the details of a score if a rewarder of the kind ``by`` wrote them, else none."""
+    return score.details if score.details is not None and score.details.get("by") == by else {}
+
+
+def _nested(score: RewardScore, above: str) -> Iterator[tuple[str, RewardScore]]:
+    path = f"{above}{score.rewarder_id}"
+    yield path, score
+    details = _details(score, "composite")
+    for part in (*details.get("gates", ()), *details.get("parts", ())):
+        if part["score"] is not None:
+            inner = RewardScore(part["name"], part["score"], part["evidence"], part["details"])
+            yield from _nested(inner, f"{path}/")
+
+
+def _opinions(rewarder: Rewarder, above: str) -> Iterator[str]:
+    if not asks_model(rewarder):
+        return
+    path = f"{above}{rewarder.rewarder_id}"
+    if not _holds_truth(rewarder):
+        yield path
+    for member in _members(rewarder):
+        yield from _opinions(member, f"{path}/")
+
+
+def _truths(rewarder: Rewarder, above: str) -> Iterator[str]:
+    path = f"{above}{rewarder.rewarder_id}"
+    if isinstance(rewarder, GroundTruthRewarder):
+        yield path
+    for member in _members(rewarder):
+        yield from _truths(member, f"{path}/")
+
+
+def _holds_truth(rewarder: Rewarder) -> bool:
+    return next(_truths(rewarder, ""), None) is not None
+
+
+def _members(rewarder: Rewarder) -> Sequence[Rewarder]:
+    return rewarder.members if isinstance(rewarder, CompositeRewarder) else ()

@@ -1,6 +1,6 @@
-"""How good does a model find each output? The ``judge`` rewarder: a rubric, several votes, and their median.
+"""The ``judge`` rewarder: a language model scores each output by a rubric, with several votes and their median.
 
-The output goes out as data. A judge that cannot be understood abstains; it never gives a number for "could not tell".
+The output is sent as data. A judge without usable answers abstains.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from functools import partial
 from statistics import median
 from typing import Any, ClassVar
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict, pop_rewarder_id
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
 from tfgrpo.rewarders.judge.prompt import SCORE_NAME, messages, score_instructions, score_schema, shortened
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
-from tfgrpo.rewarders.judge.seam import JudgeLoad, JudgeQuestion
-from tfgrpo.rewarders.judge.votes import Bench, Vote, all_of, distinct, quoted, raw
-from tfgrpo.rewarders.options import taken_id
+from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -26,8 +25,8 @@ from tfgrpo.stores.outcomes import RewardScore
 class JudgeRewarder:
     """Scores each output from 0 to 1 by the median of a judging model's votes.
 
-    An output is scored when more than half of its votes can be used, and abstained on otherwise. Outputs that are the
-    same, character by character, are judged once.
+    An output is scored when more than half of its votes are usable, and abstained on otherwise. Equal outputs are judged
+    once.
     """
 
     options: JudgeOptions = field(default_factory=JudgeOptions)
@@ -42,15 +41,15 @@ class JudgeRewarder:
         object.__setattr__(self, "instructions", instructions)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt. Raises ``RewardError`` when there is no model to ask."""
-        bench = Bench.of(context, self.rewarder_id, self.options.retries)
+        """Score every attempt. Raises ``RewardError`` without a model."""
+        voter = Voter.of(context, self.rewarder_id, self.options.retries)
         firsts = distinct(context.outputs)
-        judged = await all_of(self._judged(attempt, context, bench) for attempt in firsts.values())
+        judged = await all_of(self._judged(attempt, context, voter) for attempt in firsts.values())
         verdicts = dict(zip(firsts, judged, strict=True))
         return [_shared(verdicts[attempt.output], attempt, firsts[attempt.output]) for attempt in context.outputs]
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
-        """What one group takes: every vote on every output."""
+        """Return the load of one group: every vote on every output."""
         options = self.options
         return (
             JudgeLoad(
@@ -65,10 +64,10 @@ class JudgeRewarder:
             ),
         )
 
-    async def _judged(self, attempt: Attempt, context: RewardContext, bench: Bench) -> Verdict:
+    async def _judged(self, attempt: Attempt, context: RewardContext, voter: Voter) -> Verdict:
         read = partial(read_score, scale=self.options.scale)
         questions = (self._question(attempt, context, vote) for vote in range(self.options.votes))
-        return self._verdict(await all_of(bench.vote(question, read) for question in questions))
+        return self._verdict(await all_of(voter.vote(question, read) for question in questions))
 
     def _question(self, attempt: Attempt, context: RewardContext, vote: int) -> JudgeQuestion:
         options = self.options
@@ -86,36 +85,36 @@ class JudgeRewarder:
         )
 
     def _verdict(self, votes: Sequence[Vote[ReadScore]]) -> Verdict:
-        given = [vote.read for vote in votes if vote.read is not None]
+        usable = [vote.read for vote in votes if vote.read is not None]
         lost = [vote.reason for vote in votes if vote.read is None]
-        if 2 * len(given) <= len(votes):
+        if 2 * len(usable) <= len(votes):
             reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {quoted(lost[-1])}"
             return Abstained(self.rewarder_id, reason)
-        score = median(read.score for read in given)
+        score = median(read.score for read in usable)
         details = {
             "by": "judge",
             "votes": [None if vote.read is None else vote.read.score for vote in votes],
             "lost": lost,
-            "replies": [said for place, vote in enumerate(votes) for said in raw(vote.replies, vote=place)],
+            "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
         }
-        return RewardScore(self.rewarder_id, score, _evidence(score, given, len(lost)), frozen(details))
+        return RewardScore(self.rewarder_id, score, _evidence(score, usable, len(lost)), frozen(details))
 
 
 def build_judge(options: Mapping[str, Any], where: str) -> JudgeRewarder:
-    """The judge that a pipeline file describes. Raises ``PipelineError`` with every problem; ``where`` names the place."""
-    rest, name = taken_id(options, "judge", where)
+    """Build the judge of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
+    rest, name = pop_rewarder_id(options, "judge", where)
     return JudgeRewarder(judge_options(rest, f"{where}: options"), name)
 
 
-def _evidence(score: float, given: Sequence[ReadScore], lost: int) -> str:
-    votes = ", ".join(f"{read.score:.3g}" for read in given)
-    nearest = min(given, key=lambda read: abs(read.score - score))
-    beside = f" ({lost} lost)" if lost else ""
-    return f"{score:.3g} of {votes}{beside}: {quoted(nearest.reason)}"
+def _evidence(score: float, usable: Sequence[ReadScore], lost: int) -> str:
+    votes = ", ".join(f"{read.score:.3g}" for read in usable)
+    nearest = min(usable, key=lambda read: abs(read.score - score))
+    lost_votes = f" ({lost} lost)" if lost else ""
+    return f"{score:.3g} of {votes}{lost_votes}: {quoted(nearest.reason)}"
 
 
 def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:
-    """The verdict on an attempt whose output may be that of an earlier one."""
+    """Return the verdict on an attempt whose output may equal that of an earlier one."""
     if attempt is first or isinstance(verdict, Abstained):
         return verdict
     evidence = f"the same output as {first.rollout_id}: {verdict.evidence}"

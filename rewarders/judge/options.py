@@ -1,4 +1,4 @@
-"""What can be said of a judge in a pipeline file? One frozen set of options, checked once; all problems at once."""
+"""Options of a judge, checked with all problems at once."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ _WHOLE: Final = {
     "max_pairs": (1, 10_000),
 }
 """Accepted range of each whole number."""
+_CHOICES: Final = {"scale": get_args(Scale), "strength": get_args(Strength)}
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """How a judge judges. Raises ``ValueError`` that names every option with a value it does not take."""
+    """Options of a judge. Raises ``ValueError`` with every unusable value."""
 
     rubric: str | None = None
-    """What counts, in words. None: that the output does what the task asks, correctly and in the form asked for."""
+    """Criteria in words. None: that the output does what the task asks, correctly and in the requested form."""
     rubric_file: str | None = None
-    """File that holds the rubric, from the working directory; instead of ``rubric``."""
+    """File with the rubric, relative to the working directory; instead of ``rubric``."""
     votes: int = 1
     """Judgements of each output, or of each pair in each order; the median counts."""
     scale: Scale = "unit"
-    """What the judge is asked for: ``unit``, 0 to 1, or ``signed``, -1 to 1. The score is from 0 to 1 either way."""
+    """Scale of the judge's answer: ``unit``, 0 to 1, or ``signed``, -1 to 1. The score is from 0 to 1 either way."""
     retries: int = 1
-    """How often a judge is asked again whose answer cannot be used, before the vote is lost."""
+    """Further calls after an unusable answer, before the vote is lost."""
     temperature: float = 0.3
     """Of the judge's calls."""
     model: str | None = None
@@ -46,7 +47,7 @@ class JudgeOptions:
     max_tokens: int | None = None
     """Longest reply. None: ``model.max_tokens``."""
     max_chars: int = 20_000
-    """Longest part of an output that is shown; the middle of a longer one is left out."""
+    """Longest part of an output that is shown; the middle of a longer one is omitted."""
     reference: bool = False
     """Whether the judge is shown the item's answer."""
     strength: Strength = "wins"
@@ -64,16 +65,16 @@ class JudgeOptions:
 
     @property
     def rubric_text(self) -> str:
-        """The rubric in force. A file is read whenever it is asked for; raises ``OSError`` or ``ValueError``."""
+        """Rubric in force. A file is read on every access; raises ``OSError`` or ``ValueError``."""
         if self.rubric_file is None:
             return (self.rubric or DEFAULT_RUBRIC).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
 
 
 def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
-    """The options of a pipeline file. Raises ``PipelineError`` with every problem, a rubric that cannot be read included.
+    """Read the options of a pipeline file. Raises ``PipelineError`` with every problem, an unreadable rubric included.
 
-    ``where`` says in messages where they stand.
+    ``where`` is the location in messages.
     """
     defaults = {field.name: field.default for field in fields(JudgeOptions)}
     accepted = ", ".join(sorted(defaults))
@@ -98,28 +99,27 @@ class _Fault(NamedTuple):
 def _faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
     if values["rubric"] is not None and values["rubric_file"] is not None:
         yield _Fault("rubric_file", "a rubric as well", "one of rubric and rubric_file")
-    for name in ("rubric", "rubric_file", "model"):
-        value = values[name]
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            yield _Fault(name, repr(value), "text")
-    for name, accepted in (("scale", get_args(Scale)), ("strength", get_args(Strength))):
-        if values[name] not in accepted:
-            yield _Fault(name, repr(values[name]), ", ".join(accepted))
-    if not isinstance(values["reference"], bool):
-        yield _Fault("reference", repr(values["reference"]), "true or false")
-    yield from _number_faults(values)
+    for name, value in values.items():
+        accepted = _accepted(name, value)
+        if accepted:
+            yield _Fault(name, repr(value), accepted)
 
 
-def _number_faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
-    for name, (low, high) in _WHOLE.items():
-        value = values[name]
-        if value is None and name == "max_tokens":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            yield _Fault(name, repr(value), f"a whole number from {low} to {high:,}")
-    heat = values["temperature"]
-    if isinstance(heat, bool) or not isinstance(heat, int | float) or not (is_finite(heat) and 0 <= heat <= 2):
-        yield _Fault("temperature", repr(heat), "a number from 0 to 2")
+def _accepted(name: str, value: Any) -> str:
+    """Return what an option accepts when the value is not accepted; empty when it is."""
+    if name in _WHOLE:
+        low, high = _WHOLE[name]
+        fine = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        fine = fine or (value is None and name == "max_tokens")
+        return "" if fine else f"a whole number from {low} to {high:,}"
+    if name in _CHOICES:
+        return "" if value in _CHOICES[name] else ", ".join(_CHOICES[name])
+    if name == "reference":
+        return "" if isinstance(value, bool) else "true or false"
+    if name == "temperature":
+        fine = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value) and 0 <= value <= 2
+        return "" if fine else "a number from 0 to 2"
+    return "" if value is None or (isinstance(value, str) and value.strip()) else "text"
 
 
 def _rubric_fault(options: JudgeOptions) -> _Fault | None:

@@ -1,6 +1,6 @@
-"""How strong is each of several outputs, if all one knows are comparisons of pairs? Which pairs to compare, and two scores.
+"""Strengths of outputs from comparisons of pairs, and the choice of pairs.
 
-Pure functions. A tie is half a win for each side; an output that was compared with nothing has no strength.
+A tie is half a win for each side; an output without comparisons has no strength.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 _DECIMALS: Final = 9
-"""Of a fitted strength, so that outputs with mirrored results tie."""
+"""Decimals of a fitted strength, so that outputs with mirrored results tie."""
 _PRECISION: Final = 1e-11
 _ROUNDS: Final = 100
 _STRIDE: Final = 1.0
@@ -19,7 +19,7 @@ _STRIDE: Final = 1.0
 
 
 class Duel(NamedTuple):
-    """What came of comparing two outputs, by their positions, one or several times."""
+    """Result of one or several comparisons of two outputs, by index."""
 
     one: int
     other: int
@@ -30,34 +30,34 @@ class Duel(NamedTuple):
 
 
 def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
-    """Which pairs of ``count`` outputs to compare: all of them, or about ``most``, spread evenly.
+    """Return the pairs of ``count`` outputs to compare: all, or about ``most``, evenly distributed.
 
-    Neighbours on a ring first, then those at distance two, and so on: every output is compared about equally often. Never
-    fewer than ``count - 1``, which is what it takes to connect all of them.
+    Neighbours on a ring first, then those at distance two, and so on, so that every output is compared about equally
+    often. At least ``count - 1`` pairs, which connect all outputs.
     """
     wanted = min(count * (count - 1) // 2, max(most, count - 1))
     pairs: dict[tuple[int, int], None] = {}
     for distance in range(1, count // 2 + 1):
-        for place in range(count):
+        for index in range(count):
             if len(pairs) == wanted:
                 return tuple(pairs)
-            ends = (place, (place + distance) % count)
+            ends = (index, (index + distance) % count)
             pairs[min(ends), max(ends)] = None
     return tuple(pairs)
 
 
 def win_shares(count: int, duels: Sequence[Duel]) -> list[float | None]:
-    """Share of its comparisons that each output won, ties as half; None for one that was not compared."""
+    """Return the share of its comparisons that each output won, ties as half; None for one without comparisons."""
     halves, times = _sums(count, duels)
-    return [halves[place] / (2 * times[place]) if times[place] else None for place in range(count)]
+    return [won / (2 * made) if made else None for won, made in zip(halves, times, strict=True)]
 
 
 def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
-    """Chance of each output to win against an average one, by the model of Bradley and Terry; None as in ``win_shares``.
+    """Return the probability of each output to beat an average one, by the Bradley-Terry model; None as in ``win_shares``.
 
     ``P(i beats j) = 1 / (1 + exp(t_j - t_i))`` (Bradley and Terry 1952, Biometrika 39, 324-345), fitted by Newton's
-    method. One imagined tie of each output with one of strength ``t = 0`` keeps strengths finite where one wins
-    everything, and fixes the scale.
+    method. One virtual tie of each output with one of strength ``t = 0`` keeps the strength of an undefeated output
+    finite, and fixes the scale.
     """
     halves, times = _sums(count, duels)
     met = np.zeros((count, count))
@@ -80,10 +80,10 @@ def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
 
 
 def _sums(count: int, duels: Sequence[Duel]) -> tuple[list[int], list[int]]:
-    """Twice the wins, and the comparisons, of each output."""
+    """Return twice the wins, and the comparisons, of each output."""
     halves, times = [0] * count, [0] * count
     for duel in duels:
-        for place, won in ((duel.one, duel.halves), (duel.other, 2 * duel.times - duel.halves)):
-            halves[place] += won
-            times[place] += duel.times
+        for index, won in ((duel.one, duel.halves), (duel.other, 2 * duel.times - duel.halves)):
+            halves[index] += won
+            times[index] += duel.times
     return halves, times

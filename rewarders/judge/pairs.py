@@ -1,7 +1,7 @@
-"""Which of two outputs is better, for every two of a group? The ``relative`` rewarder when a judge compares.
+"""The ``relative`` rewarder with a judge: rank the outputs of a group by comparisons of pairs.
 
-Each pair is judged in both orders, because models favour a place. Orders that contradict each other make a tie; an order
-without a usable answer makes no comparison at all.
+Each pair is judged in both orders, because models favour a position. Contradicting orders make a tie; an order without a
+usable answer makes no comparison.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, get_args
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, pop_rewarder_id
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
 from tfgrpo.rewarders.judge.pair_strength import Duel, bradley_terry, chosen_pairs, win_shares
 from tfgrpo.rewarders.judge.prompt import PAIR_NAME, messages, pair_instructions, pair_schema, shortened
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
-from tfgrpo.rewarders.judge.seam import JudgeLoad, JudgeQuestion
-from tfgrpo.rewarders.judge.votes import Bench, Vote, all_of, distinct, raw
-from tfgrpo.rewarders.options import taken_id
+from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
 from tfgrpo.rewarders.relative import RelativeRewarder, Variant, relative_values
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
 from tfgrpo.stores.frozen_json import frozen
@@ -35,7 +34,7 @@ _HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """One judgement of a pair in both orders; ``backward`` is told as if it had been asked like ``forward``."""
+    """One judgement of a pair in both orders; ``backward`` is in terms of the forward order."""
 
     forward: Vote[ReadPreference]
     backward: Vote[ReadPreference]
@@ -51,7 +50,7 @@ class _Meeting:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two outputs by their positions, with everything that was asked of them."""
+    """Two outputs by index, with all judgements of them."""
 
     one: int
     other: int
@@ -59,7 +58,7 @@ class _Pair:
 
     @property
     def duel(self) -> Duel | None:
-        """What it comes to; None when nothing can be used."""
+        """Sum of the usable judgements; None without any."""
         halves = [meeting.halves for meeting in self.meetings if meeting.halves is not None]
         return Duel(self.one, self.other, sum(halves), len(halves)) if halves else None
 
@@ -68,41 +67,37 @@ class _Pair:
 class PairwiseRewarder:
     """Ranks the outputs of a group by a judge's comparisons.
 
-    Outputs that are the same, character by character, tie without being asked about. An output of which no comparison
-    can be used is abstained on.
+    Equal outputs tie without a call. An output without any usable comparison is abstained on.
     """
 
     options: JudgeOptions = field(default_factory=JudgeOptions)
     variant: Variant = "rank"
-    """What is made of the strengths, as for ranking by totals: ``rank``, ``centered`` or ``zscore``."""
+    """Scale of the scores, as for ranking by totals: ``rank``, ``centered`` or ``zscore``."""
     rewarder_id: str = "relative"
     instructions: str = field(init=False, repr=False)
     """The system message of every call."""
 
     asks_model: ClassVar[bool] = True
     compares: ClassVar[bool] = True
-    """Has nothing to say of a group of one."""
+    """Cannot score a group of one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "instructions", pair_instructions(self.options.rubric_text))
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One verdict for each attempt.
-
-        Raises ``RewardError`` when there is no model to ask, and when there are fewer than two attempts to compare.
-        """
+        """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""
         if len(context.outputs) < 2:
             raise RewardError(f"{self.rewarder_id}: {len(context.outputs)} attempt(s); comparing needs at least two")
-        bench = Bench.of(context, self.rewarder_id, self.options.retries)
+        voter = Voter.of(context, self.rewarder_id, self.options.retries)
         firsts = distinct(context.outputs)
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
-        pairs = await all_of(self._pair(one, other, rivals, context, bench) for one, other in chosen)
+        pairs = await all_of(self._pair(one, other, rivals, context, voter) for one, other in chosen)
         strengths = dict(zip(firsts, self._strengths(rivals, pairs), strict=True))
         return self._verdicts(context.outputs, firsts, strengths, pairs)
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
-        """What one group takes: every vote on every pair, in both orders; nothing when all outputs are the same."""
+        """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
         options = self.options
         asked = 2 * options.votes * len(chosen_pairs(group_size, options.max_pairs))
         return (
@@ -119,18 +114,18 @@ class PairwiseRewarder:
         )
 
     async def _pair(
-        self, one: int, other: int, rivals: Sequence[Attempt], context: RewardContext, bench: Bench
+        self, one: int, other: int, rivals: Sequence[Attempt], context: RewardContext, voter: Voter
     ) -> _Pair:
-        asked = (self._meeting(rivals[one], rivals[other], vote, context, bench) for vote in range(self.options.votes))
+        asked = (self._meeting(rivals[one], rivals[other], vote, context, voter) for vote in range(self.options.votes))
         return _Pair(one, other, tuple(await all_of(asked)))
 
-    async def _meeting(self, one: Attempt, other: Attempt, vote: int, context: RewardContext, bench: Bench) -> _Meeting:
+    async def _meeting(self, one: Attempt, other: Attempt, vote: int, context: RewardContext, voter: Voter) -> _Meeting:
         turn = other.index * _TURNS + 2 * vote
         asked = (
             self._question(one, other, (one.index, turn), context),
             self._question(other, one, (one.index, turn + 1), context),
         )
-        forward, backward = await all_of(bench.vote(question, read_preference) for question in asked)
+        forward, backward = await all_of(voter.vote(question, read_preference) for question in asked)
         return _Meeting(forward, _turned(backward))
 
     def _question(
@@ -168,33 +163,33 @@ class PairwiseRewarder:
         ranked = [strengths[attempt.output] for attempt in outputs]
         known = [strength for strength in ranked if strength is not None]
         values = iter(relative_values(known, self.variant) if known else ())
-        places = {output: place for place, output in enumerate(firsts)}
+        indices = {output: index for index, output in enumerate(firsts)}
         rivals = tuple(firsts.values())
         verdicts: list[Verdict] = []
         for attempt, strength in zip(outputs, ranked, strict=True):
-            place = places[attempt.output]
+            index = indices[attempt.output]
             if strength is None:
-                verdicts.append(Abstained(self.rewarder_id, _why(place, pairs)))
+                verdicts.append(Abstained(self.rewarder_id, _missing_reason(index, pairs)))
                 continue
             repeated = attempt is not firsts[attempt.output]
             details = {
                 "by": "comparison",
                 "strength": strength,
-                **({"same_as": rivals[place].rollout_id} if repeated else {}),
+                **({"same_as": rivals[index].rollout_id} if repeated else {}),
                 # Each comparison once: with the attempt that comes first.
-                "comparisons": [] if repeated else _comparison_rows(place, rivals, pairs),
+                "comparisons": [] if repeated else _comparison_rows(index, rivals, pairs),
             }
-            evidence = _evidence(strength, place, pairs, self)
+            evidence = _evidence(strength, index, pairs, self)
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
         return verdicts
 
 
 def build_relative(options: Mapping[str, Any], where: str) -> Rewarder:
-    """The ``relative`` rewarder of a pipeline file: by totals, or by comparison when it has an option ``judge``.
+    """Build the ``relative`` rewarder of a pipeline file: by totals, or by comparison with an option ``judge``.
 
-    Raises ``PipelineError`` with every problem; ``where`` names the place.
+    Raises ``PipelineError`` with every problem; ``where`` is the location.
     """
-    rest, name = taken_id(options, "relative", where)
+    rest, name = pop_rewarder_id(options, "relative", where)
     variant = rest.pop("variant", "rank")
     compared = rest.pop("judge", None)
     problems = [
@@ -218,17 +213,17 @@ def build_relative(options: Mapping[str, Any], where: str) -> Rewarder:
 
 
 def _turned(vote: Vote[ReadPreference]) -> Vote[ReadPreference]:
-    """A vote on the swapped pair, as a vote on the pair."""
+    """Return a vote on the swapped pair as a vote on the pair."""
     if vote.read is None:
         return vote
     return Vote(ReadPreference(_SWAPPED[vote.read.better], vote.read.reason), vote.reason, vote.replies)
 
 
-def _why(place: int, pairs: Sequence[_Pair]) -> str:
+def _missing_reason(index: int, pairs: Sequence[_Pair]) -> str:
     lost = [
         vote.reason
         for pair in pairs
-        if place in (pair.one, pair.other)
+        if index in (pair.one, pair.other)
         for meeting in pair.meetings
         for vote in (meeting.forward, meeting.backward)
         if vote.read is None
@@ -236,7 +231,7 @@ def _why(place: int, pairs: Sequence[_Pair]) -> str:
     return f"no comparison can be used; {len(lost)} answers are missing, the last: {lost[-1]}"
 
 
-def _comparison_rows(place: int, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[dict[str, Any]]:
+def _comparison_rows(index: int, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[dict[str, Any]]:
     return [
         {
             "with": rivals[pair.other].rollout_id,
@@ -245,30 +240,30 @@ def _comparison_rows(place: int, rivals: Sequence[Attempt], pairs: Sequence[_Pai
                 for meeting in pair.meetings
             ],
             "replies": [
-                said
+                row
                 for number, meeting in enumerate(pair.meetings)
                 for order, vote in (("forward", meeting.forward), ("backward", meeting.backward))
-                for said in raw(vote.replies, vote=number, order=order)
+                for row in reply_rows(vote.replies, vote=number, order=order)
             ],
         }
         for pair in pairs
-        if pair.one == place
+        if pair.one == index
     ]
 
 
 def _better(vote: Vote[ReadPreference]) -> str | None:
-    """Who is better, the attempt that comes first (``first``) or the other, whichever was shown first."""
+    """Return which attempt is better: ``first`` is the one of the lower index, in either order of display."""
     return None if vote.read is None else vote.read.better
 
 
-def _evidence(strength: float, place: int, pairs: Sequence[_Pair], rewarder: PairwiseRewarder) -> str:
+def _evidence(strength: float, index: int, pairs: Sequence[_Pair], rewarder: PairwiseRewarder) -> str:
     if not pairs:
         return "all outputs are the same"
-    duels = [pair.duel for pair in pairs if pair.duel is not None and place in (pair.one, pair.other)]
+    duels = [pair.duel for pair in pairs if pair.duel is not None and index in (pair.one, pair.other)]
     wins = ties = 0
     for duel in duels:
         margin = duel.halves - duel.times
-        wins += margin > 0 if duel.one == place else margin < 0
+        wins += margin > 0 if duel.one == index else margin < 0
         ties += margin == 0
-    standing = f"{wins} won, {ties} tied, {len(duels) - wins - ties} lost of {len(duels)} comparisons in both orders"
-    return f"{standing}: strength {strength:.3g} ({rewarder.options.strength}, {rewarder.variant})"
+    counts = f"{wins} won, {ties} tied, {len(duels) - wins - ties} lost of {len(duels)} comparisons in both orders"
+    return f"{counts}: strength {strength:.3g} ({rewarder.options.strength}, {rewarder.variant})"

@@ -1,7 +1,6 @@
-"""What is a judge told? Instructions with the rubric as its orders, and what was written by others as data.
+"""Prompts of judges: instructions with the rubric, and task, reference and outputs as data.
 
-Task, reference and outputs go out as members of one JSON object, so that no text in them can end where it stands and
-begin to speak as somebody else. It asks nobody and reads no reply.
+The data are members of one JSON object, so that no text in them can close its own quotation and act as an instruction.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tfgrpo.rewarders.judge.model import Speaker
 from tfgrpo.rewarders.judge.reading import LOWEST, Scale
-from tfgrpo.rewarders.judge.seam import Speaker
 from tfgrpo.stores.canonical import canonical_json
 
 Messages = tuple[tuple[Speaker, str], ...]
@@ -32,18 +31,18 @@ _DATA: Final = (
 
 
 def score_schema() -> dict[str, Any]:
-    """Shape of the answer that ``score_instructions`` ask for."""
+    """Return the JSON schema of an answer to ``score_instructions``."""
     return _object({"reason": {"type": "string"}, "score": {"type": "number"}})
 
 
 def pair_schema() -> dict[str, Any]:
-    """Shape of the answer that ``pair_instructions`` ask for."""
+    """Return the JSON schema of an answer to ``pair_instructions``."""
     better = {"type": "string", "enum": ["first", "second", "tie"]}
     return _object({"reason": {"type": "string"}, "better": better})
 
 
 def score_instructions(rubric: str, scale: Scale) -> str:
-    """The system message for judging one output."""
+    """Return the system message for judging one output."""
     return (
         f"You judge one output that was written for a task.\n\n## What counts\n\n{rubric}\n\n## What you are given\n\n"
         f"{_DATA}\n\n- `task`: what was asked for.\n- `reference_answer`: the right answer. It may be absent.\n"
@@ -55,7 +54,7 @@ def score_instructions(rubric: str, scale: Scale) -> str:
 
 
 def pair_instructions(rubric: str) -> str:
-    """The system message for comparing two outputs."""
+    """Return the system message for comparing two outputs."""
     return (
         "You compare two outputs that were written for the same task.\n\n## What counts\n\n"
         f"{rubric}\n\n## What you are given\n\n{_DATA}\n\n- `task`: what was asked for.\n"
@@ -67,7 +66,7 @@ def pair_instructions(rubric: str) -> str:
 
 
 def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:
-    """The question: instructions, and the material as one JSON object."""
+    """Return the question: instructions, and the data as one JSON object."""
     payload = {"task": task, **outputs}
     if reference:
         payload["reference_answer"] = reference
@@ -75,13 +74,13 @@ def messages(instructions: str, task: str, reference: str | None, outputs: Mappi
 
 
 def asked_again(question: Messages, reply: str, reason: str, schema: Mapping[str, Any]) -> Messages:
-    """The dialogue after a reply that could not be used."""
+    """Return the dialogue after an unusable reply."""
     complaint = canonical_json({"error": reason, "schema": dict(schema)})
     return (*question, ("assistant", reply), ("user", complaint))
 
 
 def shortened(text: str, most: int) -> str:
-    """``text`` without its middle when it is longer than ``most`` characters, and how much that was."""
+    """Return ``text`` without its middle when it is longer than ``most`` characters, with the number omitted."""
     if len(text) <= most:
         return text
     head = most // 2

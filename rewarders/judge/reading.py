@@ -1,7 +1,7 @@
-"""Read a judge's reply: structured answers first, tolerant text second, one verdict or none.
+"""Parse a judge's reply: structured answers first, tolerant text second, one verdict or none.
 
-A reply may quote the output it judges, so nothing in it is believed by its place alone. Two different verdicts, a score
-outside the scale, NaN, or prose without a label are a ``ValueError`` with the reason, never a number.
+A reply may quote the output it judges, so its quotations are told from its statements. Two different verdicts, a score
+outside the scale, NaN, and prose without a label raise ``ValueError`` with the reason.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.judge.prose import HELD, is_stated
 from tfgrpo.stores.numeric import is_finite
 
 Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]
 
 LOWEST: Final[dict[Scale, float]] = {"unit": 0.0, "signed": -1.0}
-"""What the worst output is given; the best is given 1."""
+"""Score of the worst output; the best has 1."""
+
+PLACEHOLDER: Final = "\x00"
+"""Replaces a JSON object in the text around it."""
 
 _T = TypeVar("_T")
 _ROUNDING: Final = 1e-6
-"""A score so little outside the scale is moved to its end."""
+"""A score this little outside the scale is clamped."""
 _THOUGHT: Final = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 _OPENING: Final = re.compile(r"\{(?=\s*[\"'])")
 _BACKSLASH: Final = re.compile(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})?")
@@ -56,13 +58,44 @@ _OTHER_SCALE: Final = re.compile(
 """Names a scale on which 1 is far from the best."""
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WHOLE: Final = re.compile(r"\s*(?:```[^\n`]*\n([^`]*)```|[\"\u201c`]([^\"\u201c\u201d`]*)[\"\u201d`])\s*")
+_FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTED: Final = re.compile(
+    r"^[ \t]*>.*$|\"[^\"]*(?:\"|\Z)|\u201c[^\u201d]*(?:\u201d|\Z)|\u00ab[^\u00bb]*(?:\u00bb|\Z)|`[^`\n]*`", re.MULTILINE
+)
+_SENTENCE: Final = re.compile(r"(?<![:\s])\s*\n|[.!?;](?=\s)")
+"""Ends a sentence; a line break behind a colon does not."""
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_LEAD_CHARS: Final = 160
+_JUDGE: Final = _words(
+    "assessment deserves earns evaluation gets i judgement judgment me merits my rating receives verdict"
+)
+_OUTPUT: Final = _words("answer output reply response")
+"""Words that need one of ``_JUDGE`` too: ``the output: score: 1`` quotes, ``I give the output a score of 1`` states."""
+_LINKING: Final = _words(
+    "a an and as assign award based be below better conclusion d evaluate final following for format gave give given "
+    "grade hence here in is it json judge let ll object of on overall rate requested result rubric s so summary sure "
+    "that the therefore think this thus to total up will would"
+)
+_KNOWN: Final = _JUDGE | _OUTPUT | _LINKING
+_AFTER: Final = re.compile(
+    r"[*_`\"'\u201d)\]]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)"
+    r"|,?\s+(?:of\s+course|because|since|as|overall|points?|output|response)\b)"
+)
+"""What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadScore:
-    """A score as the judge gave it, on a scale from 0 to 1."""
+    """A score, on a scale from 0 to 1."""
 
     score: float
     reason: str
-    """In the judge's words; empty when it gave none."""
+    """In the judge's words; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +109,9 @@ class ReadPreference:
 def read_score(text: str, scale: Scale = "unit") -> ReadScore:
     """Return the score of a reply: the member ``score`` of a JSON object in it, or a labelled number.
 
-    Labels may be in any case, in bold, in a list, behind words; ``x/y``, ``x out of y`` and ``x%`` are divided out, commas
-    and the Unicode minus understood. Raises ``ValueError`` when there is none, when there are different ones, when all are
-    quotations, and when one is outside the scale.
+    Labels may be in any case, in bold, in a list, after words; ``x/y``, ``x out of y`` and ``x%`` are divided, commas and
+    the Unicode minus are accepted. Raises ``ValueError`` for no score, for different ones, for quotations alone, and for
+    one outside the scale.
     """
     prose, given = _split(text, "score")
     said = list(_SCORE.finditer(prose))
@@ -94,7 +127,7 @@ def read_score(text: str, scale: Scale = "unit") -> ReadScore:
 def read_preference(text: str) -> ReadPreference:
     """Return the preference of a reply: the member ``better`` of a JSON object in it, or a labelled word.
 
-    Raises ``ValueError`` when there is none, when there are different ones, and when all are quotations.
+    Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
     """
     prose, given = _split(text, "better")
     labelled = [_WHICH[match["which"].lower()] for match in _BETTER.finditer(prose)]
@@ -104,11 +137,11 @@ def read_preference(text: str) -> ReadPreference:
 
 
 def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
-    """The text of a reply without its JSON objects, with ``HELD`` for those that have ``member``, and these.
+    """Return the text of a reply with ``PLACEHOLDER`` for its JSON objects with ``member``, and those objects.
 
-    What an object says elsewhere, in the words of its reason, is no verdict: it may quote the output.
+    Other members, such as the reason, may quote the output and are no verdict.
     """
-    said = _THOUGHT.sub("", text).replace(HELD, "").strip()
+    said = _THOUGHT.sub("", text).replace(PLACEHOLDER, "").strip()
     if not said:
         raise ValueError("the reply is empty")
     # Judges of mathematics write "\(" into JSON strings, where a backslash has to be doubled.
@@ -120,11 +153,11 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
         try:
             answer, end = _DECODER.raw_decode(said, opening.start())
         except (ValueError, RecursionError):
-            # Where its strings end is unknown, so words of the output in them may look like the judge's.
+            # The ends of its strings are unknown, so words of the output in them may look like the judge's.
             raise ValueError("no score or preference: a JSON object in the reply cannot be read") from None
         pieces.append(said[place : opening.start()])
         if member in answer:
-            pieces.append(HELD)
+            pieces.append(PLACEHOLDER)
             given.append(answer)
         place = end
     return "".join([*pieces, said[place:]]), given
@@ -150,7 +183,7 @@ def _agreed(values: Iterable[_T], what: str) -> _T:
 
 
 def _require_stated(prose: str, label: re.Pattern[str], what: str) -> None:
-    if not is_stated(prose, label):
+    if not _is_stated(prose, label):
         raise ValueError(f"no {what} in the reply but in quotations")
 
 
@@ -177,7 +210,7 @@ def _number(text: str | None) -> float:
 
 
 def _finite(given: object) -> float:
-    """The number, if it is one; a truth value is none, and neither is a whole number beyond the range of a float."""
+    """Return the number. Booleans, and integers beyond the range of a float, are refused."""
     if not isinstance(given, bool) and isinstance(given, int | float) and is_finite(given):
         return float(given)
     raise ValueError("no score in the reply that is a number")
@@ -191,7 +224,7 @@ def _on_scale(value: float, scale: Scale) -> float:
 
 
 def _names_a_top(answer: dict[str, Any]) -> bool:
-    """Whether a member beside score and reason names another scale, as ``"max": 10`` does."""
+    """Return whether a member other than score and reason names another scale, as ``"max": 10`` does."""
     others = {name: value for name, value in answer.items() if name not in ("score", "reason")}
     return re.search(rf"\b{_TOP}", json.dumps(others)) is not None
 
@@ -205,3 +238,29 @@ def _structured_preference(answer: dict[str, Any]) -> Preference:
 
 def _reason(given: list[dict[str, Any]]) -> str:
     return next((answer["reason"] for answer in given if isinstance(answer.get("reason"), str)), "")
+
+
+def _is_stated(text: str, label: re.Pattern[str]) -> bool:
+    """Return whether the judge itself states what ``label`` matches, or a JSON object, and does not quote it.
+
+    A statement is outside quotation marks, fences and block quotes, after words of a closed list, and before none that
+    qualify it. Unclear prose counts as a quotation: to ask again costs less than a wrong score.
+    """
+    own = _own_words(text, label)
+    objects = (each for each in re.finditer(PLACEHOLDER, own) if _is_led(own, each))
+    return any(objects) or any(_is_led(own, found) and _AFTER.match(own, found.end()) for found in label.finditer(own))
+
+
+def _own_words(text: str, label: re.Pattern[str]) -> str:
+    """Remove quotations of what ``label`` matches; a reply that is quoted as a whole is no quotation."""
+    whole = _WHOLE.fullmatch(text)
+    if whole:
+        return whole[1] or whole[2] or ""
+    text = _FENCED.sub(lambda fence: fence[2] if PLACEHOLDER in fence[2] else "", text)
+    return _QUOTED.sub(lambda span: "" if PLACEHOLDER in span[0] or label.search(span[0]) else span[0], text)
+
+
+def _is_led(own: str, found: re.Match[str]) -> bool:
+    lead = _SENTENCE.split(own[max(0, found.start() - _LEAD_CHARS) : found.start()])[-1]
+    words = set(_WORD.findall(lead.lower()))
+    return words <= _KNOWN and (not words & _OUTPUT or bool(words & _JUDGE))

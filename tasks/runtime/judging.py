@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
-from tfgrpo.rewarders.judge.seam import JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed

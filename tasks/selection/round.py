@@ -90,7 +90,7 @@ def grades_of(candidates: Sequence[Candidate], scores: GroupScores) -> dict[int,
 
 def _silence(verdicts: Sequence[object]) -> str:
     silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
-    return "; ".join(verdict.told for verdict in silent) or "no rewarder gave a score"
+    return "; ".join(verdict.message for verdict in silent) or "no rewarder gave a score"
 
 
 def _attempt(candidate: Candidate) -> Attempt:

@@ -15,9 +15,9 @@ from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.composite.composite import CompositeRewarder, Part
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
+from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
-from tfgrpo.rewarders.judge.seam import judge_loads
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.relative import RelativeRewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group

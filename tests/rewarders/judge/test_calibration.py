@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from tests.support.rewards.judges import FakeJudge, judged, material
 from tfgrpo.rewarders.composite.composite import CompositeRewarder, Part
 from tfgrpo.rewarders.gt import GroundTruthRewarder
-from tfgrpo.rewarders.judge.calibrating import calibrate_group, judged_paths, scores_by_path, true_path
 from tfgrpo.rewarders.judge.calibration import (
     RankCalibration,
+    calibrate_group,
+    judged_paths,
     rank_agreement,
+    scores_by_path,
     swap_agreement,
     transitivity,
+    true_path,
     vote_agreement,
 )
 from tfgrpo.rewarders.judge.judge import JudgeRewarder

@@ -10,9 +10,9 @@ import pytest
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
+from tfgrpo.rewarders.judge.model import JudgeReply, judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
 from tfgrpo.rewarders.judge.prompt import shortened
-from tfgrpo.rewarders.judge.seam import JudgeReply, judge_loads
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
@@ -181,7 +181,7 @@ async def test_evidence_is_one_line_whatever_the_judge_says():
 
 
 async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(monkeypatch):
-    monkeypatch.setattr("tfgrpo.rewarders.asking._GRACE_S", 0.02)
+    monkeypatch.setattr("tfgrpo.rewarders.running._GRACE_S", 0.02)
     never = asyncio.get_running_loop().create_future()
 
     async def hang():

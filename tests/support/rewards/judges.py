@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
-from tfgrpo.rewarders.judge.seam import JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 
 Answers = Callable[[JudgeQuestion], Any]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
 from tfgrpo.rewarders.base import Attempt, RewardContext
-from tfgrpo.rewarders.judge.seam import JudgeQuestion
+from tfgrpo.rewarders.judge.model import JudgeQuestion
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault

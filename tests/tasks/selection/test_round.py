@@ -306,7 +306,7 @@ class Judging:
     asks_model = True
 
     async def score(self, context):
-        from tfgrpo.rewarders.judge.seam import JudgeQuestion  # noqa: PLC0415
+        from tfgrpo.rewarders.judge.model import JudgeQuestion  # noqa: PLC0415
 
         question = JudgeQuestion((("user", "?"),), "j", {"type": "number"}, rollout=0, turn=0)
         reply_ = await context.judge.ask(question)

@@ -1,6 +1,6 @@
-"""How is one rewarder asked for its verdicts? On the event loop, in a thread, or part by part; within its time limit.
+"""Run one rewarder on the event loop, in a thread, or member by member, within its time limit.
 
-Whatever a rewarder does wrong becomes a fault of its own: it raises nothing here, and what it returns is checked.
+Errors of a rewarder become a ``Fault``, and its verdicts are checked.
 """
 
 from __future__ import annotations
@@ -28,78 +28,76 @@ from tfgrpo.stores.text import pluralize
 
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
-"""Default time limits of one group: of what computes, and of what asks a model."""
+"""Default time limits of one group: of a rewarder that computes, and of one that calls a model."""
 _QUICK_CHARS: Final = 50_000
 """Longest group, in characters of output, that a quick rewarder scores on the event loop."""
 _GRACE_S: Final = 5.0
-"""What a rewarder that keeps its time limit by itself gets on top, before it counts as hanging."""
+"""Extra time of a rewarder that respects its time limit itself, before it counts as hanging."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A rewarder said nothing usable."""
+    """A rewarder gave no usable verdicts."""
 
     reason: str
     timed_out: bool = False
 
 
-Said: TypeAlias = tuple[Verdict, ...] | Fault
+Outcome: TypeAlias = tuple[Verdict, ...] | Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Asks rewarders, each within the same time limit."""
+class RewarderRunner:
+    """Runs rewarders, each within the same time limit."""
 
     executor: Executor
     timeout_s: float | None = None
-    """For each rewarder that is asked. None: 30 s, or 600 s for one that asks a model."""
+    """For each rewarder. None: 30 s, or 600 s for one that calls a model."""
 
-    async def ask(self, rewarder: Rewarder, context: RewardContext) -> Said:
-        """The verdicts of a rewarder, one per attempt, or its fault."""
+    async def run(self, rewarder: Rewarder, context: RewardContext) -> Outcome:
+        """Return the verdicts of a rewarder, one per attempt, or its fault."""
         expected = len(context.outputs)
         if not expected:
             return ()
-        # The name first: to ask a protocol costs more than the whole rewarder does.
+        # The attribute first: a protocol check costs more than a whole quick rewarder.
         if hasattr(rewarder, "combine") and isinstance(rewarder, CompoundRewarder):
-            # Unlimited itself: all it waits for are others, each of which has its limit.
-            return await _contained(rewarder, rewarder.combine(context, self.part), expected)
-        limit = self._limit(rewarder)
+            # Without a limit: it waits only for others, each of which has its own.
+            return await _contained(rewarder, rewarder.combine(context, self.verdicts), expected)
+        limit = self.timeout_s
+        if limit is None:
+            limit = MODEL_TIMEOUT_S if asks_model(rewarder) else TIMEOUT_S
         limited = replace(context, time_limit_s=limit)
         if inspect.iscoroutinefunction(rewarder.score):
             if getattr(rewarder, "limits_itself", False):
                 return await _contained(rewarder, rewarder.score(limited), expected)
             most = limit + (_GRACE_S if asks_model(rewarder) else 0.0)
-            said = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
-            return said or _late(rewarder, limit)
-        if getattr(rewarder, "quick", False) and _chars(context) <= _QUICK_CHARS:
+            outcome = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
+            return outcome or _late(rewarder, limit)
+        chars = sum(len(attempt.output) for attempt in context.outputs)
+        if getattr(rewarder, "quick", False) and chars <= _QUICK_CHARS:
             return _answer(rewarder, limited, limit)
         return await self._in_thread(rewarder, limited, limit)
 
-    async def part(self, rewarder: Rewarder, context: RewardContext) -> tuple[Verdict, ...]:
-        """``Ask`` for compound rewarders."""
-        said = await self.ask(rewarder, context)
-        if isinstance(said, Fault):
-            raise RewarderTimeout(said.reason) if said.timed_out else RewardError(said.reason)
-        return said
+    async def verdicts(self, rewarder: Rewarder, context: RewardContext) -> tuple[Verdict, ...]:
+        """Run a member of a compound rewarder, as ``Ask``."""
+        outcome = await self.run(rewarder, context)
+        if isinstance(outcome, Fault):
+            raise RewarderTimeout(outcome.reason) if outcome.timed_out else RewardError(outcome.reason)
+        return outcome
 
-    def _limit(self, rewarder: Rewarder) -> float:
-        if self.timeout_s is not None:
-            return self.timeout_s
-        return MODEL_TIMEOUT_S if asks_model(rewarder) else TIMEOUT_S
-
-    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Said:
+    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Outcome:
         loop = asyncio.get_running_loop()
-        begun: asyncio.Future[None] = loop.create_future()
+        started: asyncio.Future[None] = loop.create_future()
 
-        def call() -> Said:
-            loop.call_soon_threadsafe(begun.set_result, None)
+        def call() -> Outcome:
+            loop.call_soon_threadsafe(started.set_result, None)
             return _answer(rewarder, context, limit_s)
 
         future = self.executor.submit(call)
         answer = asyncio.wrap_future(future)
         try:
             if isinstance(self.executor, RewarderThreads):
-                either: list[asyncio.Future[Any]] = [begun, answer]
+                either: list[asyncio.Future[Any]] = [started, answer]
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return await asyncio.wait_for(answer, limit_s)
         except TimeoutError:
@@ -111,12 +109,12 @@ class Asker:
 
 
 def asks_model(rewarder: Rewarder) -> bool:
-    """Whether the time a rewarder takes is that of calls to a model."""
+    """Return whether the time of a rewarder is that of calls to a model."""
     return bool(getattr(rewarder, "asks_model", False))
 
 
-async def _in_time(work: Coroutine[Any, Any, Said], limit_s: float) -> Said | None:
-    """What the work came to; None when it was late. Work that ignores its cancellation is left behind."""
+async def _in_time(work: Coroutine[Any, Any, Outcome], limit_s: float) -> Outcome | None:
+    """Return the result of the work; None when it is late. Work that ignores its cancellation is abandoned."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task], timeout=limit_s)
@@ -129,13 +127,9 @@ def _late(rewarder: Rewarder, limit_s: float) -> Fault:
     return Fault(f"{rewarder.rewarder_id}: no verdict within {limit_s:g} s", timed_out=True)
 
 
-def _chars(context: RewardContext) -> int:
-    return sum(len(attempt.output) for attempt in context.outputs)
-
-
 async def _contained(
     rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], expected: int, limit_s: float = math.inf
-) -> Said:
+) -> Outcome:
     start = time.monotonic()
     try:
         verdicts = await work
@@ -150,12 +144,12 @@ async def _contained(
 
 
 def _over(start: float, limit_s: float) -> bool:
-    """Whether a call took too long. It looks at the time itself: the interpreter lock also stops whoever waits for it."""
+    """Return whether a call took too long. The call checks the clock itself: a kept interpreter lock stops its waiter."""
     return time.monotonic() - start > limit_s
 
 
-def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Said:
-    """The verdicts of a rewarder that blocks."""
+def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Outcome:
+    """Run a blocking rewarder in this thread."""
     start = time.monotonic()
     try:
         verdicts = rewarder.score(context)
@@ -176,13 +170,13 @@ def _fault(error: BaseException) -> Fault:
 
 def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> tuple[Verdict, ...]:
     name = rewarder.rewarder_id
-    given = tuple(verdicts)
-    if len(given) != expected:
-        raise RewardError(f"{name}: {pluralize(len(given), 'verdict')} for {pluralize(expected, 'attempt')}")
-    checked = each_alone(given, partial(_checked_one, name), lambda reason: Abstained(name, reason, broke=True))
+    verdicts = tuple(verdicts)
+    if len(verdicts) != expected:
+        raise RewardError(f"{name}: {pluralize(len(verdicts), 'verdict')} for {pluralize(expected, 'attempt')}")
+    checked = each_alone(verdicts, partial(_checked_one, name), lambda reason: Abstained(name, reason, broke=True))
     broken = [verdict for verdict in checked if isinstance(verdict, Abstained) and verdict.broke]
     if len(broken) == expected:
-        raise RewardError(broken[0].told)
+        raise RewardError(broken[0].message)
     return tuple(checked)
 
 
@@ -201,7 +195,7 @@ def _checked_one(name: str, verdict: object) -> Verdict:
 
 
 def _checked_details(name: str, details: object) -> FrozenDict | None:
-    """What goes into a file has to be JSON, and must not change any more."""
+    """Return details as frozen JSON, which a record needs."""
     if details is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""What does a judge need of a language model? One question, one reply, one protocol; the higher floor implements it.
+"""Protocol between judges and the language model that they call; a higher floor implements it.
 
-Whoever implements it sees to ledger, journal, limiter and seeds. Nothing here opens a connection or knows a vendor.
+The implementation is responsible for ledger, journal, rate limits and seeds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class JudgeQuestion:
     messages: tuple[tuple[Speaker, str], ...]
     schema_name: str
     schema: Mapping[str, Any]
-    """JSON schema that the answer should follow, where the endpoint can be held to one."""
+    """JSON schema of the answer, for endpoints that enforce one."""
     rollout: int
-    """Index of the attempt in question; of a pair, of the one with the lower index."""
+    """Index of the judged attempt; of a pair, the lower index."""
     turn: int
-    """Tells apart what is asked of one attempt: votes, opponents, orders. Part of the call's name and of its seed."""
+    """Number of the question about one attempt: votes, opponents, orders. Part of the call's name and of its seed."""
     attempt: int = 0
-    """How often the same was asked before, because the answer could not be used."""
+    """Number of earlier calls with an unusable answer."""
     temperature: float = 0.3
     max_tokens: int | None = None
     """Longest reply. None: as the run's other calls."""
@@ -35,17 +35,17 @@ class JudgeQuestion:
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What came back, as text."""
+    """The reply as text."""
 
     text: str
     cut_off: bool = False
-    """It reached the limit of tokens: what stands at its end is not its end."""
+    """The reply reached the limit of tokens and is incomplete."""
     tokens: int | None = None
-    """Prompt and completion; None when the endpoint did not say."""
+    """Prompt and completion; None when unknown."""
     cost_usd: float | None = None
     """None: unknown."""
     model: str = ""
-    """Who answered."""
+    """Model that replied."""
 
 
 class JudgeModel(Protocol):
@@ -54,24 +54,24 @@ class JudgeModel(Protocol):
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
         """Answer. The same question of the same run is paid for once.
 
-        Raises ``ModelCallError`` when no answer was to be had, ``ModelTimeout`` after ``timeout_s`` among them; that
-        judgement is lost. Whatever else it raises (``BudgetRefused``, a refused key) ends the run, and passes through.
+        Raises ``ModelCallError`` when there is no answer, such as ``ModelTimeout`` after ``timeout_s``; the vote is lost.
+        Any other error (``BudgetRefused``, a refused key) ends the run, and passes through.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeLoad:
-    """What a judge asks of one group, for the forecast."""
+    """Calls of a judge for one group, for the forecast."""
 
     model: str | None
     """None: the model that reflects."""
     calls_low: int
-    """When all attempts of the group are the same and every answer can be used."""
+    """When all attempts of the group are equal and every answer is usable."""
     calls_high: int
     """When all differ and every question is repeated as often as allowed."""
     instructions: str
-    """Text that every call carries."""
+    """Text in every call."""
     shown: int
     """Attempts shown in one call."""
     max_chars: int
@@ -79,18 +79,18 @@ class JudgeLoad:
     max_tokens: int | None
     """Longest reply. None: as the run's other calls."""
     retries: int = 0
-    """A repetition carries the answers before it."""
+    """A repetition carries the earlier answers."""
 
 
 @runtime_checkable
 class AsksModel(Protocol):
-    """A rewarder that asks a model, and can say how much."""
+    """A rewarder that calls a model, and knows its load."""
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
-        """What one group of this size takes; one entry for each judge."""
+        """Return the load of one group of this size; one entry for each judge."""
         ...
 
 
 def judge_loads(rewarder: object, group_size: int) -> Sequence[JudgeLoad]:
-    """What a rewarder asks of a model for one group, as far as it says so; nothing when it asks none."""
+    """Return the load of a rewarder for one group; empty when it calls no model or does not know."""
     return rewarder.judge_loads(group_size) if isinstance(rewarder, AsksModel) else ()

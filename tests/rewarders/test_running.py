@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from tests.support.rewards.rewarder_examples import freeze
-from tfgrpo.rewarders.asking import MODEL_TIMEOUT_S, TIMEOUT_S
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.callable import AsyncCallableRewarder, adapt
 from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.running import MODEL_TIMEOUT_S, TIMEOUT_S
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import RewardError
