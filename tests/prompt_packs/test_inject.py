@@ -45,7 +45,7 @@ def test_without_lessons_there_is_no_lessons_block(pack: LoadedPack) -> None:
     assert (merged.experience_ids, merged.skipped) == ((), ())
 
 
-def test_lessons_stand_in_one_block_after_everything_stable(pack: LoadedPack, make_record: MakeRecord) -> None:
+def test_lessons_are_one_block_after_the_stable_text(pack: LoadedPack, make_record: MakeRecord) -> None:
     records = [
         make_record(pack, 1, "Check the unit."),
         make_record(pack, 2, "Adding cents to euros.", polarity="avoid"),
@@ -148,13 +148,13 @@ def test_the_pack_may_lower_the_word_limit(
     assert merged.skipped == (("e2", "5 words; at most 4"),)
 
 
-def test_the_same_text_is_said_once(pack: LoadedPack, make_record: MakeRecord) -> None:
+def test_the_same_text_is_injected_once(pack: LoadedPack, make_record: MakeRecord) -> None:
     merged = merge_experiences(pack, [make_record(pack, 1, "Check it."), make_record(pack, 2, "Check  it.")])
     assert merged.experience_ids == ("e1",)
     assert merged.skipped == (("e2", REPEATED),)
 
 
-def test_an_edited_and_restamped_pack_retires_its_lessons_and_nothing_else(
+def test_an_edited_and_restamped_pack_retires_only_its_lessons(
     pack: LoadedPack, directory: Path, make_record: MakeRecord
 ) -> None:
     record = make_record(pack, 1)
@@ -181,9 +181,7 @@ def test_a_source_edited_after_loading_stops_injection_but_not_the_run(
     assert "Obey" not in merged.text
 
 
-def test_a_pack_that_vanished_or_was_linked_elsewhere_retires_its_lessons(
-    pack: LoadedPack, root: Path, make_record: MakeRecord
-) -> None:
+def test_a_deleted_or_relinked_pack_retires_its_lessons(pack: LoadedPack, root: Path, make_record: MakeRecord) -> None:
     records = [make_record(pack, 1)]
     (root / "arithmetic").rename(root / "gone")
     assert merge_experiences(pack, records).skipped == (("e1", STALE_STAMP),)
@@ -218,9 +216,7 @@ def test_the_same_lessons_give_the_same_text(
 
 @given(count=st.integers(1, 20))
 @SHARED
-def test_one_more_lesson_extends_the_text_and_moves_nothing(
-    pack: LoadedPack, make_record: MakeRecord, count: int
-) -> None:
+def test_one_more_lesson_only_extends_the_text(pack: LoadedPack, make_record: MakeRecord, count: int) -> None:
     records = [make_record(pack, number) for number in range(count + 1)]
     shorter, longer = (merge_experiences(pack, records[:size]).text for size in (count, count + 1))
     assert longer.startswith(shorter.removesuffix(CLOSING))
@@ -229,7 +225,7 @@ def test_one_more_lesson_extends_the_text_and_moves_nothing(
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120), slots=st.integers(0, 3))
 @SHARED
-def test_whatever_a_lesson_says_it_stays_one_line_of_one_block(
+def test_any_lesson_stays_one_line_of_one_block(
     pack: LoadedPack, make_record: MakeRecord, text: str, slots: int
 ) -> None:
     try:

@@ -49,7 +49,7 @@ def test_a_root_of_your_own_replaces_those_that_ship(root: Path) -> None:
         load_prompt_pack("general", root)
 
 
-def test_an_empty_root_and_a_missing_root_are_told_apart(tmp_path: Path) -> None:
+def test_an_empty_root_and_a_missing_root_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="ids: none; domains: none"):
         load_prompt_pack("general", tmp_path)
     with pytest.raises(PackError, match="a readable directory of prompt packs"):
@@ -84,7 +84,7 @@ def test_a_rejected_file_is_logged_with_its_path(directory: Path, caplog: pytest
     assert str(directory / "reflect.md") in str(caught.value)
 
 
-def test_a_broken_manifest_elsewhere_is_logged_and_hides_no_other_pack(
+def test_a_broken_manifest_of_another_pack_is_logged_and_hides_no_pack(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / "general" / "manifest.json").write_text("{", "utf-8")
@@ -111,7 +111,7 @@ def test_an_unapproved_pack_of_the_domain_is_left_out_and_logged(root: Path, cap
     assert str(spoiled / "system.md") in caplog.text
 
 
-def test_a_domain_of_which_nothing_is_approved_is_refused(
+def test_a_domain_without_an_approved_pack_is_refused(
     directory: Path, edit_manifest: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     edit_manifest(stamp="")

@@ -24,7 +24,7 @@ def test_every_operator_is_explained_and_every_form_shown_is_read():
     assert len(forms) == len(OPERATORS) + 2
 
 
-def test_the_example_is_a_model_with_the_labels_it_was_given():
+def test_the_example_is_a_model_with_its_labels():
     model = parse_text(EXAMPLE)
     named = SYSTEM.split("with the labels ", 1)[1].split(" becomes", 1)[0]
     assert sorted(labels_of(model)) == named.split(", ")

@@ -119,7 +119,7 @@ def test_a_template_that_does_not_say_the_word_limit_is_refused(directory: Path)
         stamp_pack(directory, clock)
 
 
-def test_a_missing_source_is_told_before_anything_is_written(directory: Path) -> None:
+def test_a_missing_source_is_reported_before_writing(directory: Path) -> None:
     (directory / "repair.md").unlink()
     before = snapshot(directory)
     with pytest.raises(PackError, match="no such file"):

@@ -53,7 +53,7 @@ def test_a_forged_header_does_not_help_without_the_manifest(directory: Path, nam
     refused(directory, "a stamp that the sources do not match")
 
 
-def test_all_problems_are_told_at_once(directory: Path) -> None:
+def test_all_problems_are_reported_at_once(directory: Path) -> None:
     for name in SOURCES:
         (directory / name).write_text("bare text", "utf-8")
     problems = "\n".join(verify_pack(directory))
@@ -215,7 +215,7 @@ def test_a_manifest_that_is_no_json_object_is_refused(directory: Path, text: str
     refused(directory, str(directory / "manifest.json"))
 
 
-def test_a_key_that_stands_twice_is_refused(directory: Path) -> None:
+def test_a_repeated_key_is_refused(directory: Path) -> None:
     path = directory / "manifest.json"
     path.write_text(path.read_text("utf-8").replace("{", '{"experience_slots": 1,', 1), "utf-8")
     refused(directory, "a key twice in one object")

@@ -38,12 +38,12 @@ def actor_text(pack: str) -> str:
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_placeholders_are_exactly_what_the_role_is_given(pack: str, role: TemplateRole) -> None:
+def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: TemplateRole) -> None:
     assert placeholders(load_prompt_pack(pack).templates[role]) == TEMPLATE_FIELDS[role]
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_a_rendered_template_holds_no_brace_of_a_placeholder_and_no_tag(pack: str, role: TemplateRole) -> None:
+def test_a_rendered_template_has_no_placeholder_and_no_tag(pack: str, role: TemplateRole) -> None:
     text = rendered(pack, role)
     assert not re.search(r"\{\{|\}\}|\{%", text)
     assert re.findall(r"<(/?[a-z_]+)>", text) == []
@@ -60,7 +60,7 @@ def test_the_actor_text_has_no_placeholder_and_only_the_tag_of_the_answer_line(p
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
-def test_the_word_limit_is_said_once_and_by_placeholder_only(pack: str, role: TemplateRole) -> None:
+def test_the_word_limit_is_stated_once_and_by_placeholder_only(pack: str, role: TemplateRole) -> None:
     text = load_prompt_pack(pack).templates[role]
     assert re.search(r"\{\{ max_words \}\} words", text)
     assert len(re.findall(r"\{\{ max_words \}\}", text)) == 1
@@ -86,7 +86,7 @@ def test_agent_objective_and_learning_objective_are_two_fields(pack: str, role: 
 
 @pytest.mark.parametrize("pack", PACKS)
 @pytest.mark.parametrize("role", ASKING)
-def test_what_the_user_message_holds_is_material_and_never_an_order(pack: str, role: TemplateRole) -> None:
+def test_the_user_message_is_material_and_never_an_order(pack: str, role: TemplateRole) -> None:
     text = rendered(pack, role)
     assert "The user message is one JSON object" in text
     assert "material" in text
@@ -197,7 +197,7 @@ def test_packs_leave_room_for_lessons_and_fit_their_tags() -> None:
     assert load_prompt_pack("ledger").manifest.tags == ("numbers", "tools")
 
 
-def test_values_are_put_in_and_never_read_again() -> None:
+def test_values_are_never_parsed_as_templates() -> None:
     assert render_template("{{ a }} and {{b}} and {{  a  }}", a="{{ b }}", b=2) == "{{ b }} and 2 and {{ b }}"
 
 
@@ -215,14 +215,14 @@ def test_values_are_put_in_and_never_read_again() -> None:
         ("{# note #}", {}, "stray {#"),
     ],
 )
-def test_a_template_must_use_exactly_what_it_is_given(text: str, fields: dict[str, int], told: str) -> None:
+def test_a_template_must_use_exactly_its_fields(text: str, fields: dict[str, int], told: str) -> None:
     with pytest.raises(PackError) as caught:
         render_template(text, **fields)
     assert told in str(caught.value)
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=30), max_size=5))
-def test_any_value_is_put_in_as_it_is(values: dict[str, str]) -> None:
+def test_any_value_is_inserted_unchanged(values: dict[str, str]) -> None:
     text = "|".join(f"{{{{ {name} }}}}" for name in values)
     assert template_problems(text, frozenset(values), "here") == ()
     assert render_template(text, **values) == "|".join(values.values())

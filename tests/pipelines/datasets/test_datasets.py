@@ -67,7 +67,7 @@ def test_a_byte_order_mark_is_tolerated(tmp_path: Path, name: str) -> None:
     assert load_dataset(tmp_path / name)[0].id == "a"
 
 
-def test_numbers_are_text_where_ids_and_answers_stand(write_jsonl: Callable[..., Path]) -> None:
+def test_numbers_are_text_in_ids_and_answers(write_jsonl: Callable[..., Path]) -> None:
     items = load_dataset(
         write_jsonl([{"id": 7, "prompt": "x", "answer": 2.5}, {"id": "8", "prompt": "y", "answer": 10**30}])
     )
@@ -169,7 +169,7 @@ def test_a_prompt_of_any_length_is_taken_from_csv_as_from_jsonl(
     assert read_dataset(path, held_chars=0).items[0].prompt == prompt
 
 
-def test_a_value_longer_than_any_may_be_is_told_with_the_bound(tmp_path: Path) -> None:
+def test_a_value_beyond_the_longest_is_refused_with_the_limit(tmp_path: Path) -> None:
     bound = csv.field_size_limit(1_000)
     try:
         (told,) = refusal(csv_file(tmp_path, f'id,prompt\na,"open {"x" * 2_000}\n'))
@@ -181,7 +181,7 @@ def test_a_value_longer_than_any_may_be_is_told_with_the_bound(tmp_path: Path) -
 NUMBERED = "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
 
 
-def test_a_missing_field_is_told_with_those_there_are_and_the_setting_that_names_it(
+def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(
     tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     path = write_jsonl([{"nr": 1, "question": "x"}, {"id": "a", "question": "x"}, {}])
@@ -209,7 +209,7 @@ def test_names_of_a_wide_table_are_shown_in_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.parquet", "none", "none.txt"])
-def test_a_file_that_is_not_there_is_told_with_where_it_was_looked_for(
+def test_a_missing_file_is_reported_with_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -248,7 +248,7 @@ def test_a_file_without_items_is_refused(tmp_path: Path, name: str, text: str) -
     assert "got no items" in refusal(tmp_path / name)[0]
 
 
-def test_equal_prompts_stay_different_items_and_are_told(write_jsonl: Callable[..., Path]) -> None:
+def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Callable[..., Path]) -> None:
     rows = [{"id": f"t{n}", "prompt": f"Same  {n // 2}\n?", "answer": str(n)} for n in range(14)]
     found = read_dataset(write_jsonl([*rows, GOOD]))
     assert len(found.items) == 15
@@ -256,7 +256,7 @@ def test_equal_prompts_stay_different_items_and_are_told(write_jsonl: Callable[.
     assert found.warnings[5].endswith("2 more sets of items ask the same in the same words")
 
 
-def test_unused_columns_and_missing_answers_are_told(write_jsonl: Callable[..., Path]) -> None:
+def test_unused_columns_and_missing_answers_are_warned_of(write_jsonl: Callable[..., Path]) -> None:
     path = write_jsonl([GOOD, {"id": "b", "prompt": "x", "anwser": "y"}])
     unused, without = read_dataset(path).warnings
     assert unused.startswith(f"{path}: the field 'anwser' of 1 item is not used; used are answer (did you mean that?)")
@@ -264,7 +264,7 @@ def test_unused_columns_and_missing_answers_are_told(write_jsonl: Callable[..., 
 
 
 @pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "powl", "unlearnable"])
-def test_shipped_items_stand_beside_the_package(world: str) -> None:
+def test_shipped_items_are_in_the_package(world: str) -> None:
     assert shipped_dataset(world).name == f"{world}.jsonl"
     assert shipped_dataset(world).parent.name == "data"
 

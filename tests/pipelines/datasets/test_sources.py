@@ -131,12 +131,12 @@ EXPECTED = [tuple(row.values()) for row in ROWS]
 
 
 @pytest.mark.parametrize("write", KINDS)
-def test_items_are_the_same_whatever_they_come_from(tmp_path: Path, write: Write) -> None:
+def test_items_are_the_same_from_every_source(tmp_path: Path, write: Write) -> None:
     assert said(load_dataset(write(tmp_path, ROWS))) == EXPECTED
 
 
 @pytest.mark.parametrize("write", KINDS)
-def test_items_that_are_not_held_are_read_again_where_they_stand(tmp_path: Path, write: Write) -> None:
+def test_items_not_in_memory_are_read_again_by_position(tmp_path: Path, write: Write) -> None:
     name = write(tmp_path, ROWS)
     held, stored = read_dataset(name), read_dataset(name, held_chars=0)
     assert isinstance(held.items, tuple)
@@ -178,7 +178,7 @@ def test_a_path_that_leads_nowhere_is_an_absent_field(tmp_path: Path) -> None:
     assert [item.answer for item in load_dataset(path, FieldMap(answer="ask.gold"))] == ["", ""]
 
 
-def test_what_json_does_not_have_becomes_text_or_is_refused(tmp_path: Path) -> None:
+def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
     rows = [{"id": 1, "prompt": "x", "answer": 1.5, "metadata": {"day": dt.date(2026, 1, 2)}}]
     assert said(load_dataset(write_parquet(tmp_path, rows))) == [("1", "x", "1.5", {"day": "2026-01-02"})]
     bad = [{"id": "a", "prompt": "x", "answer": float("nan")}, {"id": "b", "prompt": "y", "answer": 1.0}]
@@ -216,7 +216,7 @@ def test_a_table_without_a_required_column_is_refused_with_those_it_has(tmp_path
         ("hf:{folder}/splits#dev", "got no split 'dev'; accepted: one of test, train"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_what_can(tmp_path: Path, name: str, told: str) -> None:
+def test_unreadable_sources_are_refused_with_the_accepted_ones(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "text.parquet").write_text("no table", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     write_splits(tmp_path, ROWS)
@@ -229,7 +229,7 @@ def test_what_cannot_be_read_is_told_with_what_can(tmp_path: Path, name: str, to
 @pytest.mark.parametrize(
     ("module", "write", "extra"), [("pyarrow.parquet", write_parquet, "parquet"), ("datasets", write_saved, "hf")]
 )
-def test_a_missing_library_is_told_with_the_extra_that_brings_it(
+def test_a_missing_library_is_reported_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, write: Write, extra: str
 ) -> None:
     name = write(tmp_path, ROWS)
@@ -279,7 +279,7 @@ def test_a_folder_of_more_files_than_a_process_may_open_is_read_in_the_order_ask
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_deleted_file_is_reported(tmp_path: Path) -> None:
     path = Path(write_jsonl(tmp_path, ROWS))
     items = read_dataset(path, held_chars=0).items
     path.unlink()
@@ -287,13 +287,13 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
         assert items[0]
 
 
-def test_a_hub_dataset_that_shrank_is_told(tmp_path: Path) -> None:
+def test_a_hub_dataset_that_shrank_is_refused(tmp_path: Path) -> None:
     source = read_dataset(write_saved(tmp_path, ROWS), held_chars=0).items
     with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
         list(source.source.values_at([99]))  # type: ignore[attr-defined]
 
 
-def test_a_library_that_is_there_is_given_as_it_is() -> None:
+def test_an_installed_library_is_returned() -> None:
     assert tables.imported("json", "x", extra="e", package="json") is json
 
 
@@ -334,7 +334,7 @@ def test_an_item_is_what_it_was(tmp_path: Path) -> None:
     )
 
 
-def test_a_csv_file_that_is_no_csv_any_more_is_told(tmp_path: Path) -> None:
+def test_a_csv_file_that_became_invalid_is_refused(tmp_path: Path) -> None:
     path = Path(write_csv(tmp_path, ROWS))
     items = read_dataset(path, held_chars=0).items
     raw = path.read_bytes()

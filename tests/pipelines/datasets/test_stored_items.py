@@ -31,7 +31,7 @@ def path(write_jsonl: Callable[..., Path]) -> Path:
     return write_jsonl([{"id": f"q-{n}", "prompt": f"Question {n // 2}?", "answer": n} for n in range(60)])
 
 
-def test_split_cohorts_and_twins_are_the_same_for_items_that_are_not_held(path: Path) -> None:
+def test_split_cohorts_and_twins_are_the_same_for_stored_items(path: Path) -> None:
     held, stored = read_dataset(path).items, read_dataset(path, held_chars=0).items
     assert isinstance(stored, StoredItems)
     assert equals(texts_of(stored)) == equals(texts_of(held))

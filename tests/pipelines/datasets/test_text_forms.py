@@ -73,7 +73,7 @@ def test_a_header_that_lacks_a_name_is_shown_in_its_columns(tmp_path: Path) -> N
     assert "a header without 'prompt': 'id', 'question, if any', 'answer'" in told
 
 
-def test_a_bad_row_is_told_with_the_separator_of_its_file(tmp_path: Path) -> None:
+def test_a_bad_row_is_reported_with_the_separator_of_its_file(tmp_path: Path) -> None:
     (told,) = refusal(written(tmp_path, 'id;prompt\na;"x"y\n'))
     assert told.endswith("accepted: semicolon-separated values, in quotes where needed")
 
@@ -115,7 +115,7 @@ def test_utf16_beyond_memory_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", ["items.json", "items.jsonl"])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_array_of_objects_is_read_whatever_it_is_called(tmp_path: Path, name: str, indent: int | None) -> None:
+def test_an_array_of_objects_is_read_from_both_endings(tmp_path: Path, name: str, indent: int | None) -> None:
     rows = [{"id": str(number), "prompt": "x]},\n" * 999 + "\ue000😀" * number} for number in range(40)]
     path = written(tmp_path, f"\n {json.dumps(rows, indent=indent, ensure_ascii=False)}\n", name)
     assert prompts(path) == [row["prompt"] for row in rows]

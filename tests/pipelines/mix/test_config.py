@@ -108,7 +108,7 @@ stages:
     assert config.seed is None
 
 
-def test_a_grader_whose_library_is_missing_is_told_with_the_extra_that_brings_it(
+def test_a_grader_with_a_missing_library_is_refused_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tfgrpo.rewarders.graders.builtin.math_verify.importlib.util.find_spec", lambda name: None)
@@ -251,13 +251,13 @@ stages:
         ("a: *b\n", "got found undefined alias"),
     ],
 )
-def test_what_is_no_mapping_is_told_by_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_mapping_is_refused_by_line(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "mix.yaml"
     path.write_text(text, encoding="utf-8")
     assert any(told in line for line in refusal(path))
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.yaml") == ["got No such file or directory; accepted: a file that can be read"]
     (tmp_path / "latin.yaml").write_bytes(b"a: \xff\n")
     assert "no UTF-8 at byte 3" in refusal(tmp_path / "latin.yaml")[0]
@@ -283,7 +283,7 @@ def test_every_section_of_the_form_is_required(tmp_path: Path, missing: str) -> 
     assert any(line.startswith(f"{missing}: got n") for line in told)
 
 
-def test_a_dataset_with_an_absolute_path_needs_no_root_and_the_root_is_told_once(tmp_path: Path) -> None:
+def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path: Path) -> None:
     assert refused(tmp_path, paths={}) == ["paths.data_root: got nothing; accepted: text that is not empty"]
     changed = document(paths={"data_root": 3})
     changed["datasets"]["a"]["path"] = str(tmp_path / "none.jsonl")
@@ -326,7 +326,7 @@ def test_weights_that_run_over_are_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_declared_graders_stand_before_built_in_ones_and_python_before_external(tmp_path: Path) -> None:
+def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path: Path) -> None:
     (tmp_path / "graders.py").write_text(GRADER, encoding="utf-8")
     (tmp_path / "sibling.py").write_text("BONUS = 0.25\n", encoding="utf-8")
     changed = document(

@@ -49,7 +49,7 @@ def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -
         assert all(draw["datasets"] == {"a": 4} for draw in draws if draw["step"] < 8 and draw["step"] % 8 == 0)
 
 
-def test_the_cohort_is_cut_as_drawn_and_tells_its_story(tmp_path: Path) -> None:
+def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> None:
     path = write_mix(tmp_path, seed=9)
     cohort = mix_at(path).draw(epoch=2, settings=learning(seed=1))
     told = json.loads(json.dumps(cohort.metadata))
@@ -114,7 +114,7 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     assert "a:9" not in items
 
 
-def test_a_large_mix_is_not_held_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_mix_is_indexed_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_mix(tmp_path)
     held = mix_at(path)
     monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets._MAX_CHARS", 0)
@@ -139,7 +139,7 @@ def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
     assert {item.id[0] for item in (*mix.split.learn, *mix.split.held_out)} == {"a", "b"}
 
 
-def test_a_step_with_nothing_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])
     assert mix_at(path).learnable["b"] == range(14, 14)
@@ -150,7 +150,7 @@ def test_a_step_with_nothing_to_learn_on_is_refused_before_the_run(tmp_path: Pat
     )
 
 
-def test_stages_that_the_run_never_reaches_are_told(tmp_path: Path) -> None:
+def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     assert list(mix_advice(mix_at(path), learning())) == [
         (

@@ -83,7 +83,7 @@ def test_what_is_no_json_is_refused_by_line_unless_it_was_checked_before(
         records[1]
 
 
-def test_another_file_in_its_place_changes_nothing_and_one_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_replaced_file_has_no_effect_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     write_rows(path, rows("a"))
     records = index_records(path).records

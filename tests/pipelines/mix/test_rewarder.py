@@ -68,7 +68,7 @@ def graded(path: Path, given: RewardContext, timeout_s: float = 20.0) -> GroupSc
         threads.shutdown()
 
 
-def test_rewards_are_those_of_the_dataset_put_together_with_the_format(folder: Path) -> None:
+def test_rewards_combine_the_graders_of_the_dataset_with_the_format(folder: Path) -> None:
     scores = graded(write_mix(folder), context("a:7", "<think>r</think>\n7", "7", "<think>r</think>\n8"))
     assert dict(scores.totals) == pytest.approx({"r0": 1.0, "r1": 0.0, "r2": 0.25})
     assert [verdict[0].evidence for verdict in scores.verdicts] == [  # type: ignore[union-attr]
@@ -80,7 +80,7 @@ def test_rewards_are_those_of_the_dataset_put_together_with_the_format(folder: P
     assert dict(gated.totals) == pytest.approx({"r0": 0.0, "r1": 0.0})
 
 
-def test_graders_are_given_the_whole_record(folder: Path) -> None:
+def test_graders_get_the_whole_record(folder: Path) -> None:
     (folder / "graders.py").write_text(GRADERS, encoding="utf-8")
     changed = document(python_graders={"extra": {"path": "graders.py:ByExtra"}})
     changed["datasets"]["a"] |= {"graders": ["extra"], "grader_weights": [1]}

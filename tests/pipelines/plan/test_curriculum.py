@@ -74,7 +74,7 @@ def test_only_learning_groups_with_two_rewards_count_and_only_those_before(task:
     assert Difficulty().with_run(task.run("none")) == Difficulty({}, {})
 
 
-def test_the_manifest_tells_counts_and_weights_and_reads_back() -> None:
+def test_the_manifest_has_counts_and_weights_and_reads_back() -> None:
     known = Difficulty({"a": 1, "b": 0, "x": 5}, {"a": 3, "b": 2, "x": 5}).of(["b", "a", "z"])
     written = json.loads(json.dumps(known.as_json()))
     assert written == {
@@ -103,7 +103,7 @@ def test_earlier_runs_of_the_same_model_are_remembered_the_newest_ones(task: Tas
 
 
 @given(weights=st.lists(st.floats(FLOOR, 1.0), max_size=30), size=st.integers(0, 40), seed=st.integers(0, 99))
-def test_a_weighted_draw_is_of_different_places_and_repeats(weights: list[float], size: int, seed: int) -> None:
+def test_a_weighted_draw_is_without_replacement_and_repeatable(weights: list[float], size: int, seed: int) -> None:
     drawn = weighted_draw(weights, size, stream(seed, "x"))
     assert len(set(drawn)) == len(drawn) == min(size, len(weights))
     assert drawn == weighted_draw(weights, size, stream(seed, "x"))
@@ -117,7 +117,7 @@ def test_the_first_of_a_weighted_draw_follows_the_weights() -> None:
 
 
 @pytest.mark.parametrize("with_replacement", [True, False])
-def test_flat_items_come_less_often_and_still_come(make_items: MakeItems, with_replacement: bool) -> None:
+def test_flat_items_are_drawn_less_often_and_never_excluded(make_items: MakeItems, with_replacement: bool) -> None:
     items = make_items(40)
     known = Difficulty({item.id: 2 for item in items[:20]}, {item.id: 2 for item in items})
     weights = [known.weight(item.id) for item in items]
@@ -140,7 +140,7 @@ def test_the_order_of_the_file_plays_no_part(make_items: MakeItems) -> None:
     assert [item.id for item in one.items] == [item.id for item in two.items]
 
 
-def test_the_setting_alone_decides_and_the_draw_tells(make_items: MakeItems) -> None:
+def test_only_the_setting_switches_it_on_and_the_draw_records_it(make_items: MakeItems) -> None:
     items = make_items(30)
     data = RunData(Split(items, ()), (), frozenset(), None)
     known = Difficulty({item.id: 1 for item in items[:15]}, {**{item.id: 1 for item in items}, "elsewhere": 4})

@@ -96,7 +96,7 @@ def test_bounds_are_ordered_and_longer_items_need_more(ahead: Callable[..., Fore
     assert few.prompt_tokens.high < found.prompt_tokens.high
 
 
-def test_nothing_to_compare_means_no_sweep(ahead: Callable[..., Forecast]) -> None:
+def test_without_a_comparison_there_is_no_sweep(ahead: Callable[..., Forecast]) -> None:
     assert ahead(evaluation=0).calls.low == 2 * 100 * 2
 
 
@@ -129,7 +129,7 @@ def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecas
     assert slow.seconds.low == pytest.approx(slow.calls.low / 32)
 
 
-def test_the_upper_bound_of_prompts_holds_all_that_every_turn_sends_again(
+def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
     ahead: Callable[..., Forecast], pack: LoadedPack
 ) -> None:
     def most(text: str) -> int:
@@ -150,7 +150,7 @@ def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..
     assert found.calls.likely == turns * (rollouts + sweep) + math.ceil(2 * 100 / 3) + 2 * 2
 
 
-def test_an_agent_of_ones_own_may_ask_for_nothing(ahead: Callable[..., Forecast]) -> None:
+def test_a_users_own_agent_may_call_no_model(ahead: Callable[..., Forecast]) -> None:
     assert ahead(actor={"kind": "a:b"}).calls.low == 0
 
 
@@ -173,7 +173,7 @@ def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[.
     assert likely.usd.likely == now.usd.low
 
 
-def test_a_run_whose_spending_is_unknown_says_nothing_about_the_next(ahead: Callable[..., Forecast]) -> None:
+def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead: Callable[..., Forecast]) -> None:
     found = ahead()
     assert found.after(run_before(found, calls=600, unmeasured_attempts=3)) == found
     unpriced = found.after(run_before(found, calls=600, unknown_price_calls=600))

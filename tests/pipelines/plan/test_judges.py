@@ -49,7 +49,7 @@ MALFORMED = [
 ]
 
 
-def test_models_of_judges_are_found_however_deep_they_stand() -> None:
+def test_models_of_nested_judges_are_found() -> None:
     assert judge_models(settings(NESTED).rewarders) == ("a", "b")
     assert judge_models(settings(*MALFORMED).rewarders) == ()
 
@@ -62,7 +62,7 @@ def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
     validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": known}, budget={"max_usd": 5.0}))
 
 
-def test_a_judge_without_a_model_of_its_own_is_the_model_that_reflects() -> None:
+def test_a_judge_without_a_model_uses_the_reflection_model() -> None:
     real = choose_models(settings(NESTED, model={**REAL, "reflection_name": "r"}))
     assert real.in_use == ("m", "r", "a", "b")
     assert (real.judge(None), real.judge("a")) == ("r", "a")
@@ -130,7 +130,7 @@ def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path: Any) -> N
 @pytest.mark.parametrize(
     "options", [{"parts": [{"options": {"api_key": "x"}}]}, {"a": {"token": 1}}, {"a": [1.0, float("nan")]}]
 )
-def test_nested_options_hold_no_secret_and_no_nan(options: dict[str, Any]) -> None:
+def test_secrets_and_nan_in_nested_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"options without|finite number"):
         settings({"name": "mine:judge", "options": options})
 

@@ -44,7 +44,7 @@ def refusal(make_plan: MakePlan, **options: Any) -> ConfigError:
     return caught.value
 
 
-def test_a_plan_has_everything_loaded_and_nothing_written(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan()
     assert plan.simulated
     assert plan.learns
@@ -64,7 +64,7 @@ def test_the_sweep_takes_at_most_a_sample(make_plan: MakePlan) -> None:
     assert len(make_plan(tfgrpo__sample_size="5").eval_items) == 5
 
 
-def test_an_evaluation_dataset_of_its_own_leaves_every_item_to_learn_on(
+def test_with_an_evaluation_dataset_every_item_is_learned_on(
     make_plan: MakePlan, write_jsonl: Callable[..., Path]
 ) -> None:
     path = write_jsonl([{"id": f"e{n}", "prompt": f"Other {n}?", "answer": n} for n in range(4)], "eval.jsonl")
@@ -109,9 +109,7 @@ def test_half_of_a_model_and_its_endpoint_is_refused(
     assert told in str(refusal(make_plan, env=env, **options))
 
 
-def test_every_part_tells_its_problems_in_one_error_of_the_class_of_the_first(
-    make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_plan: MakePlan, tmp_path: Path) -> None:
     def check(settings: Settings) -> list[Problem]:
         return [Problem("actor.kind", settings.actor.kind, "something else")]
 
@@ -171,7 +169,7 @@ def test_ground_truth_without_any_answer_is_refused_before_it_is_paid_for(
 @pytest.mark.parametrize(
     "rewarders", [[{"name": "number_match"}], [{"name": "composite", "options": {"parts": [{"name": "number_match"}]}}]]
 )
-def test_references_that_are_no_single_number_are_counted_before_anything_is_spent(
+def test_references_that_are_no_single_number_are_counted_in_the_plan(
     make_plan: MakePlan, write_jsonl: Callable[..., Path], rewarders: list[Any]
 ) -> None:
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
@@ -182,7 +180,7 @@ def test_references_that_are_no_single_number_are_counted_before_anything_is_spe
     assert not any("single number" in text for text in make_plan(dataset__path=str(path)).warnings)
 
 
-def test_what_is_no_grader_is_refused_before_anything_is_spent(make_plan: MakePlan) -> None:
+def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePlan) -> None:
     parts = {"parts": [{"name": "tests.pipelines.plan.test_plan:NoGrader"}]}
     rewarders = [{"name": "tests.pipelines.plan.test_plan:NoGrader"}, {"name": "composite", "options": parts}]
     error = refusal(make_plan, rewarders=json.dumps(rewarders))
@@ -261,7 +259,7 @@ def test_caps_that_suffice_are_not_warned_of(make_plan: MakePlan) -> None:
     assert not any("it will stop early" in text for text in plan.warnings)
 
 
-def test_with_the_flag_off_one_cohort_is_measured_and_nothing_is_compared(make_plan: MakePlan) -> None:
+def test_with_the_flag_off_one_cohort_is_measured_without_a_comparison(make_plan: MakePlan) -> None:
     plan = make_plan(tfgrpo__enabled="off")
     assert (plan.group_size, plan.learns) == (1, False)
     assert plan.forecast.calls.low == plan.forecast.calls.high == len(plan.cohort(1).items)

@@ -28,7 +28,7 @@ def ids(cohort: Cohort) -> list[str]:
     return [item.id for item in cohort.items]
 
 
-def test_the_same_seed_draws_the_same_whatever_the_order_of_the_file(make_items: MakeItems) -> None:
+def test_the_same_seed_draws_the_same_in_any_order_of_the_file(make_items: MakeItems) -> None:
     items = list(make_items(40))
     first = draw_cohort(items, epoch=2, settings=learning())
     random.Random(5).shuffle(items)
@@ -43,7 +43,7 @@ def test_every_knob_changes_the_draw(make_items: MakeItems, knob: dict[str, Any]
     )
 
 
-def test_epochs_differ_and_cover_the_data_before_anything_comes_again(make_items: MakeItems) -> None:
+def test_epochs_differ_and_cover_the_data_before_any_item_repeats(make_items: MakeItems) -> None:
     items = make_items(40)
     epochs = [ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in range(1, 6)]
     assert {name for epoch in epochs[:4] for name in epoch} == {item.id for item in items}
@@ -70,7 +70,7 @@ def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
     assert len(shuffled) == 1000 * 10 // 40
 
 
-def test_all_items_come_in_another_order_every_epoch_when_the_sample_takes_them_all(make_items: MakeItems) -> None:
+def test_a_sample_of_all_items_has_another_order_every_epoch(make_items: MakeItems) -> None:
     items = make_items(8)
     first, second = (ids(draw_cohort(items, epoch=epoch, settings=learning())) for epoch in (1, 2))
     assert sorted(first) == sorted(second) == sorted(item.id for item in items)
@@ -78,7 +78,7 @@ def test_all_items_come_in_another_order_every_epoch_when_the_sample_takes_them_
 
 
 @given(count=st.integers(1, 30), size=st.integers(1, 30), seed=st.integers(0, 99), epochs=st.integers(1, 6))
-def test_no_item_comes_twice_in_an_epoch_and_counts_stay_level(count: int, size: int, seed: int, epochs: int) -> None:
+def test_no_item_repeats_in_an_epoch_and_counts_stay_level(count: int, size: int, seed: int, epochs: int) -> None:
     items = [Item(id=f"{n:02}", prompt=str(n), answer="") for n in range(count)]
     seen = dict.fromkeys((item.id for item in items), 0)
     for epoch in range(1, epochs + 1):
@@ -112,7 +112,7 @@ def test_batches_cut_the_cohort_in_order(make_items: MakeItems) -> None:
     assert tuple(item for batch in cohort.batches for item in batch) == cohort.items
 
 
-def test_the_metadata_says_how_the_draw_was_made(make_items: MakeItems) -> None:
+def test_the_metadata_records_the_draw(make_items: MakeItems) -> None:
     cohort = draw_cohort(make_items(7), epoch=2, settings=learning(seed=3))
     assert json.loads(json.dumps(cohort.metadata)) == {
         "purpose": "learn",

@@ -179,7 +179,7 @@ def test_an_item_that_was_drawn_twice_has_the_calls_of_both_draws(run: Run) -> N
     assert run.guard().ok
 
 
-def test_calls_of_one_draw_do_not_stand_in_for_those_of_another(run: Run) -> None:
+def test_calls_of_one_draw_do_not_count_for_another(run: Run) -> None:
     drawn_twice(run)
     run.journal.pop()
     run.journal.append(key(0, 2))
@@ -193,12 +193,12 @@ def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_run_without_a_readable_manifest_fails_and_raises_nothing(run: Run, text: str) -> None:
+def test_a_run_without_a_readable_manifest_fails_without_an_exception(run: Run, text: str) -> None:
     run.guard()
     (run.dir / "manifest.json").write_text(text, encoding="utf-8")
     report = check_spec(run.dir)
     assert {check.name for check in report.checks if not check.ok} >= {"manifest complete", "budget respected"}
 
 
-def test_an_empty_directory_fails_and_raises_nothing(tmp_path: Path) -> None:
+def test_an_empty_directory_fails_without_an_exception(tmp_path: Path) -> None:
     assert not check_spec(tmp_path / "task" / "runs" / "none").ok

@@ -36,7 +36,7 @@ async def test_with_the_token_all_is_as_without_one(tmp_path, scheme):
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
-async def test_health_is_told_to_anybody(tmp_path):
+async def test_health_needs_no_token(tmp_path):
     async with in_process(mix(tmp_path), token=TOKEN) as (client, _):
         assert (await client.get("/healthz")).status_code == 200
 

@@ -57,7 +57,7 @@ async def test_a_wrong_number_of_results_never_becomes_anothers_reward(tmp_path,
 
 
 @pytest.mark.parametrize("name", ["Hanging", "Dozing"])
-async def test_a_batch_that_hangs_is_given_up_on_and_nobody_else_waits_for_it(tmp_path, name):
+async def test_a_hanging_batch_times_out_and_delays_no_other(tmp_path, name):
     """Which of its items it hangs on, nobody can tell: all items of that call are its own."""
     stuck, fine = item(f"{RIGHT} hang"), item(RIGHT, "plain:0")
     async with in_process(rogue(tmp_path, "Fine", name), timeout_s=1.5) as (client, _):
@@ -71,7 +71,7 @@ async def test_a_batch_that_hangs_is_given_up_on_and_nobody_else_waits_for_it(tm
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
-async def test_a_grader_that_never_comes_back_is_not_asked_for_ever(tmp_path):
+async def test_a_grader_that_never_returns_is_disabled(tmp_path):
     async with in_process(rogue(tmp_path, "Hanging"), timeout_s=0.2) as (client, _):
         for _ in range(6):
             (result,) = await graded(client, item(f"{RIGHT} hang"))
@@ -81,7 +81,7 @@ async def test_a_grader_that_never_comes_back_is_not_asked_for_ever(tmp_path):
     assert good["reward"] == 1.0
 
 
-async def test_slow_graders_do_not_hold_up_samples(tmp_path):
+async def test_slow_graders_do_not_delay_samples(tmp_path):
     async with (
         on_a_port(rogue(tmp_path, "Hanging")) as (url, _),
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
@@ -97,7 +97,7 @@ async def test_slow_graders_do_not_hold_up_samples(tmp_path):
         await asyncio.gather(*grading, return_exceptions=True)
 
 
-async def test_requests_for_a_slow_grader_do_not_hold_up_those_for_another(tmp_path):
+async def test_requests_for_a_slow_grader_do_not_delay_those_for_another(tmp_path):
     async with in_process(rogue(tmp_path, "Dozing")) as (client, _):
         waiting = [asyncio.create_task(graded(client, item(f"{RIGHT} hang"))) for _ in range(60)]
         await asyncio.sleep(0.05)

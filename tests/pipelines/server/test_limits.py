@@ -44,7 +44,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
     assert read < 60
 
 
-async def test_a_body_that_does_not_come_gives_its_turn_back(tmp_path):
+async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):
     limits = Limits(body_s=0.2, concurrency=1)
     async with (
         on_a_port(mix(tmp_path), limits=limits) as (url, _),
@@ -62,7 +62,7 @@ async def test_a_body_that_does_not_come_gives_its_turn_back(tmp_path):
         assert (await graded(client, item()))[0]["reward"] == 1.0
 
 
-async def test_who_would_wait_behind_too_many_is_told_to_come_again(tmp_path):
+async def test_requests_beyond_the_queue_are_answered_with_503(tmp_path):
     limits = Limits(concurrency=1, queue=1)
     async with in_process(rogue(tmp_path, "Slow"), limits=limits) as (client, _):
         waiting = [asyncio.create_task(graded(client, item())) for _ in range(2)]
@@ -75,7 +75,7 @@ async def test_who_would_wait_behind_too_many_is_told_to_come_again(tmp_path):
         assert (await graded(client, item(RIGHT)))[0]["reward"] == 1.0
 
 
-async def test_connections_that_only_announce_a_body_delay_nobody(tmp_path):
+async def test_connections_that_only_announce_a_body_delay_no_request(tmp_path):
     """What counts is what has arrived: neither the bytes nor the slots are taken by an announcement."""
     limits = Limits(concurrency=2, max_held=1 << 20, max_body=1 << 20, queue=1)
     async with (
@@ -168,7 +168,7 @@ async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
 
 
 @pytest.mark.parametrize("let_in_first", [False, True])
-async def test_the_place_of_one_who_leaves_is_free_again(let_in_first):
+async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
     queue = GradeQueue(Limits(concurrency=1, queue=2))
     first = turn(queue)
     await first.__aenter__()

@@ -64,7 +64,7 @@ async def asked(port: int, request: int) -> tuple[int, Any]:
 
 
 @pytest.mark.untraced
-async def test_many_requests_at_once_are_all_answered_rightly_in_flat_memory(server):
+async def test_many_concurrent_requests_are_answered_correctly_in_flat_memory(server):
     process, url = server
     port = int(url.rpartition(":")[2])
     sizes = []

@@ -31,7 +31,7 @@ async def test_every_request_has_its_lines(tmp_path):
     assert served.said[2] == "[dataserver] iteration=0 graded 0 completions."
 
 
-async def test_without_verbose_only_failing_graders_are_said(tmp_path):
+async def test_without_verbose_only_failing_graders_are_logged(tmp_path):
     async with in_process(rogue(tmp_path, "Raising")) as (client, served):
         await client.post("/sample", json={"iteration": 0, "batch_size": 3})
         await graded(client, item())
@@ -76,7 +76,7 @@ def test_a_failure_names_its_grader_once():
     assert line == "[dataserver] grader slow left 1 item ungraded; the last: slow: no reward within 2 s"
 
 
-def test_a_grader_that_keeps_failing_is_said_once_in_ten_seconds():
+def test_a_grader_that_keeps_failing_is_logged_once_in_ten_seconds():
     now = 100.0
     tally = GradeTally(Telemetry(TelemetryOptions()), lambda: now)
     failed = [ItemGrade(None, {"fine": 1.0}, {"bad": "RuntimeError: " + "x" * 1000})]

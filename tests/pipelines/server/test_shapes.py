@@ -47,7 +47,7 @@ def test_the_pattern_is_right_around_every_limit(last):
 
 
 @given(JSON)
-def test_anything_becomes_json_that_everybody_can_read(value):
+def test_any_value_becomes_json_that_every_reader_accepts(value):
     def refuse(name):
         raise AssertionError(name)
 

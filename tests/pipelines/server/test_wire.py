@@ -16,7 +16,7 @@ def path(tmp_path):
     return mix(tmp_path)
 
 
-async def test_meta_tells_length_and_stages(path):
+async def test_meta_has_length_and_stages(path):
     async with in_process(path) as (client, _):
         response = await client.get("/meta")
     assert response.headers["content-type"] == "application/json"
@@ -26,7 +26,7 @@ async def test_meta_tells_length_and_stages(path):
     }
 
 
-async def test_samples_carry_all_keys_and_nothing_that_would_tell_the_answer(path):
+async def test_samples_have_all_keys_and_no_answer(path):
     async with in_process(path) as (client, _):
         response = await client.post("/sample", json={"iteration": 15, "batch_size": 40})
     samples = response.json()["samples"]
@@ -71,7 +71,7 @@ async def test_no_samples_are_asked_for_and_none_come(path, size):
     assert (response.status_code, response.json()) == (200, {"samples": []})
 
 
-async def test_results_come_in_the_order_of_the_request_and_say_what_the_rewards_are_for(path):
+async def test_results_are_in_the_order_of_the_request_with_the_ids_of_its_items(path):
     items = [
         item("<think>r</think>\n41", "sums:3", completion_index=7),
         item(RIGHT, "plain:0", completion_index=2, completion_tokens=9),
@@ -90,7 +90,7 @@ async def test_results_come_in_the_order_of_the_request_and_say_what_the_rewards
     ]
 
 
-async def test_nothing_to_grade_is_no_error(path):
+async def test_an_empty_list_to_grade_is_no_error(path):
     async with in_process(path) as (client, _):
         assert await graded(client) == []
 
@@ -125,7 +125,7 @@ async def test_whole_numbers_are_read_leniently_and_echoed_as_integers(path, who
         "text",
     ],
 )
-async def test_bodies_that_do_not_fit_are_told_field_by_field(path, body):
+async def test_invalid_bodies_are_refused_field_by_field(path, body):
     async with in_process(path) as (client, _):
         response = await client.post("/grade", json=body)
     assert response.status_code == 422
@@ -155,7 +155,7 @@ async def test_bodies_that_do_not_fit_are_told_field_by_field(path, body):
         (b'{"iteration": 0, "items": ' + b"[" * 300 + b"]" * 300 + b"}", "model_attributes_type"),
     ],
 )
-async def test_whatever_is_sent_is_refused_as_a_bad_body(path, raw, kind):
+async def test_any_invalid_body_is_refused_with_422(path, raw, kind):
     async with in_process(path) as (client, _):
         response = await client.post("/grade", content=raw, headers={"content-type": "application/json"})
     assert response.status_code == 422
@@ -174,7 +174,7 @@ async def test_only_json_is_read(path, kind):
     assert response.status_code == 422
 
 
-async def test_a_thousand_bad_items_are_not_all_told(path):
+async def test_of_a_thousand_bad_items_only_some_are_reported(path):
     async with in_process(path) as (client, _):
         response = await client.post("/grade", json={"iteration": 0, "items": ["x" * 500] * 1000})
     assert len(response.json()["detail"]) == 100
@@ -199,7 +199,7 @@ async def test_indexes_are_read_as_python_reads_them(path, index):
     assert (result["sample_id"], result["reward"]) == (f"sums:{index}", 1.0)
 
 
-async def test_sampling_from_nothing_is_refused_without_telling_where_the_file_is(tmp_path):
+async def test_sampling_an_empty_dataset_is_refused_without_its_path(tmp_path):
     path = mix(
         tmp_path,
         datasets={"none": {"path": "none.jsonl"}},
@@ -283,7 +283,7 @@ async def test_a_file_that_changes_under_the_server_costs_only_its_items(tmp_pat
         lambda lines: b"".join(b"5".ljust(len(line)) for line in lines.splitlines(keepends=True)),
     ],
 )
-async def test_a_file_that_is_rewritten_under_the_server_is_told_as_a_passing_trouble(tmp_path, rewrite):
+async def test_a_file_rewritten_under_the_server_is_a_temporary_failure(tmp_path, rewrite):
     async with in_process(mix(tmp_path)) as (client, _):
         path = tmp_path / "sums.jsonl"
         path.write_bytes(rewrite(path.read_bytes()))
@@ -292,7 +292,7 @@ async def test_a_file_that_is_rewritten_under_the_server_is_told_as_a_passing_tr
     assert (response.status_code, response.json()) == (503, {"detail": told})
 
 
-async def test_the_reward_of_every_grader_is_told_when_asked_for(tmp_path):
+async def test_the_reply_has_the_reward_of_every_grader_on_request(tmp_path):
     items = [item("<think>r</think>\n7"), item("boom"), item(RIGHT, "plain:0")]
     async with in_process(rogue(tmp_path, "Fine", "Raising")) as (client, _):
         answer = await client.post("/grade", json={"iteration": 0, "items": items, "parts": True})
@@ -308,7 +308,7 @@ async def test_the_reward_of_every_grader_is_told_when_asked_for(tmp_path):
     assert not any("parts" in result for result in silent)
 
 
-async def test_a_mistake_of_ours_is_told_without_details(path, monkeypatch):
+async def test_an_internal_error_is_answered_without_details(path, monkeypatch):
     async with in_process(path) as (_, served):
         monkeypatch.setattr(served.service, "meta", lambda: 1 / 0)
         transport = httpx.ASGITransport(served.app, raise_app_exceptions=False)
@@ -317,7 +317,7 @@ async def test_a_mistake_of_ours_is_told_without_details(path, monkeypatch):
     assert (response.status_code, response.json()) == (500, {"detail": "Internal Server Error"})
 
 
-async def test_a_disk_that_fails_is_told_as_a_passing_trouble(path, monkeypatch):
+async def test_a_failing_disk_is_a_temporary_failure(path, monkeypatch):
     def fail(*_):
         raise OSError(5, "Input/output error")
 

@@ -39,9 +39,7 @@ def test_the_defaults_pass() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 0, -1, 2.5, "abc", True, None])
-def test_a_group_below_two_is_refused_and_logged_whatever_built_the_settings(
-    size: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_group_below_two_is_refused_and_logged_for_any_settings(size: Any, caplog: pytest.LogCaptureFixture) -> None:
     learning = LearningSettings().model_copy(update={"group_size": size})
     schedule = learning.schedule.model_copy(update={"min_instances": 2, "max_instances": 2})
     given = Settings().model_copy(update={"tfgrpo": learning.model_copy(update={"schedule": schedule})})
@@ -52,7 +50,7 @@ def test_a_group_below_two_is_refused_and_logged_whatever_built_the_settings(
     assert f"refused before scheduling: {expected}" in caplog.messages
 
 
-def test_a_fan_out_above_capacity_names_both_numbers_and_says_what_to_do() -> None:
+def test_a_fan_out_above_capacity_is_refused_with_both_numbers_and_a_remedy() -> None:
     told = refusal(
         settings(tfgrpo={"group_size": 8, "concurrency": 4}), **{"tfgrpo.group_size": "environment TFGRPO_GROUP_SIZE"}
     )
@@ -168,7 +166,7 @@ def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none(
     validate_tfgrpo_config(settings(model=REAL, dry_run=True, budget={"max_usd": 5.0}))
 
 
-def test_every_problem_is_told_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_problems_are_reported_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
         told = refusal(
             settings(task_id="../x", stages=[], tfgrpo={"group_size": 3, "concurrency": 2}, model={"name": "m"})
@@ -207,9 +205,7 @@ def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str],
         ({**REAL, "api_key_secret": "vendor-key"}, {}),
     ],
 )
-def test_nothing_is_odd_about_an_endpoint_with_a_key_or_on_this_machine(
-    model: dict[str, Any], env: dict[str, str]
-) -> None:
+def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[str, Any], env: dict[str, str]) -> None:
     given = settings(model=model, dataset={"path": "a.jsonl"}, tfgrpo={"enabled": True})
     assert guard_warnings(given, env) == ()
 
@@ -234,7 +230,7 @@ def test_loopback_is_this_machine_alone(address: str, expected: bool) -> None:
     ("sections", "simulated"),
     [({}, True), ({"dry_run": True, "model": REAL}, True), ({"model": REAL}, False), ({"model": {"name": "m"}}, False)],
 )
-def test_a_run_is_simulated_only_when_asked_for_or_when_nothing_else_is_named(
+def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(
     sections: dict[str, Any], simulated: bool
 ) -> None:
     assert choose_models(settings(**sections)).simulated is simulated
@@ -253,7 +249,7 @@ def test_models_and_prices_are_chosen_together() -> None:
     assert PriceSettings(input=1.0, output=2.0).cached_input is None
 
 
-def test_places_name_the_source_where_it_is_not_the_default() -> None:
+def test_labels_of_keys_have_the_source_unless_it_is_the_default() -> None:
     named = key_labels({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
     assert named["tfgrpo.epochs"] == "tfgrpo.epochs (environment TFGRPO_EPOCHS)"
     assert named["tfgrpo.seed"] == "tfgrpo.seed"

@@ -23,7 +23,7 @@ def test_a_bad_value_is_refused_even_where_a_higher_layer_overrides_it(tmp_path:
     }
 
 
-def test_all_problems_of_all_layers_come_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_all_layers_are_reported_at_once(tmp_path: Path) -> None:
     path = write_file(tmp_path, "tfgrpo: {epoch: 3, seed: -1}\nmodle: {name: x}\ngate: 3")
     error = refusal(
         cli={"tfgrpo.epochs": "x", "nonsense": "1"},
@@ -64,7 +64,7 @@ def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name: str,
     assert "sk-secret" not in text
 
 
-def test_the_variable_that_holds_the_key_may_be_called_like_ours() -> None:
+def test_the_variable_of_the_key_may_have_our_prefix() -> None:
     resolved = resolve_settings(cli={"model.api_key_env": "TFGRPO_VENDOR_KEY"}, env={"TFGRPO_VENDOR_KEY": "sk-1"})
     assert resolved.settings.model.api_key_env == "TFGRPO_VENDOR_KEY"
 
@@ -82,7 +82,7 @@ def test_an_optional_setting_can_be_unset_by_a_higher_layer() -> None:
     assert resolved.settings.model.base_url is None
 
 
-def test_truth_values_may_come_as_such_from_a_program() -> None:
+def test_a_program_may_pass_truth_values() -> None:
     assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
     assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number from 2 to 1,000"
 
@@ -112,7 +112,7 @@ def test_no_message_repeats_a_secret(layers: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("leaf", ["model.api_key_env", "model.api_key_secret"])
 @pytest.mark.parametrize("key", ["hf_abcdefghijklmnopqrstuvwxyz012345", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"])
-def test_a_key_is_refused_where_its_name_should_stand(leaf: str, key: str) -> None:
+def test_a_key_is_refused_in_place_of_its_name(leaf: str, key: str) -> None:
     told = str(refusal(cli={leaf: key}))
     assert "not the key itself" in told
     assert key not in told
@@ -156,7 +156,7 @@ def test_what_may_be_a_key_is_no_address_that_was_meant(secret: str) -> None:
     assert "probably" not in told
 
 
-def test_problems_inside_lists_and_mappings_are_named_by_their_place(tmp_path: Path) -> None:
+def test_problems_inside_lists_and_mappings_have_their_path(tmp_path: Path) -> None:
     path = write_file(
         tmp_path,
         {
@@ -193,7 +193,7 @@ def test_no_credential_hides_in_an_address_among_the_options(address: str) -> No
     assert "abc" not in str(error)
 
 
-def test_text_that_is_no_json_is_told_so() -> None:
+def test_text_that_is_no_json_is_refused_as_such() -> None:
     assert (
         str(refusal(cli={"actor.tools": "a:b"}))
         == "--set actor.tools: got 3 characters that are no JSON; accepted: a list, as JSON"

@@ -90,14 +90,14 @@ def test_defaults_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_says_what_it_is_and_what_it_accepts(leaf: SettingField) -> None:
+def test_every_field_has_help_and_accepted_values(leaf: SettingField) -> None:
     assert leaf.help
     assert leaf.accepted
     assert leaf.key in fields_by_key()
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_can_be_set_on_the_command_line(leaf: SettingField) -> None:
+def test_every_field_can_be_set_on_the_command_line(leaf: SettingField) -> None:
     value = other_value(leaf)
     resolved = resolve_settings(cli={leaf.key: as_text(plain(value))}, env={})
     assert same(resolved.settings, leaf, value)
@@ -107,7 +107,7 @@ def test_every_leaf_can_be_set_on_the_command_line(leaf: SettingField) -> None:
 
 
 @pytest.mark.parametrize("leaf", WITH_ENV, ids=lambda leaf: leaf.env)
-def test_every_variable_sets_its_leaf(leaf: SettingField) -> None:
+def test_every_variable_sets_its_field(leaf: SettingField) -> None:
     assert leaf.env is not None
     resolved = resolve_settings(cli={}, env={leaf.env: f" {as_text(other_value(leaf))} ", "HOME": "/root"})
     assert same(resolved.settings, leaf, other_value(leaf))
@@ -115,7 +115,7 @@ def test_every_variable_sets_its_leaf(leaf: SettingField) -> None:
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.key)
-def test_every_leaf_can_be_set_in_a_pipeline_file(leaf: SettingField, tmp_path: Path) -> None:
+def test_every_field_can_be_set_in_a_pipeline_file(leaf: SettingField, tmp_path: Path) -> None:
     path = write_file(tmp_path, nested(leaf.key, plain(other_value(leaf))))
     resolved = resolve_settings(cli={}, env={}, pipeline_path=path)
     assert same(resolved.settings, leaf, other_value(leaf))
@@ -278,7 +278,7 @@ def test_a_stage_environment_that_is_no_mapping_is_refused(tmp_path: Path) -> No
     assert "stages.0.env: got a list of 1; accepted: a mapping" in str(refusal(pipeline_path=path))
 
 
-def test_a_stage_environment_holds_truth_values_as_text(tmp_path: Path) -> None:
+def test_truth_values_in_a_stage_environment_are_text(tmp_path: Path) -> None:
     path = write_file(
         tmp_path, {"stages": [{"name": "learn", "env": {"FEATURE_TFGRPO_GROUP": True, "TFGRPO_SEED": 7}}]}
     )
@@ -296,7 +296,7 @@ def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert "TFGRPO_GROUP_SIZE: got '1'; accepted: a whole number from 2 to 1,000" in caplog.text
 
 
-def test_the_description_lists_every_leaf_with_its_source() -> None:
+def test_the_description_lists_every_field_with_its_source() -> None:
     rows = describe(resolve_settings(cli={}, env={"TFGRPO_EPOCHS": "4"}))
     assert [key for key, _, _ in rows] == [leaf.key for leaf in LEAVES]
     assert ("tfgrpo.epochs", "4", "environment TFGRPO_EPOCHS") in rows
@@ -324,7 +324,7 @@ def test_the_shipped_learning_pipeline_carries_the_four_overrides_of_the_specifi
         assert sources[key] == f"pipeline file {path}: stages.learn.env.{name}"
 
 
-def test_literal_leaves_offer_their_words() -> None:
+def test_literal_fields_list_their_words() -> None:
     runner = fields_by_key()["task_runner"]
     assert runner.choices == get_args(Settings.model_fields["task_runner"].annotation)
 
@@ -335,6 +335,6 @@ def test_an_address_with_a_name_or_a_word_before_its_host_is_refused(url):
         resolve_settings(cli={"model.base_url": url, "model.name": "m"}, env={})
 
 
-def test_a_stage_that_the_command_line_names_brings_its_environment():
+def test_a_stage_on_the_command_line_has_its_environment():
     stages = '[{"name": "learn", "env": {"TFGRPO_EPOCHS": "5"}}]'
     assert resolve_settings(cli={"stages": stages}, env={}).settings.tfgrpo.epochs == 5
