@@ -106,9 +106,9 @@ class _ManyClient(ChatClient):
 
     def _choice(self, body: Mapping[str, Any], choice: object) -> DecodedReply | ModelReplyMalformed:
         try:
-            return self._endpoint.without_key(decode_reply({**body, "choices": [choice]}))
+            return self.endpoint.without_key(decode_reply({**body, "choices": [choice]}))
         except ModelReplyMalformed as error:
-            return ModelReplyMalformed(self._endpoint.excerpt(str(error)))
+            return ModelReplyMalformed(self.endpoint.excerpt(str(error)))
 
 
 class EndpointPolicy:

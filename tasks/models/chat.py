@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import httpx
@@ -69,6 +69,7 @@ class _Attempt:
     """False when the reported usage is far above what the request could use."""
 
 
+@dataclass(repr=False, eq=False)
 class ChatClient:
     """``ChatModel`` over an OpenAI-compatible endpoint.
 
@@ -77,32 +78,23 @@ class ChatClient:
     the client of ``open_transport``, or any httpx transport.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a decision of its own, passed in
-        self,
-        endpoint: Endpoint,
-        transport: httpx.AsyncClient | httpx.AsyncBaseTransport,
-        *,
-        limiter: AdaptiveLimiter,
-        ledger: Ledger,
-        prices: PriceBook,
-        retry: RetryPolicy,
-        rng: random.Random,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Clock = utc_now,
-        timer: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._endpoint = endpoint
+    endpoint: Endpoint
+    transport: httpx.AsyncClient | httpx.AsyncBaseTransport
+    _: KW_ONLY
+    limiter: AdaptiveLimiter
+    ledger: Ledger
+    prices: PriceBook
+    retry: RetryPolicy
+    rng: random.Random
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Clock = utc_now
+    timer: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        transport = self.transport
         self._http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
-        self._limiter = limiter
-        self._ledger = ledger
-        self._prices = prices
-        self._retry = retry
-        self._rng = rng
-        self._sleep = sleep
-        self._clock = clock
-        self._timer = timer
-        self._url = endpoint.url("/chat/completions")
-        self._headers = httpx.Headers({**self._http.headers, **endpoint.headers()})
+        self._url = self.endpoint.url("/chat/completions")
+        self._headers = httpx.Headers({**self._http.headers, **self.endpoint.headers()})
         self._answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
 
@@ -119,22 +111,22 @@ class ChatClient:
             result = await self._attempt(call)
             if isinstance(result, ChatReply):
                 return result if number == 1 else replace(result, attempts=number)
-            wait = self._retry.wait(number, result, waited, self._rng)
+            wait = self.retry.wait(number, result, waited, self.rng)
             if wait is None:
                 raise result.error
             waited += wait
             number += 1
-            await self._sleep(wait)
+            await self.sleep(wait)
 
     def _prepare(self, request: ChatRequest) -> _Call:
-        body = encode_request(request, self._endpoint.wire)
-        price = self._prices.price(request.model)
+        body = encode_request(request, self.endpoint.wire)
+        price = self.prices.price(request.model)
         nano_usd = price.cost(len(body), request.max_tokens, 0) if price is not None else None
         return _Call(request.model, body, price, len(body) + request.max_tokens, nano_usd)
 
     async def _attempt(self, call: _Call) -> ChatReply | FailedAttempt:
-        async with self._limiter.slot() as slot:
-            reservation = await self._ledger.reserve(calls=1, tokens=call.tokens, nano_usd=call.nano_usd)
+        async with self.limiter.slot() as slot:
+            reservation = await self.ledger.reserve(calls=1, tokens=call.tokens, nano_usd=call.nano_usd)
             try:
                 attempt = await self._send(call)
             except BaseException:
@@ -155,25 +147,25 @@ class ChatClient:
 
     async def _send(self, call: _Call) -> _Attempt:
         """Exchange request and reply within the time limit, and read the reply."""
-        limit = self._endpoint.timeout_s
-        started = self._timer()
+        limit = self.endpoint.timeout_s
+        started = self.timer()
         try:
             async with asyncio.timeout(limit):
                 # Not ``build_request``, which merges the same headers again for every call.
                 request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
                 received = await exchange(self._http, request)
         except TimeoutError:
-            late = ModelTimeout(f"no complete reply within {limit:g} s from {self._endpoint.display_url}")
+            late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _Attempt(FailedAttempt(late, retryable=True), "lost")
         except TRANSPORT_ERRORS as error:
             return self._disconnected(error)
         except ModelReplyMalformed as oversized:
             return _Attempt(FailedAttempt(ModelReplyMalformed(str(oversized)), retryable=False), "lost")
-        return self._received(call, received, self._timer() - started)
+        return self._received(call, received, self.timer() - started)
 
     def _disconnected(self, error: Exception) -> _Attempt:
-        where = self._endpoint.display_url
-        cause = self._endpoint.excerpt(str(error)) or type(error).__name__
+        where = self.endpoint.display_url
+        cause = self.endpoint.excerpt(str(error)) or type(error).__name__
         if is_certificate_error(error):
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
             return _Attempt(FailedAttempt(ModelUnreachable(text), retryable=False), "released")
@@ -215,9 +207,9 @@ class ChatClient:
     ) -> ChatReply | FailedAttempt:
         """Decode a body; its cost is settled whether or not that succeeds."""
         try:
-            reply = self._endpoint.without_key(decode_reply(body))
+            reply = self.endpoint.without_key(decode_reply(body))
         except ModelReplyMalformed as error:
-            malformed = ModelReplyMalformed(self._endpoint.excerpt(str(error)))
+            malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
             return FailedAttempt(malformed, retryable=not repeats_empty(body))
         return ChatReply(
             message=reply.message,
@@ -231,15 +223,15 @@ class ChatClient:
         )
 
     def _refused(self, call: _Call, received: Received, refusal: Refusal) -> FailedAttempt:
-        reason = self._endpoint.excerpt(refusal.message) or "an empty body"
+        reason = self.endpoint.excerpt(refusal.message) or "an empty body"
         moved = received.moved_to
         if moved is not None:
             reason = f"it moved to {display_url(moved)}; give that as the base URL, without /chat/completions"
-        text = f"{refusal.status} from {self._endpoint.display_url}: {reason}{hint_of(refusal.status, refusal.words)}"
+        text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{hint_of(refusal.status, refusal.words)}"
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
             return FailedAttempt(BudgetRefused(text), retryable=False)
-        now = self._clock()
+        now = self.clock()
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from tfgrpo.tasks.models.replies import is_plausible, usage_of
 from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
 
 
+@dataclass(slots=True, eq=False)
 class JournaledModel:
     """``ChatModel`` that answers from the journal where it can. For one event loop.
 
@@ -31,29 +32,16 @@ class JournaledModel:
     made count in the metrics.
     """
 
-    def __init__(
-        self,
-        inner: ChatModel | None,
-        journal: Journal | None,
-        telemetry: Telemetry | None = None,
-        *,
-        timer: Callable[[], float] = time.perf_counter,
-        send_temperature: bool = True,
-        send_seed: bool = True,
-        provider: str = "openai",
-    ) -> None:
-        """``send_temperature`` and ``send_seed``: whether requests, and therefore spans, have them.
-
-        ``provider``: name of the endpoint on spans and metrics, the protocol or ``simulated``.
-        """
-        self._inner = inner
-        self._journal = journal
-        self._telemetry = telemetry or Telemetry(TelemetryOptions())
-        self._timer = timer
-        self._send_temperature = send_temperature
-        self._send_seed = send_seed
-        self._provider = provider
-        self._running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = {}
+    inner: ChatModel | None
+    journal: Journal | None
+    telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
+    timer: Callable[[], float] = time.perf_counter
+    send_temperature: bool = True
+    """Whether requests, and therefore spans, have a temperature."""
+    send_seed: bool = True
+    provider: str = "openai"
+    """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
+    _running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = field(default_factory=dict, init=False)
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer from the journal or the model. A journalled failure is raised again as what it was."""
@@ -64,8 +52,8 @@ class JournaledModel:
             if not running.cancelled():
                 return _shared(running.result())
         known = None
-        if self._journal is not None:
-            known = self._journal.answer(key_text, partial(_replay, request), final=self._inner is None)
+        if self.journal is not None:
+            known = self.journal.answer(key_text, partial(_replay, request), final=self.inner is None)
         if known is not None:
             with self._span(request, key) as span:
                 self._add_input(span, request)
@@ -74,17 +62,17 @@ class JournaledModel:
                     raise known
                 _add_reply(span, known)
                 return known
-        if self._inner is None:
+        if self.inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
-        return await self._ask(self._inner, request, key, key_text)
+        return await self._ask(self.inner, request, key, key_text)
 
     async def _ask(self, inner: ChatModel, request: ChatRequest, key: CallKey, key_text: str) -> ChatReply:
         running: asyncio.Future[ChatReply | ModelCallError] = asyncio.get_running_loop().create_future()
         self._running[key_text] = running
         try:
             reply = await self._observed(inner, request, key)
-            if self._journal is not None:
-                self._journal.append(key_text, reply_to_json(reply))
+            if self.journal is not None:
+                self.journal.append(key_text, reply_to_json(reply))
             running.set_result(reply)
         except ModelCallError as error:
             error.add_note(f"call {key_text}")
@@ -97,20 +85,20 @@ class JournaledModel:
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
         count = partial(
-            self._telemetry.record_llm_call,
+            self.telemetry.record_llm_call,
             epoch=key.group.epoch,
             phase=key.group.phase,
             role=key.role,
             model=request.model,
-            provider=self._provider,
+            provider=self.provider,
         )
         with self._span(request, key) as span:
             self._add_input(span, request)
-            started = self._timer()
+            started = self.timer()
             try:
                 reply = await inner.complete(request, key)
             except ModelCallError as error:
-                count(duration_s=self._timer() - started, error_type=type(error).__name__)
+                count(duration_s=self.timer() - started, error_type=type(error).__name__)
                 raise
             usage = reply.usage
             count(
@@ -123,17 +111,17 @@ class JournaledModel:
             return reply
 
     def _span(self, request: ChatRequest, key: CallKey) -> OpenSpan:
-        return self._telemetry.chat_span(
+        return self.telemetry.chat_span(
             model=request.model,
             role=key.role,
-            provider=self._provider,
-            temperature=request.temperature if self._send_temperature else None,
+            provider=self.provider,
+            temperature=request.temperature if self.send_temperature else None,
             max_tokens=request.max_tokens,
-            seed=request.seed if self._send_seed else None,
+            seed=request.seed if self.send_seed else None,
         )
 
     def _add_input(self, span: SpanHandle, request: ChatRequest) -> None:
-        if self._telemetry.options.content:
+        if self.telemetry.options.content:
             span.content("input", messages_text(request))
 
 

@@ -346,7 +346,7 @@ async def test_the_ledger_counts_the_calls_the_server_saw_under_faults_of_every_
     ]
     server.acts = kinds * 15
     use = bench(retry=RetryPolicy(max_retries=4))
-    use.client._sleep = lambda seconds: asyncio.sleep(0)
+    use.client.sleep = lambda seconds: asyncio.sleep(0)
     results = await asyncio.gather(*(use.ask() for _ in range(60)), return_exceptions=True)
     assert {type(result) for result in results} <= {
         ChatReply, ModelRateLimited, ModelServerFault, ModelUnreachable, ModelReplyMalformed,
