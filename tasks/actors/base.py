@@ -22,7 +22,6 @@ from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.runtime.scrubbing import Scrub
-from tfgrpo.tasks.runtime.tool_metrics import estimated_tokens
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult
 
@@ -237,3 +236,8 @@ def _tool_frame(tool: Tool, result: ToolResult) -> Frame:
         latency_ms=result.latency_ms,
         error=None if result.ok else result.text[:200],
     )
+
+
+def estimated_tokens(text: str) -> int:
+    """Return tokens of a text at four characters each, rounded up: no tokenizer is at hand."""
+    return -(-len(text) // 4)

@@ -6,7 +6,7 @@ whatever its position or the time. The run is part of it, because two runs may d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tfgrpo.pipelines.settings.learning import LearningSettings
@@ -14,9 +14,9 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward, ToolStat
 from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.stores.usage import add_costs
 from tfgrpo.tasks.learning.operations import Change
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.tool_metrics import add_stats, sum_by_tool
 from tfgrpo.tasks.shapes import Proposal, RolloutRecord
 
 _ID_DIGITS = 24
@@ -125,10 +125,31 @@ def _reward(change: Change) -> Reward:
 def _tool_stats(change: Change, rollouts: Mapping[str, RolloutRecord]) -> tuple[ToolStat, ...]:
     """Summed over the evidence, each rollout once: targets that share rollouts with others add no statistics."""
     names = dict.fromkeys(name for proposal in _proposals(change) for name in proposal.evidence)
-    stats = list(sum_by_tool(event for name in names if name in rollouts for event in rollouts[name].tools))
+    stats = [
+        ToolStat(tool=event.tool, tokens=event.tokens, latency_ms=event.latency_ms, cost_usd=event.cost_usd)
+        for name in names
+        if name in rollouts
+        for event in rollouts[name].tools
+    ]
     summed = set(names)
     for record in change.targets:
         if summed.isdisjoint(record.evidence):
             stats.extend(record.tool_stats)
             summed.update(record.evidence)
-    return add_stats(stats)
+    return sum_by_tool(stats)
+
+
+def sum_by_tool(stats: Iterable[ToolStat]) -> tuple[ToolStat, ...]:
+    """Return one entry per tool, by name; one unknown cost makes the tool's cost unknown."""
+    by_tool: dict[str, list[ToolStat]] = {}
+    for stat in stats:
+        by_tool.setdefault(stat.tool, []).append(stat)
+    return tuple(
+        ToolStat(
+            tool=tool,
+            tokens=sum(stat.tokens for stat in of_tool),
+            latency_ms=sum(stat.latency_ms for stat in of_tool),
+            cost_usd=add_costs(stat.cost_usd for stat in of_tool),
+        )
+        for tool, of_tool in sorted(by_tool.items())
+    )

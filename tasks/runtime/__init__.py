@@ -9,5 +9,4 @@ __all__ = [
     "observing",
     "runtime",
     "scrubbing",
-    "tool_metrics",
 ]
