@@ -36,7 +36,7 @@ async def collected(script, tmp_path, *specs, **more):
     return model, result
 
 
-async def test_a_group_holds_what_was_sent_said_and_scored(tmp_path):
+async def test_a_group_has_what_was_sent_answered_and_scored(tmp_path):
     with_values = replace(reply("Answer: 7"), token_logprobs=(-0.5, -0.25, 0.0, -0.125, -0.125))
     model, result = await collected(attempts(with_values, "Answer: 8"), tmp_path, logprob_kind="raw")
     (group,) = result.batch
@@ -61,7 +61,7 @@ async def test_a_group_holds_what_was_sent_said_and_scored(tmp_path):
     lines_of_group(group)
 
 
-async def test_nothing_is_reflected_on_and_collecting_again_pays_for_nothing(tmp_path):
+async def test_there_is_no_reflection_and_collecting_again_costs_no_call(tmp_path):
     model = attempts("Answer: 7", "Answer: 8")
     collector = ActorCollector(runtime(model, tmp_path))
     first, again = await collector.collect([spec(2)]), await collector.collect([spec(2)])
@@ -139,7 +139,7 @@ async def test_log_probabilities_of_a_reply_without_usage_are_incomplete(tmp_pat
     assert (made.total, made.count, made.complete) == (None, 1, False)
 
 
-async def test_an_output_of_the_actors_own_is_the_completion(tmp_path):
+async def test_an_output_made_by_the_actor_is_the_completion(tmp_path):
     _, result = await collected(lambda *_: "Answer: 8", tmp_path, actor=TwoTurns("Answer: 7"))
     assert [made.completion for made in result.batch.rollouts()] == ["Answer: 7"] * 2
 
@@ -149,7 +149,7 @@ class Silent:
         return Trajectory("Answer: 7", ())
 
 
-async def test_an_actor_that_asks_no_model_has_the_opening_as_its_state(tmp_path):
+async def test_an_actor_without_model_calls_has_the_opening_as_its_state(tmp_path):
     _, result = await collected(attempts("", ""), tmp_path, spec(2, of=item(system_prompt="Short.")), actor=Silent())
     (group,) = result.batch
     assert group.state[1]["content"] == "Short.\n\n3 + 4?"
@@ -180,7 +180,7 @@ async def test_an_actor_that_returns_nothing_is_an_error(tmp_path):
         (reply("cut", finish="content_filter"), "filtered"),
     ],
 )
-async def test_a_rollout_that_brought_no_reward_says_how_it_ended(failure, status, tmp_path):
+async def test_a_rollout_without_a_reward_has_a_status(failure, status, tmp_path):
     _, result = await collected(attempts("Answer: 7", failure), tmp_path)
     lost = result.batch.groups[0].rollouts[1]
     assert (lost.status, lost.reward) == (status, None)
@@ -209,14 +209,14 @@ async def test_a_refused_key_ends_the_collection(tmp_path):
 
 
 @pytest.mark.parametrize("specs", [[], [spec(2), spec(2)]])
-async def test_specs_are_checked_before_anything_is_asked(specs, tmp_path):
+async def test_specs_are_checked_before_any_call(specs, tmp_path):
     model = attempts("a", "b")
     with pytest.raises(ShapeError, match="specs"):
         await ActorCollector(runtime(model, tmp_path)).collect(specs)
     assert model.requests == []
 
 
-def test_asking_again_is_no_policy_for_calls_that_are_journalled(tmp_path):
+def test_resample_is_refused_for_journalled_calls(tmp_path):
     with pytest.raises(ShapeError, match=r"strict \| pad \| drop_group"):
         ActorCollector(runtime(attempts("a"), tmp_path), ragged="resample")
 

@@ -98,7 +98,7 @@ async def test_coroutines_and_functions_that_return_them_serve_too():
     assert [group.rewards for group in (await collect(policy, Calls())).batch] == [(1.0, 1.0)] * 2
 
 
-async def test_a_policy_that_asks_for_it_is_told_which_request_each_one_is():
+async def test_a_policy_can_get_the_identity_of_each_request():
     class Placed(Policy):
         accepts_place = True
 
@@ -133,7 +133,7 @@ async def test_a_model_in_this_process_is_asked_once_for_everything():
     assert collected.batch.groups[1].rewards == (1.0, 1.0)
 
 
-async def test_what_came_with_a_generation_is_kept():
+async def test_the_data_of_a_generation_are_kept():
     generation = Generation(
         "x",
         logprob=LogProbs((-1.0,), total=-1.0, count=1, complete=True),
@@ -189,7 +189,7 @@ async def test_calls_in_flight_are_bounded():
 # --- before anything is asked
 
 
-def test_everything_wrong_with_a_collector_is_told_when_it_is_built():
+def test_all_problems_of_a_collector_are_reported_when_it_is_built():
     wrong = CollectorOptions("loose", True, -1, 0, 0.0)
     with pytest.raises(ShapeError) as caught:
         ExperienceCollector({}, 7, 2.5, wrong)
@@ -220,20 +220,20 @@ def test_options_that_exclude_each_other_are_refused():
     ("states", "received"),
     [("a text", "a text"), (b"x", "a text"), ({"a": 1}, "a dict"), (3, "a int"), ([], "none")],
 )
-async def test_states_are_a_list_with_something_in_it(states, received):
+async def test_states_are_a_list_that_is_not_empty(states, received):
     policy = Policy()
     with pytest.raises(ShapeError, match=f"states: expected .* received {received}"):
         await ExperienceCollector(policy, Rewards(), 2).collect(states)
     assert policy.asked == []
 
 
-async def test_two_states_of_one_id_are_refused_before_anything_is_asked():
+async def test_two_states_with_one_id_are_refused_before_any_call():
     policy = Policy()
     error = await refused(policy, states=[Prompt("a", "q"), Prompt("b", "q"), "c"])
     assert (error.name, error.where, policy.asked) == ("id", "indexes 0 and 1", [])
 
 
-async def test_states_that_are_no_json_are_all_told_before_anything_is_asked():
+async def test_all_states_that_are_not_json_are_reported_before_any_call():
     policy = Policy()
     error = await refused(policy, states=[{1}, "b", Prompt("c", "q", metadata={"x": object()})])
     assert [(problem.name, problem.received, problem.where) for problem in error.problems] == [
@@ -281,7 +281,7 @@ async def test_what_a_policy_returned_is_checked_before_the_reward_model_is_aske
     assert rewards.asked == []
 
 
-async def test_a_completion_that_is_no_json_is_named_by_its_place_in_the_group():
+async def test_a_completion_that_is_not_json_is_named_by_its_index_in_the_group():
     calls = iter(range(4))
     error = await refused(lambda state: object() if next(calls) == 2 else state, states=["a"], size=4, concurrency=1)
     assert error.where == "group index 0, id 'g0', index 2"
@@ -303,7 +303,7 @@ async def test_the_groups_of_a_model_in_this_process_are_counted():
     assert "expected 2 for this state, received 1" in str(await refused(Model([["x"], ["y", "z"]])))
 
 
-async def test_nothing_more_is_asked_once_a_shape_is_wrong():
+async def test_no_further_call_is_made_after_a_shape_error():
     policy = Policy(lambda state, n, place: ["x"])
     await refused(policy, states=[f"s{index}" for index in range(10)], concurrency=1)
     assert len(policy.asked) == 1
@@ -332,7 +332,7 @@ NO_REWARDS = ["high", True, math.nan, math.inf, [1.0], np.zeros(2), RolloutRewar
 
 @pytest.mark.parametrize("bad", NO_REWARDS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("how", [{}, {"fuse_rewards": True}, {"each": True}])
-async def test_a_value_that_is_no_reward_costs_its_own_attempt_alone(bad, how):
+async def test_an_invalid_reward_affects_its_own_attempt_only(bad, how):
     def one(state, text):
         return bad if text == "a:0" else 1.0
 
@@ -345,14 +345,14 @@ async def test_a_value_that_is_no_reward_costs_its_own_attempt_alone(bad, how):
     assert collected.batch.groups[0].rollouts[0].error.startswith("reward: ")
 
 
-async def test_strict_tells_the_value_that_is_no_reward_and_hands_over_every_group():
+async def test_strict_reports_the_invalid_reward_and_delivers_every_group():
     kept = []
     error = await refused(Policy(), lambda s, text: math.nan if text == "a:0" else 1.0, on_group=kept.append)
     assert "expected a finite number or None, received nan" in error.where
     assert [len(group.scored) for group in sorted(kept, key=lambda group: group.id)] == [1, 2]
 
 
-async def test_a_call_without_one_reward_for_each_costs_the_groups_it_was_made_for_alone():
+async def test_a_call_with_a_wrong_number_of_rewards_affects_its_own_groups_only():
     rewards = Rewards(lambda states, texts: [1.0] if states[0] == "a" else [1.0] * len(texts))
     collected = await collect(Policy(), rewards, ragged="pad")
     assert [group.rewards for group in collected.batch] == [(None, None), (1.0, 1.0)]
@@ -364,7 +364,7 @@ async def test_rewards_of_another_shape_for_the_whole_batch_are_refused():
     assert error.where == "2 groups"
 
 
-async def test_a_reward_that_is_no_finite_number_is_refused_unless_let_in():
+async def test_a_reward_that_is_not_finite_is_refused_unless_allowed():
     rewards = Rewards(lambda s, c: [math.nan, np.float32(1.0)] * (len(c) // 2))
     assert "reward: expected a finite number" in str(await refused(Policy(), rewards))
     let_in = await collect(Policy(), rewards, allow_nan=True)
@@ -376,7 +376,7 @@ async def test_a_reward_of_a_single_element_array_is_a_number():
     assert collected.batch.groups[0].rewards == (0.5, 0.5)
 
 
-async def test_an_abstention_is_no_reward_and_strict_says_so():
+async def test_an_abstention_is_no_reward_and_strict_reports_it():
     error = await refused(Policy(), lambda state, text: None)
     assert (
         "rewards: expected 2 for this state, received 0; group index 0, id 'g0'; rollout 0: ok, without a reward"
@@ -387,7 +387,7 @@ async def test_an_abstention_is_no_reward_and_strict_says_so():
 
 
 @pytest.mark.parametrize("batched", [True, False])
-async def test_a_reward_model_that_breaks_leaves_its_rollouts_ungraded_and_says_why(batched):
+async def test_a_reward_model_that_fails_leaves_its_rollouts_ungraded_with_the_error(batched):
     def broken(*_):
         raise ZeroDivisionError("by zero")
 

@@ -98,14 +98,14 @@ async def test_an_endpoint_that_refuses_n_is_asked_one_by_one():
     assert [generation.status for generation in found] == ["ok"] * 3
 
 
-async def test_a_request_that_is_refused_for_another_reason_is_asked_once_more_and_no_oftener():
+async def test_a_request_refused_for_another_reason_is_repeated_only_once():
     vendor = Vendor(lambda asked, count: (400, {"error": "no such model"}))
     with pytest.raises(ModelRequestRejected, match="no such model"):
         await policy(vendor).generate("x", 8)
     assert len(vendor.asked) == 2
 
 
-async def test_without_n_each_completion_is_a_request_with_a_seed_of_its_own():
+async def test_without_n_each_completion_is_a_request_with_its_own_seed():
     vendor = Vendor(many)
     chosen = policy(vendor, use_n=False, seed=5)
     await chosen.generate("x", 3)
@@ -129,7 +129,7 @@ async def seeds_of_a_collection(answer, *, size=3, states=("x", "x"), **sampling
     ]
 
 
-async def test_equal_states_of_one_collection_have_seeds_of_their_own():
+async def test_equal_states_of_one_collection_have_different_seeds():
     sent, kept = await seeds_of_a_collection(many, use_n=False)
     assert len(set(sent)) == 6
     assert sorted(sent) == sorted(seed for group in kept for seed in group)
@@ -140,7 +140,7 @@ async def test_equal_states_of_one_collection_have_seeds_of_their_own():
 
 
 @pytest.mark.parametrize("use_n", [True, False])
-async def test_what_is_asked_for_again_has_a_seed_of_its_own_in_every_round(use_n):
+async def test_repeated_requests_have_a_new_seed_in_every_round(use_n):
     def answer(asked, count):
         lost = [choice("cut", finish_reason="content_filter")] if asked.get("n") or count in (3, 4) else []
         return body(*lost, *(choice(f"answer {count}") for _ in range(asked.get("n", 1) - len(lost))))
@@ -152,12 +152,12 @@ async def test_what_is_asked_for_again_has_a_seed_of_its_own_in_every_round(use_
     assert (await seeds_of_a_collection(answer, states=["x"], use_n=use_n)) == (sent, kept)
 
 
-async def test_the_choices_an_endpoint_did_not_give_have_seeds_of_their_own():
+async def test_the_choices_requested_again_have_their_own_seeds():
     sent, _ = await seeds_of_a_collection(lambda asked, count: body(choice(f"answer {count}")))
     assert len(set(sent)) == len(sent) == 6
 
 
-async def test_options_of_a_collection_take_the_place_of_the_policys_own():
+async def test_options_of_a_collection_override_those_of_the_policy():
     vendor = Vendor(many)
     await policy(vendor).generate("x", 1, temperature=0.1, logprobs=False)
     assert (vendor.asked[0]["temperature"], "logprobs" in vendor.asked[0]) == (0.1, False)
@@ -177,7 +177,7 @@ async def test_the_kind_of_the_values_and_the_ids_of_the_tokens_are_kept():
     assert (alone.logprob.kind, alone.logprob.token_ids, alone.prompt_token_ids) == ("processed", (7, 8), (1, 2, 3))
 
 
-async def test_choices_that_say_nothing_are_lost_alone():
+async def test_a_malformed_choice_does_not_affect_the_others():
     empty = choice("")
     filtered = choice("cut", finish_reason="content_filter")
     call = {"message": {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}}
@@ -198,7 +198,7 @@ async def test_a_reply_without_any_usable_choice_fails_as_a_whole():
         assert len(vendor.asked) == 2
 
 
-async def test_single_requests_that_fail_do_not_take_the_others_along():
+async def test_single_requests_that_fail_do_not_affect_the_others():
     def answer(asked, count):
         return (400, {"error": {"message": "too long"}}) if count == 2 else body(choice())
 
@@ -208,7 +208,7 @@ async def test_single_requests_that_fail_do_not_take_the_others_along():
         await policy(Vendor(lambda asked, count: (401, {})), use_n=False).generate("x", 2)
 
 
-async def test_the_key_is_taken_out_of_every_choice():
+async def test_the_api_key_is_removed_from_every_choice():
     vendor = Vendor(lambda asked, count: body(choice("a"), choice("key sk-secret-123456")))
     found = await policy(vendor).generate("x", 2)
     assert found[1].completion == "key ***"
@@ -230,7 +230,7 @@ async def test_a_request_for_many_is_reserved_and_settled_as_a_whole():
     "state",
     [3, [], [{"role": "user"}], [{"role": "tool", "content": "x"}], [{"role": "user", "content": "x", "name": "n"}]],
 )
-async def test_a_state_that_is_no_prompt_ends_the_collection_before_anything_is_sent(state):
+async def test_an_invalid_state_ends_the_collection_before_any_request(state):
     vendor = Vendor(many)
     with pytest.raises(SettingsError, match="state"):
         await ExperienceCollector(policy(vendor), lambda *_: 1.0, 2).collect([state])

@@ -33,7 +33,7 @@ from tfgrpo.tasks.collector.protocols import Generation
         (SystemExit(3), "error"),
     ],
 )
-async def test_a_completion_that_fails_is_a_rollout_with_a_status_and_its_siblings_live(error, status):
+async def test_a_failed_completion_is_a_rollout_with_a_status_and_its_siblings_continue(error, status):
     calls = iter(range(4))
 
     def policy(state):
@@ -69,7 +69,7 @@ class Breaking:
     ("error", "status"),
     [(ModelServerFault("500"), "transport_error"), (BudgetRefused("max_calls"), "refused"), (MemoryError(), "error")],
 )
-async def test_a_model_in_this_process_that_breaks_leaves_statuses_as_any_other_policy(error, status):
+async def test_a_model_in_this_process_that_fails_gives_statuses_as_any_other_policy(error, status):
     collected = await collect(Breaking(error), lambda *_: 1.0, ragged="pad")
     assert [rollout.status for rollout in collected.batch.rollouts()] == [status] * 4
     assert all(rollout.error and rollout.completion is None for rollout in collected.batch.rollouts())
@@ -78,14 +78,14 @@ async def test_a_model_in_this_process_that_breaks_leaves_statuses_as_any_other_
         await collect(Breaking(ModelAuthRefused("401")), lambda *_: 1.0, ragged="pad")
 
 
-async def test_a_model_in_this_process_that_broke_is_asked_again_group_by_group():
+async def test_a_model_in_this_process_that_failed_is_called_again_group_by_group():
     model = Breaking(ModelServerFault("500"), 1)
     collected = await collect(model, lambda *_: 1.0, ragged="resample")
     assert model.asked == [(("a", "b"), 2), (("a",), 2), (("b",), 2)]
     assert [group.rewards for group in collected.batch] == [(1.0, 1.0)] * 2
 
 
-async def test_a_call_over_its_time_limit_is_a_timeout_and_holds_up_nobody():
+async def test_a_call_over_its_time_limit_is_a_timeout_and_delays_no_other():
     release, finished = threading.Event(), threading.Event()
 
     def policy(state):
@@ -102,7 +102,7 @@ async def test_a_call_over_its_time_limit_is_a_timeout_and_holds_up_nobody():
 
 
 @pytest.mark.parametrize("error", [ModelAuthRefused("401"), SettingsError.one("a", "b", "c")])
-async def test_what_no_further_call_can_get_past_ends_the_collection(error):
+async def test_an_error_that_every_further_call_would_share_ends_the_collection(error):
     asked = []
 
     async def policy(state):
@@ -122,7 +122,7 @@ async def test_what_no_further_call_can_get_past_ends_the_collection(error):
             await collect(Policy(), rewards)
 
 
-async def test_a_value_that_a_model_of_the_users_could_not_store_is_the_failure_of_its_call():
+async def test_a_storage_error_in_a_users_model_fails_its_own_call_only():
     def refuse(*_):
         raise RecordRejected("out/mine.jsonl: NaN is no JSON")
 
@@ -153,7 +153,7 @@ async def test_groups_below_the_least_size_are_dropped_with_the_reason():
     assert (place_of(lost.group_id), lost.reason) == ("g1", "1 scored rollout, fewer than 2")
 
 
-async def test_what_is_missing_is_asked_for_again_a_bounded_number_of_times():
+async def test_missing_rollouts_are_requested_again_a_bounded_number_of_times():
     broken = [True, True, False, True, True, True]
 
     def answer(state, n, place):
@@ -169,7 +169,7 @@ async def test_what_is_missing_is_asked_for_again_a_bounded_number_of_times():
     assert (len(gone.batch), place_of(gone.dropped[0].group_id)) == (0, "g0")
 
 
-async def test_only_the_missing_rollouts_are_asked_for_again():
+async def test_only_the_missing_rollouts_are_requested_again():
     def answer(state, n, place):
         return [
             Generation(None, "transport_error", error="x") if place == 0 and index == 1 else f"{place}{index}"
@@ -199,7 +199,7 @@ async def test_a_model_in_this_process_is_asked_again_for_one_state():
     assert [len(group.scored) for group in collected.batch] == [2, 2]
 
 
-async def test_groups_that_were_paid_for_are_handed_over_even_if_the_collection_fails():
+async def test_groups_that_were_paid_for_are_delivered_even_if_the_collection_fails():
     kept = []
 
     def answer(states, completions):
@@ -213,7 +213,7 @@ async def test_groups_that_were_paid_for_are_handed_over_even_if_the_collection_
     assert tuple(fused) == collected.batch.groups
 
 
-async def test_cancelling_a_collection_cancels_what_it_asked():
+async def test_cancelling_a_collection_cancels_its_calls():
     ended = []
 
     async def policy(state):

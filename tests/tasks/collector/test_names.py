@@ -24,7 +24,7 @@ def collector(*answers, fuse=False):
 
 
 @pytest.mark.parametrize("fuse", [False, True])
-def test_groups_of_successive_collections_stand_side_by_side(fuse):
+def test_groups_of_successive_collections_have_different_ids(fuse):
     collecting = collector("a", "bb", "a", "ccc", fuse=fuse)
     first, second = (collecting.collect_experiences(["the same prompt"]) for _ in range(2))
     assert len(first.merge(second)) == 2
@@ -34,7 +34,7 @@ def test_groups_of_successive_collections_stand_side_by_side(fuse):
     assert window.window() == first.merge(second)
 
 
-def test_the_same_replies_give_the_same_names_however_long_they_took():
+def test_the_same_replies_give_the_same_ids_independent_of_latency():
     collecting = collector("a", "bb", "a", "bb")
     first, second = (collecting.collect_experiences(["the same prompt"]) for _ in range(2))
     assert [made.id for made in first.rollouts()] == [made.id for made in second.rollouts()]
@@ -45,6 +45,6 @@ def test_the_same_replies_give_the_same_names_however_long_they_took():
     assert window.window() == first
 
 
-def test_a_group_that_was_given_a_name_keeps_it():
+def test_a_group_with_an_id_keeps_it():
     collected = collector("a", "bb").collect_experiences([Prompt("q", "q-17")])
     assert [made.id for made in collected.rollouts()] == ["q-17/0", "q-17/1"]

@@ -127,12 +127,12 @@ def test_rewards_of_another_shape_are_refused(torch):
         ("ab", "received a str"),
     ],
 )  # fmt: skip
-def test_groups_that_do_not_fit_the_states_are_refused(torch, actions, message):
+def test_groups_that_do_not_match_the_states_are_refused(torch, actions, message):
     with pytest.raises(ShapeError, match=message):
         collector(Policy(torch, actions), Rewards(torch)).collect_experiences(["a", "b"])
 
 
-def test_plain_lists_serve_as_tensors(torch):
+def test_lists_serve_as_tensors(torch):
     policy = Policy(torch)
     policy.get_log_probabilities = lambda states, actions: [-1.0] * len(actions)
     assert TorchPolicy(policy).generate_batch(["a"], 2)[0][0].logprob.total == -1.0

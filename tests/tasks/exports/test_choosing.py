@@ -19,7 +19,7 @@ TRAINERS = [target for target in TARGETS if target != "jsonl"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_group_with_different_rewards_leaves_in_every_form(target, tmp_path):
+def test_a_group_with_different_rewards_is_exported_in_every_form(target, tmp_path):
     rows, report = export(
         [group(1.0, 0.0, None)] if target != "openrlhf" else [group(1.0, 0.0)], target, tmp_path / "x"
     )
@@ -41,7 +41,7 @@ def test_a_group_with_different_rewards_leaves_in_every_form(target, tmp_path):
         ((None, None), "fewer than two attempts with a reward and their whole answer"),
     ],
 )
-def test_degenerate_groups_are_left_out_and_counted_and_nothing_is_written(target, rewards, why, tmp_path):
+def test_degenerate_groups_are_omitted_and_counted_and_no_file_is_written(target, rewards, why, tmp_path):
     rows, report = export([group(*rewards)], target, tmp_path / "x.jsonl")
     assert rows == []
     assert report["left_out"]["groups"] == {why: 1}
@@ -56,7 +56,7 @@ def test_degenerate_groups_can_be_kept_and_are_flagged(target, tmp_path):
     assert [row.get("provenance", row.get("extra_info"))["degenerate"] for row in rows] == ["all_pass"] * len(rows)
 
 
-def test_a_flat_group_has_no_pair_and_its_answers_no_label_of_their_own(tmp_path):
+def test_a_flat_group_has_no_pair_and_its_answers_have_no_label(tmp_path):
     rows, report = export([group(1.0, 1.0)], "trl-dpo", tmp_path / "x", degenerate="flag")
     assert rows == []
     assert report["left_out"]["groups"] == {"no two different answers whose rewards are far enough apart": 1}
@@ -66,7 +66,7 @@ def test_a_flat_group_has_no_pair_and_its_answers_no_label_of_their_own(tmp_path
 
 
 @pytest.mark.parametrize("target", ["verl", "trl-sft"])
-def test_a_group_of_which_nothing_is_usable_stays_out_even_when_flagged(target, tmp_path):
+def test_a_group_without_usable_attempts_is_omitted_even_when_flagged(target, tmp_path):
     rows, report = export([group(None, None)], target, tmp_path / "x", degenerate="flag")
     assert rows == []
     assert sum(report["left_out"]["groups"].values()) == 1
@@ -84,7 +84,7 @@ def test_only_whole_groups_go_to_openrlhf(tmp_path):
     assert list(report["left_out"]["groups"]) == ["ragged: not every attempt has a reward and its whole answer"]
 
 
-def test_held_out_groups_stay_out_unless_asked_for(tmp_path):
+def test_held_out_groups_are_omitted_unless_requested(tmp_path):
     groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"phase": "eval"})]
     rows, report = export(groups, "verl", tmp_path / "x")
     assert [row["extra_info"]["group_id"] for row in rows] == ["g"]
@@ -105,7 +105,7 @@ def test_the_bare_prompt_is_the_task_alone(tmp_path):
 
 
 @pytest.mark.parametrize("state", [{"board": 3}, [{"role": "assistant", "content": "Hello"}], [], 7])
-def test_a_prompt_that_no_model_can_answer_stays_out(state, tmp_path):
+def test_a_prompt_that_no_model_can_answer_is_omitted(state, tmp_path):
     rows, report = export([group(1.0, 0.0, state=state)], "trl-dpo", tmp_path / "x")
     assert rows == []
     assert "neither a text nor chat messages" in next(iter(report["left_out"]["groups"]))
@@ -153,7 +153,7 @@ def test_simulated_answers_are_labelled(tmp_path):
     assert report["simulated"] is True
 
 
-def test_only_so_many_versions_are_told(tmp_path):
+def test_the_report_lists_a_bounded_number_of_versions(tmp_path):
     groups = [group(1.0, 0.0, name=f"g{number}", experience_version=f"v{number}") for number in range(30)]
     _, report = export(groups, "trl-sft", tmp_path / "x")
     assert len(report["experience_versions"]) == 20
@@ -174,7 +174,9 @@ def test_only_so_many_versions_are_told(tmp_path):
         ("raw", 1.0, 0.9, False),
     ],
 )
-def test_log_probabilities_leave_only_when_they_are_of_what_was_sampled_from(kind, temperature, top_p, fit, tmp_path):
+def test_log_probabilities_are_exported_only_when_they_are_of_the_sampled_distribution(
+    kind, temperature, top_p, fit, tmp_path
+):
     sampling = Sampling(model="m", temperature=temperature, top_p=top_p)
     rollouts = [
         rollout(index, float(index), logprob=logprobs(-0.5, -0.25, kind=kind, token_ids=(1, 2)), sampling=sampling)
@@ -186,7 +188,7 @@ def test_log_probabilities_leave_only_when_they_are_of_what_was_sampled_from(kin
     assert sum(report["left_out"]["logprobs"].values()) == (not fit)
 
 
-def test_log_probabilities_that_are_not_all_there_are_not_exported(tmp_path):
+def test_incomplete_log_probabilities_are_not_exported(tmp_path):
     rollouts = (rollout(0, 1.0, logprob=logprobs(-0.5)), rollout(1, 0.0, logprob=logprobs(-0.5, complete=False)))
     rows, report = export([group(rollouts=rollouts)], "verl", tmp_path / "x")
     assert rows[0]["extra_info"]["recorded_logprobs"] == []
@@ -227,7 +229,7 @@ def test_chosen_always_beats_rejected_and_no_answer_is_used_twice(tmp_path_facto
     assert report["groups"]["written"] == bool(rows)
 
 
-def test_labels_follow_the_mean_of_the_group_or_the_reward_that_was_asked_for(tmp_path):
+def test_labels_follow_the_mean_of_the_group_or_the_least_reward(tmp_path):
     rows, report = export([group(1.0, 0.5, 0.0)], "trl-kto", tmp_path / "x")
     assert [(row["reward"], row["label"]) for row in rows] == [(1.0, True), (0.0, False)]
     assert list(report["left_out"]["rollouts"].values()) == [1]
@@ -241,7 +243,7 @@ def test_the_best_of_a_group_is_imitated_if_it_is_good_enough(tmp_path):
     assert report["left_out"]["groups"] == {"no answer reaches the least reward": 1}
 
 
-def test_tool_calls_leave_as_chat_templates_take_them_with_the_tools_beside(tmp_path):
+def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_path):
     def turns(arguments):
         call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
         asked = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -279,7 +281,7 @@ def test_the_columns_of_grpo_hide_no_argument_of_a_reward_function(tmp_path):
     assert rows[0]["answer"] == "7"
 
 
-def test_the_canonical_form_keeps_failed_attempts_and_can_leave_flat_groups_out(tmp_path):
+def test_the_canonical_form_keeps_failed_attempts_and_can_omit_flat_groups(tmp_path):
     groups = [group(1.0, 0.0, None), group(1.0, 1.0, name="h")]
     lines, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="flag", prompt="bare")
     back = list(read_groups(tmp_path / "x.jsonl"))
@@ -300,6 +302,6 @@ def test_the_canonical_form_keeps_failed_attempts_and_can_leave_flat_groups_out(
         ({"min_reward": math.inf}, "--min-reward"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(given, says):
+def test_options_out_of_range_are_refused(given, says):
     with pytest.raises(SettingsError, match=says):
         ExportOptions(target="trl-dpo", **given)

@@ -67,7 +67,7 @@ def test_the_datasets_library_loads_every_set_as_it_was_written(target, tmp_path
 
 
 @pytest.mark.parametrize("target", SETS)
-def test_conversations_with_tools_survive_the_datasets_library(target, tmp_path):
+def test_the_datasets_library_keeps_conversations_with_tools(target, tmp_path):
     rows, _ = export([*plain_groups(), *tool_groups()], target, tmp_path / "x.jsonl")
     back = loaded(tmp_path / "x.jsonl", tmp_path / "cache").to_list()
     assert [{key: value for key, value in row.items() if value is not None} for row in back] == rows

@@ -63,7 +63,7 @@ def test_the_lists_are_a_batch_in_memory_too(file):
         ({"typo": 1}, "typo: got an unknown key"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(change, says, file, tmp_path):
+def test_inconsistent_lists_are_refused(change, says, file, tmp_path):
     told = "\n".join(problems(file({**LISTS, **change}), "lists", tmp_path))
     assert any(part in told for part in says.split("|")), told
 
@@ -81,7 +81,7 @@ def test_an_unknown_key_hides_no_other_problem(file, tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"), [("{", "no JSON"), ("[1]", "a JSON list"), ('{"reward_groups": [NaN]}', "states")]
 )
-def test_what_is_no_object_of_lists_is_refused(text, says, file, tmp_path):
+def test_a_file_that_is_not_an_object_of_lists_is_refused(text, says, file, tmp_path):
     assert says in "\n".join(problems(file(text), "lists", tmp_path))
 
 
@@ -92,7 +92,7 @@ def test_nan_in_the_lists_is_refused(file, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["lists", "jsonl"])
-def test_a_file_that_is_not_there_is_named(form, tmp_path):
+def test_a_missing_file_is_named(form, tmp_path):
     assert "no such file" in problems(tmp_path / "none", form, tmp_path)[0]
 
 
@@ -107,7 +107,7 @@ def test_canonical_lines_come_back_as_they_were(file, tmp_path):
     assert load_batch(path, "jsonl").groups == tuple(read_groups(path))
 
 
-def test_every_bad_group_of_the_lines_is_told_with_its_line(file, tmp_path):
+def test_every_invalid_group_is_reported_with_its_line(file, tmp_path):
     lines = canonical(*(group(1.0, 0.0, name=name) for name in "abcde")).splitlines()
     lines[1] = lines[1].replace('"reward":1.0', '"reward":"much"')
     lines[5] = lines[5].replace('"status":"ok"', '"status":"fine"')
@@ -131,7 +131,7 @@ def test_a_file_without_groups_is_refused(file, tmp_path):
     assert "in.jsonl: got no group" in problems(file("", "in.jsonl"), "jsonl", tmp_path)[0]
 
 
-def test_of_very_many_problems_the_first_are_told(file, tmp_path):
+def test_of_very_many_problems_the_first_are_reported(file, tmp_path):
     bad = canonical(*(group(1.0, 0.0, name=f"g{number}") for number in range(80))).replace(
         '"reward":1.0', '"reward":"x"'
     )
@@ -140,7 +140,7 @@ def test_of_very_many_problems_the_first_are_told(file, tmp_path):
     assert "more problems like these" in told[-1]
 
 
-def test_a_broken_line_inside_a_group_ends_nothing_but_itself(file, tmp_path):
+def test_a_broken_line_inside_a_group_hides_no_other_problem(file, tmp_path):
     lines = canonical(group(1.0, 0.0), group(1.0, 0.0, name="h")).splitlines()
     lines.insert(1, '{"kind":"group", broken')
     told = problems(file("\n".join(lines) + "\n", "in.jsonl"), "jsonl", tmp_path)
@@ -148,6 +148,6 @@ def test_a_broken_line_inside_a_group_ends_nothing_but_itself(file, tmp_path):
     assert ":2" in told[0]
 
 
-def test_text_that_only_mentions_a_group_does_not_begin_one(file, tmp_path):
+def test_text_that_mentions_a_group_does_not_start_one(file, tmp_path):
     odd = group(1.0, 0.0, metadata={"note": '{"kind":"group"}', "answer": '"kind": "group"'})
     assert import_groups(file(canonical(odd), "in.jsonl"), "jsonl", tmp_path / "out.jsonl") == (1, 2)

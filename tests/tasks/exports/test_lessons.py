@@ -74,14 +74,14 @@ def test_a_skill_has_the_front_matter_that_agents_read():
     assert "- Do: Round once, at the end." in body
 
 
-def test_the_name_of_a_skill_is_one_whatever_the_task_is_called():
+def test_the_name_of_a_skill_is_valid_for_every_task():
     front = render_lessons(LessonSet(LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
     name = yaml.safe_load(front)["name"]
     assert name.startswith("my-task-x")
     assert len(name) <= 64
 
 
-def test_what_else_stands_in_an_agents_file_is_left_alone():
+def test_other_text_in_an_agents_file_is_ignored():
     text = f"# Project\n\n- Do: this is not ours\n\n{render_lessons(LESSONS, 'agents-md')}\n- Avoid: nor is this\n"
     assert said(read_lessons(text, "agents-md", source="x")) == said(LESSONS)
 
@@ -123,7 +123,7 @@ def test_ace_s_curator_can_add_to_an_exported_playbook(lessons, section):
     assert set(said(read_lessons(added, "ace-playbook", source="x"))) == expected
 
 
-def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_gives_itself():
+def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_generates():
     lines = render_lessons(LESSONS, "ace-playbook").splitlines()
     bullets = [line for line in lines if line and not line.startswith(("##", "<!--"))]
     ids = [re.match(r"\[([^\]]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", line)[1] for line in bullets]
@@ -132,7 +132,7 @@ def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_gives_itse
     assert all(len(name.rpartition("-")[0]) > 5 for name in ids)
 
 
-def test_a_playbook_of_somebody_else_can_be_read():
+def test_a_playbook_of_another_program_can_be_read():
     mistakes = "## MISTAKES\n[mis-00002] helpful=0 harmful=0 :: Guessing.\n"
     text = f"## STRATEGIES & INSIGHTS\n- [str-00007] helpful=5 harmful=1 :: Check types.\n\n{mistakes}"
     assert said(read_lessons(text, "ace-playbook", source="x")) == [("avoid", "Guessing."), ("do", "Check types.")]
@@ -167,12 +167,12 @@ def test_the_state_for_dspy_fits_a_predictor_of_any_signature():
         ("ace-playbook", "## S\nplain", "x:2"),
     ],
 )
-def test_what_is_no_lesson_is_told_with_its_place(form, text, says):
+def test_an_invalid_lesson_is_reported_with_its_position(form, text, says):
     with pytest.raises(DatasetError, match=says):
         read_lessons(text, form, source="x")
 
 
-def test_all_bad_lines_are_told_at_once():
+def test_all_bad_lines_are_reported_together():
     with pytest.raises(DatasetError) as caught:
         read_lessons("one\n- Do: two\nthree\n", "text", source="x")
     assert [problem.source for problem in caught.value.problems] == ["x:1", "x:3"]
@@ -206,7 +206,7 @@ def test_a_lesson_that_breaks_a_rule_is_refused(text, pack):
     assert entry.text == ""
 
 
-def test_a_lesson_that_stands_there_twice_is_refused_once(pack):
+def test_a_duplicate_lesson_is_refused_once(pack):
     assert [bool(entry.reason) for entry in screened(pack, "Round once.", "Round  once.")] == [False, True]
 
 
@@ -223,7 +223,7 @@ def test_records_are_stamped_for_the_pack_in_force_and_claim_no_evidence(pack):
     assert [entry.known_as for entry in screened(pack, "Round once.", known=records)] == [records[0].experience_id]
 
 
-def test_an_import_is_named_by_what_was_read_and_who_read_it():
+def test_the_id_of_an_import_depends_on_file_and_reviewer():
     names = {
         review_of(*given).import_id
         for given in (("t", "A", b"x"), ("t", "A", b"y"), ("t", "B", b"x"), ("s", "A", b"x"))

@@ -37,7 +37,7 @@ def dspy_with(*answers: dict[str, str]) -> Any:
     return dspy, model, dspy.context(lm=model)
 
 
-def test_a_dspy_predictor_acts_on_the_lessons(tmp_path):
+def test_a_dspy_predictor_uses_the_lessons(tmp_path):
     dspy, model, context = dspy_with({"answer": "42"})
     path = tmp_path / "lessons.json"
     path.write_text(render_lessons(LESSONS, "dspy"), encoding="utf-8")

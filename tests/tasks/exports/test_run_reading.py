@@ -145,7 +145,7 @@ async def test_of_several_turns_only_the_sum_of_log_probabilities_is_known(tmp_p
         (BudgetRefused("spent"), "refused"),
     ],
 )
-async def test_what_ended_without_a_reward_says_how_and_has_no_number(tmp_path, error, status):
+async def test_an_attempt_without_a_reward_has_a_status_and_no_number(tmp_path, error, status):
     run = await recorded_run(tmp_path, lambda request, key: error if key.rollout else "Answer: 7", [spec(2)])
     (group,) = read(run)
     lost = group.rollouts[1]
@@ -154,7 +154,7 @@ async def test_what_ended_without_a_reward_says_how_and_has_no_number(tmp_path, 
     assert group.rollouts[0].reward == 1.0
 
 
-async def test_a_second_draw_of_an_item_has_answers_of_its_own(tmp_path):
+async def test_a_second_draw_of_an_item_has_its_own_answers(tmp_path):
     first = spec(2)
     again = dataclasses.replace(spec(2, draw=1), group_id="run/again")
     run = await recorded_run(tmp_path, lambda request, key: f"{LONG} {key.group.draw_id}", [first, again])
@@ -171,7 +171,7 @@ async def test_without_its_journal_only_short_answers_are_known(tmp_path):
     assert group.rollouts[0].sampling.model == "m"
 
 
-async def test_an_answer_that_was_not_the_graded_one_is_not_taken(tmp_path):
+async def test_an_answer_that_was_not_the_graded_one_is_not_used(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2)])
 
     def swap(row):
@@ -192,7 +192,7 @@ async def test_of_a_call_that_was_recorded_twice_the_later_entry_counts(tmp_path
     assert read(run)[0].rollouts[0].completion == "Answer: 7"
 
 
-async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_passed_over(tmp_path):
+async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipped(tmp_path):
     specs = [spec(2), spec(2, of=item("q2"))]
     run = await recorded_run(tmp_path, answers, specs)
     edit(run.groups, lambda row: None if row["item_id"] == "q1" else row)
@@ -249,7 +249,7 @@ async def test_a_manifest_that_lacks_its_settings_is_refused(tmp_path):
         ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
     ],
 )
-async def test_files_that_do_not_fit_together_are_named(tmp_path, name, line, says):
+async def test_inconsistent_files_are_named(tmp_path, name, line, says):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     path = getattr(run, name)
     path.write_text(line + "\n")
@@ -259,14 +259,14 @@ async def test_files_that_do_not_fit_together_are_named(tmp_path, name, line, sa
         read(run)
 
 
-async def test_an_entry_of_the_journal_that_is_none_is_named(tmp_path):
+async def test_a_damaged_journal_entry_is_named(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     edit(run.journal, lambda row: {**row, "payload": None})
     with pytest.raises(CorruptFile, match="entry of the journal about attempt 1/train/0/q1/0"):
         read(run)
 
 
-def test_only_replies_of_attempts_belong_to_one():
+def test_only_replies_of_attempts_are_assigned_to_attempts():
     def line(key, kind="reply", **more):
         return json.dumps(
             {"schema": 1, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
@@ -287,7 +287,7 @@ def test_only_replies_of_attempts_belong_to_one():
         assert attempt_of_key(other.encode()) is None
 
 
-async def test_two_keys_of_one_digest_are_told_apart(tmp_path, monkeypatch):
+async def test_two_keys_with_the_same_digest_are_distinguished(tmp_path, monkeypatch):
     monkeypatch.setattr("tfgrpo.tasks.exports.line_index._digest", lambda key: 7)
     run = await recorded_run(
         tmp_path, lambda request, key: f"{LONG}{key.group.draw_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
@@ -308,7 +308,7 @@ async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["Answer: 7", None])
-async def test_an_agent_that_asked_nobody_has_an_answer_and_no_known_usage(tmp_path, text):
+async def test_an_agent_without_model_calls_has_an_answer_and_unknown_usage(tmp_path, text):
     async def agent(prompt):
         if text is None:
             raise ActorError("lost")

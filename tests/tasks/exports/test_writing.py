@@ -18,17 +18,17 @@ from tfgrpo.tasks.exports.line_index import LineIndex
 from tfgrpo.tasks.exports.writing import encode_row, write_lines
 
 
-def test_half_a_surrogate_pair_is_written_as_it_went_over_the_wire(tmp_path):
+def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
     assert write_lines(tmp_path / "x", [encode_row({"a": "\ud800b"})]) == 1
     assert json.loads((tmp_path / "x").read_text(encoding="utf-8")) == {"a": "?b"}
 
 
-def test_no_row_holds_a_nan():
+def test_rows_with_nan_are_refused():
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode_row({"a": float("nan")})
 
 
-def test_what_breaks_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+def test_a_failed_write_keeps_the_old_file_and_no_temporary_file(tmp_path):
     def broken():
         yield "one"
         raise CorruptFile("two")
@@ -39,13 +39,13 @@ def test_what_breaks_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "before")]
 
 
-def test_a_disk_that_refuses_is_a_store_error(tmp_path):
+def test_a_failed_disk_operation_is_a_store_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         write_lines(tmp_path / "file" / "x", ["one"])
 
 
-def test_files_are_made_for_their_owner_alone(tmp_path):
+def test_files_are_readable_by_their_owner_only(tmp_path):
     export([group(1.0, 0.0)], "trl-sft", tmp_path / "deep" / "x.jsonl")
     assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
 
@@ -73,7 +73,7 @@ def test_verl_takes_parquet_with_a_type_for_every_column(tmp_path):
     assert rows[-1]["extra_info"]["index"] == 1_001
 
 
-def test_prompts_with_tools_do_not_go_into_parquet_columns(tmp_path):
+def test_prompts_with_tools_are_refused_for_parquet(tmp_path):
     turns = [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -107,7 +107,7 @@ def test_lines_are_found_by_their_key_in_file_order(tmp_path):
         assert index.lines([]) == {}
 
 
-def test_no_file_is_a_file_without_lines(tmp_path):
+def test_a_missing_file_has_no_lines(tmp_path):
     with LineIndex(tmp_path / "none", key) as index:
         assert index.lines(["a"]) == {}
     index.close()
@@ -115,7 +115,7 @@ def test_no_file_is_a_file_without_lines(tmp_path):
         index.lines(["a"])
 
 
-def test_a_file_that_was_cut_while_it_was_read_is_an_error(tmp_path):
+def test_a_file_truncated_while_it_is_read_is_an_error(tmp_path):
     path = tmp_path / "lines"
     path.write_text("a 1\nb 2\n")
     with LineIndex(path, key) as index:
@@ -133,7 +133,7 @@ def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path, monkeypatch):
         LineIndex(tmp_path / "lines", key)
 
 
-def test_a_key_function_that_breaks_leaves_nothing_open(tmp_path):
+def test_a_key_function_that_raises_leaves_no_file_open(tmp_path):
     path = tmp_path / "lines"
     path.write_text("a 1\n")
 

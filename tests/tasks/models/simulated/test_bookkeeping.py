@@ -19,7 +19,7 @@ def test_customers_have_two_or_three_accounts_with_entries():
     assert accounts_of("Kestrel-40") == accounts_of("  kestrel-40 ")
 
 
-def test_entries_come_in_order_of_their_days_and_hold_every_kind():
+def test_entries_are_in_order_of_their_days_and_of_every_kind():
     entries = [entry for number in range(1000, 1200) for entry in ledger_entries(f"AB-{number}-1")]
     assert {entry["kind"] for entry in entries} == {"invoice", "fee", "credit note"}
     assert {entry["status"] for entry in entries} == {"booked", "void"}

@@ -56,19 +56,19 @@ async def outcome(client, body, give_up_s=20.0):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("kind", FAULT_KINDS)
-async def test_each_fault_is_what_it_says(kind, transport):
+async def test_each_fault_breaks_the_call_in_its_own_way(kind, transport):
     async with client_of(transport, **{kind: 1.0}) as client:
         assert await outcome(client, request(), GIVE_UP_S.get(kind, 20.0)) == kind
 
 
-async def test_a_rate_limited_answer_says_when_to_come_back():
+async def test_a_rate_limited_answer_has_retry_after():
     async with client_of("in process", rate_limit=1.0) as client:
         response = await client.post("/chat/completions", json=request())
     assert int(response.headers["retry-after"]) >= 1
     assert response.json()["error"]["type"] == "rate_limit_error"
 
 
-async def test_a_truncated_answer_counts_what_it_holds():
+async def test_a_truncated_answer_counts_its_own_tokens():
     async with client_of("in process", truncated=1.0) as client:
         answer = await ask(client, request())
     text = answer["choices"][0]["message"]["content"]
@@ -107,7 +107,7 @@ def test_shares_are_kept():
     assert choose_fault(FaultSettings(), 0, "x", 0) is None
 
 
-async def test_a_reset_in_process_is_half_an_answer_where_errors_of_the_app_are_kept_back():
+async def test_a_reset_in_process_is_half_an_answer_where_app_errors_are_suppressed():
     app = simulated_app(SimulatedOptions(faults=FaultSettings(reset=1.0)))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
@@ -127,7 +127,7 @@ async def test_a_client_that_gives_up_frees_its_hanging_call():
         assert len(asyncio.all_tasks()) <= before
 
 
-async def test_a_closing_server_lets_a_hanging_call_go_without_an_answer():
+async def test_a_closing_server_ends_a_hanging_call_without_an_answer():
     app = simulated_app(SimulatedOptions(faults=FaultSettings(hang=1.0)))
     body, sent = json.dumps(request()).encode(), []
     messages = iter([{"type": "http.request", "body": body}, {"type": "http.request", "body": b""}])

@@ -77,7 +77,7 @@ def test_phrases_for_both_sides_cancel_out():
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_shuffled_words_say_almost_nothing(plain):
+def test_shuffled_words_are_rarely_recognised(plain):
     rng = random.Random(5)
     tried = heard = 0
     for world in WORLDS.values():
@@ -109,7 +109,7 @@ def test_shuffled_words_say_almost_nothing(plain):
         "the add of it",
     ],
 )
-def test_what_is_no_language_is_not_read(text):
+def test_text_in_no_sensible_order_is_not_recognised(text):
     assert not reads_as_language(text)
 
 

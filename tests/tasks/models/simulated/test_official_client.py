@@ -28,7 +28,7 @@ CLOSED: dict[str, Any] = {
         {"prompt_cache_key": "k", "safety_identifier": "s"},
     ],
 )
-async def test_a_parameter_that_asks_for_nothing_is_taken(given: dict[str, Any]) -> None:
+async def test_a_parameter_with_its_neutral_value_is_accepted(given: dict[str, Any]) -> None:
     async with in_process() as client:
         response = await client.post("/chat/completions", json=request(**given))
     assert response.status_code == 200, response.text
@@ -67,7 +67,7 @@ async def test_an_answer_names_its_request() -> None:
         ({**CLOSED, "$defs": {"x": {"anyOf": [{"type": "object"}]}}}, "schema.$defs.x.anyOf.0"),
     ],
 )
-async def test_a_strict_schema_has_to_be_one(schema: dict[str, Any], said: str) -> None:
+async def test_an_invalid_strict_schema_is_refused(schema: dict[str, Any], said: str) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
     tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}
     async with in_process() as client:

@@ -66,7 +66,7 @@ def test_each_mistake_rewrites_the_tree_in_its_own_way(name, model, made):
         ("shared_end", "SEQUENCE(XOR(b, SILENT()), a)"),
     ],
 )
-def test_without_an_occasion_a_model_stays_what_it_is(name, model):
+def test_without_an_occasion_a_model_is_unchanged(name, model):
     right = parse_text(model)
     assert BY_NAME[name].made_in(right) == right
     assert BY_NAME[name].occasions(right) == ()

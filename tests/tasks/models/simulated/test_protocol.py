@@ -18,7 +18,7 @@ from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall
 
 
-async def test_every_answer_says_simulated():
+async def test_every_answer_is_labelled_simulated():
     async with in_process() as client:
         response = await client.post("/chat/completions", json=request())
         refused = await client.post("/chat/completions", json={})
@@ -53,7 +53,7 @@ async def test_unknown_paths_and_methods_get_error_bodies():
     assert all("message" in response.json()["error"] for response in (missing, method))
 
 
-async def test_the_key_is_asked_for_when_there_is_one():
+async def test_a_configured_key_is_required():
     async with in_process(api_key="s3cret") as client:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
             for response in (
@@ -95,7 +95,7 @@ USER = {"role": "user", "content": "hello"}
     ({"response_format": {"type": "text", "json_schema": {"name": "x"}}}, "response_format"),
     ({"top_p": 0.5}, "top_p"),
 ])  # fmt: skip
-async def test_bad_requests_are_refused_and_told_why(changes, param):
+async def test_bad_requests_are_refused_with_the_reason(changes, param):
     async with in_process() as client:
         response = await client.post("/chat/completions", json=request(**changes))
     assert response.status_code == 400
@@ -105,7 +105,7 @@ async def test_bad_requests_are_refused_and_told_why(changes, param):
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
-async def test_what_is_no_json_is_refused(raw):
+async def test_invalid_json_is_refused(raw):
     async with in_process() as client:
         response = await client.post("/chat/completions", content=raw)
     assert response.status_code == 400
@@ -119,7 +119,7 @@ async def test_other_models_do_not_exist():
     assert response.json()["error"]["code"] == "model_not_found"
 
 
-async def test_usage_counts_what_was_sent_and_said():
+async def test_usage_counts_request_and_reply():
     async with in_process() as client:
         short, long = await ask(client, request()), await ask(client, request(system="Solve it. " * 100))
         told = await ask(client, request(tools=TOOLS))
@@ -203,7 +203,7 @@ async def test_spacing_and_order_of_the_json_do_not_matter():
     assert plain.json() == other.json()
 
 
-async def test_only_what_matters_is_remembered_and_not_for_ever(monkeypatch):
+async def test_only_needed_request_counts_are_kept_and_bounded(monkeypatch):
     monkeypatch.setattr("tfgrpo.tasks.models.simulated.engine._REMEMBERED", 3)
     engine = Engine(SimulatedOptions())
     seeded = ChatBody.model_validate(request())
@@ -213,7 +213,7 @@ async def test_only_what_matters_is_remembered_and_not_for_ever(monkeypatch):
     assert _REMEMBERED >= 10_000
 
 
-async def test_content_may_come_in_parts():
+async def test_content_may_be_a_list_of_texts():
     parts = [{"type": "text", "text": ITEM["prompt"][:9]}, {"type": "text", "text": ITEM["prompt"][9:]}]
     async with in_process() as client:
         answer = await ask(client, request(messages=[{"role": "user", "content": parts}]))
@@ -227,7 +227,7 @@ async def test_content_may_come_in_parts():
     {"messages": [{"role": "user", "content": '{"other": 1}'}]},
     {"messages": [{"role": "user", "content": '{"attempts": 1, "max_lessons": 2}'}]},
 ])  # fmt: skip
-async def test_what_is_of_no_world_gets_the_same_plain_answer_always(changes):
+async def test_a_prompt_of_no_world_always_gets_the_same_answer(changes):
     async with in_process() as client:
         texts = {said(await ask(client, request(**changes, seed=seed))) for seed in range(6)}
     (text,) = texts
@@ -274,7 +274,7 @@ async def test_no_calls_are_made_without_tools_or_room(changes):
     assert answer["choices"][0]["finish_reason"] == ("length" if "max_tokens" in changes else "stop")
 
 
-async def test_broken_arguments_in_the_history_do_no_harm():
+async def test_invalid_arguments_in_the_history_are_tolerated():
     item = next(i for i in generate_items("ledger-tools", 40) if i["metadata"]["template"] == "balance")
     call = {"id": "c1", "type": "function", "function": {"name": "ledger_entries", "arguments": "{broken"}}
     listed = {**call, "id": "c2", "function": {"name": "ledger_entries", "arguments": "[]"}}
@@ -304,7 +304,7 @@ def test_options_come_from_settings():
         SimulatedOptions(faults=FaultSettings(hang=0.6, reset=0.6))
 
 
-async def test_lone_surrogates_are_served_without_harm():
+async def test_lone_surrogates_are_served():
     async with in_process() as client:
         response = await client.post("/chat/completions", content=rb'{"model": "\ud800", "messages": []}')
         found = await client.post("/chat/completions", content=json.dumps(request("\ud800")).encode())

@@ -66,12 +66,12 @@ def test_reflection_mostly_names_what_separated_the_attempts():
     assert len({lesson["text"] for lesson in told if stance(lesson) == 1}) >= len(REFUND.good_advice)
 
 
-def test_reflection_believes_the_transcripts_and_not_the_truth():
+def test_reflection_follows_the_transcripts_and_not_the_truth():
     told = [stance(lesson) for seed in range(200) for lesson in lessons((1.0, BAD), (0.0, GOOD), seed=seed)]
     assert Counter(told).most_common(1)[0][0] == -1
 
 
-def test_reflection_sees_through_line_breaks_and_marks_of_the_transcript():
+def test_reflection_ignores_line_breaks_of_the_transcript():
     broken = GOOD.replace(" the ", "\n the ")
     assert contrasts(WORLD.pitfalls, ReflectionAsk.model_validate(reflection((1.0, broken), (0.0, BAD))).attempts)
 
@@ -79,7 +79,7 @@ def test_reflection_sees_through_line_breaks_and_marks_of_the_transcript():
 @pytest.mark.parametrize(
     "attempts", [[(1.0, GOOD), (0.0, GOOD)], [(1.0, GOOD), (1.0, BAD)], [(1.0, "x"), (0.0, "y")], [(1.0, GOOD)]]
 )
-def test_without_a_visible_difference_there_is_nothing_or_something_useless(attempts):
+def test_without_a_visible_difference_there_is_no_lesson_or_a_useless_one(attempts):
     told = [tuple(lesson["text"] for lesson in lessons(*attempts, seed=seed)) for seed in range(60)]
     useless = {advice.text for advice in USELESS} | {f"{advice.text} {RAMBLING}" for advice in USELESS}
     assert {len(texts) for texts in told} == {0, 1}
@@ -129,12 +129,12 @@ def test_new_subjects_are_added_best_supported_first():
     ]  # fmt: skip
 
 
-def test_what_the_library_says_already_is_kept():
+def test_a_lesson_already_in_the_library_is_kept():
     done = usual(library=[entry("L1", REFUND.good_advice[0])], proposals=[entry("P1", REFUND.good_advice[1])])
     assert [(op["op"], op["targets"], op["from"]) for op in done] == [("keep", ["L1"], ["P1"])]
 
 
-def test_the_side_with_more_support_changes_the_library_and_an_even_split_does_not():
+def test_the_side_with_more_support_wins_and_an_even_split_changes_nothing():
     right, wrong = REFUND.good_advice[0], REFUND.bad_advice[0]
     done = usual(library=[entry("L1", wrong)], proposals=[entry("P1", right, 3)])
     assert [(op["op"], op["targets"], op["text"]) for op in done] == [("modify", ["L1"], right.text)]
@@ -142,7 +142,7 @@ def test_the_side_with_more_support_changes_the_library_and_an_even_split_does_n
     assert usual(proposals=[entry("P1", right), entry("P2", wrong)]) == []
 
 
-def test_at_times_the_few_are_believed():
+def test_sometimes_the_minority_wins():
     sides = {"proposals": [entry("P1", REFUND.good_advice[0], 5), entry("P2", REFUND.bad_advice[0])]}
     added = Counter(op["from"][0] for seed in range(500) for op in decide(seed, **sides) if op["op"] == "add")
     assert 3 <= added["P2"] <= 35 < added["P1"]
@@ -154,12 +154,12 @@ def test_near_duplicates_in_the_library_are_merged():
     assert (done["op"], done["targets"], done["text"]) == ("merge", ["L1", "L2"], REFUND.good_advice[1].text)
 
 
-def test_useless_proposals_seldom_get_in():
+def test_useless_proposals_are_seldom_added():
     added = sum(op["op"] == "add" for seed in range(400) for op in decide(seed, proposals=[entry("P1", USELESS[0])]))
     assert 0.08 < added / 400 < 0.23
 
 
-def test_what_was_rejected_before_or_is_too_long_stays_out():
+def test_rejected_or_too_long_proposals_are_not_added():
     advice = REFUND.good_advice[0]
     assert usual(proposals=[entry("P1", advice)], rejected_before=[advice.text.upper()]) == []
     assert usual(proposals=[entry("P1", advice)], max_words=3) == []
@@ -181,7 +181,7 @@ def test_a_useless_lesson_makes_room_in_a_full_library():
     assert [(op["op"], op["targets"]) for op in done] == [("delete", ["L1"]), ("add", [])]
 
 
-def test_now_and_then_an_operation_cannot_be_carried_out():
+def test_sometimes_an_operation_is_invalid():
     invalid = sum(any("nobody" in target for op in decide(seed) for target in op["targets"]) for seed in range(600))
     assert 0.01 < invalid / 600 < 0.06
 

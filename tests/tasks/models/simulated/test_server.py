@@ -41,7 +41,7 @@ async def test_a_server_answers_many_clients_at_once():
     assert base_url.endswith("/v1")
 
 
-async def test_calls_that_hang_do_not_hold_up_the_shutdown(monkeypatch):
+async def test_calls_that_hang_do_not_delay_the_shutdown(monkeypatch):
     monkeypatch.setattr("tfgrpo.tasks.models.simulated.server._SHUTDOWN_S", 60)
     async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as client:
         async with running_server(SimulatedOptions(faults=FaultSettings(hang=1.0))) as base_url:
@@ -54,7 +54,7 @@ async def test_calls_that_hang_do_not_hold_up_the_shutdown(monkeypatch):
     assert all(isinstance(result, httpx.TransportError) for result in results)
 
 
-async def test_a_port_in_use_is_told_as_a_setting():
+async def test_a_port_in_use_is_a_settings_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"--port: got {port} .*127.0.0.1"):
@@ -104,7 +104,7 @@ def test_run_server_serves_until_a_signal(monkeypatch):
     assert len(seen) == 2
 
 
-async def test_serving_needs_nobody_to_be_told():
+async def test_serving_works_without_a_ready_callback():
     before = signal.getsignal(signal.SIGTERM)
     server = asyncio.create_task(serve(SimulatedOptions(), "127.0.0.1", 0))
     for _ in range(500):

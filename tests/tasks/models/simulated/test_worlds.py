@@ -96,7 +96,7 @@ def test_every_pitfall_turns_up_often_enough_to_be_learned(learnable):
         assert sum(pitfall.name in item["metadata"]["pitfalls"] for item in items) >= 25
 
 
-def test_an_unsound_draft_is_not_used():
+def test_a_draft_whose_mistakes_do_not_show_is_not_used():
     assert not every_mistake_shows(["a"], lambda hit: "1.00" if hit else "1.01")
 
 
@@ -113,7 +113,7 @@ def test_ledger_calls_go_out_together_where_that_makes_sense():
 
 
 @pytest.mark.parametrize("result", ["error: no such account", "[]", "[1]", '{"a": 1}', '[{"kind": "fee"}]', "null"])
-def test_a_tool_that_fails_is_no_reason_to_fall_over(result):
+def test_a_failed_tool_gives_a_reply_not_an_error(result):
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
     question = recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
     accounts = ToolResult("accounts_of", result)
@@ -213,7 +213,7 @@ def test_in_the_unlearnable_world_no_text_changes_anything():
     assert 0.38 < statistics.mean(rates) < 0.52
 
 
-def test_in_the_unlearnable_world_habits_show_and_mean_nothing():
+def test_in_the_unlearnable_world_habits_show_without_any_effect():
     world = open_world("unlearnable")
     items = generate_items("unlearnable", 200)
     texts = [(attempt(world, i["prompt"], "", 0.7, 0, n), i["answer"]) for i in items for n in range(8)]
