@@ -8,6 +8,7 @@ __all__ = [
     "graders",
     "importing",
     "judge",
+    "names",
     "powl",
     "registry",
     "repairing",

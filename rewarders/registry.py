@@ -9,37 +9,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from tfgrpo.rewarders.base import Rewarder
-from tfgrpo.rewarders.callable import SIGNATURES, adapt
-from tfgrpo.rewarders.composite.options import build_composite
-from tfgrpo.rewarders.graders.naming import COMPARING, GRADER_NAMES, build_grader_rewarder, rewarder_of_grader
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
-from tfgrpo.rewarders.judge.judge import build_judge
-from tfgrpo.rewarders.judge.pairs import build_relative
-from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
+from tfgrpo.rewarders.names import COMPARING, GRADER_NAMES, POWL_NAMES
 from tfgrpo.stores.errors import PipelineError, Problem
 
 OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""
 
-_BUILT_IN: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
-    {"gt": GroundTruthRewarder, **POWL_REWARDERS}
-)
-"""Built by a call with the options."""
-
-
-def _composite(options: Mapping[str, Any], where: str) -> Rewarder:
-    return build_composite(options, where, lambda name, given, place: build_rewarder(name, given, source=place))
-
-
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Rewarder]]] = MappingProxyType(
-    {"composite": _composite, "judge": build_judge, "relative": build_relative}
-)
-"""Read their options, which may be nested, by themselves."""
+_READERS: Final = frozenset({"composite", "judge", "relative"})
+"""Rewarders that read their options, which may be nested, themselves."""
 COMPARING_REWARDERS: Final = frozenset({"gt", *COMPARING})
 """Names of those that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
@@ -48,7 +30,7 @@ COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
 
 def known_rewarders() -> tuple[str, ...]:
     """Built-in names, sorted."""
-    return tuple(sorted({*_BUILT_IN, *_READERS, *GRADER_NAMES}))
+    return tuple(sorted({"gt", *POWL_NAMES, *_READERS, *GRADER_NAMES}))
 
 
 def build_rewarder(
@@ -61,14 +43,18 @@ def build_rewarder(
     """
     where = f"{source}: {name}"
     given = dict(options or {})
-    reader = _READERS.get(name)
-    if reader is not None:
-        return reader(given, where)
+    if name in _READERS:
+        return _read(name, given, where)
     if name in GRADER_NAMES:
+        from tfgrpo.rewarders.graders.naming import build_grader_rewarder  # noqa: PLC0415 - see _read
+
         return build_grader_rewarder(name, given, where)
-    built_in = _BUILT_IN.get(name)
-    if built_in is not None:
-        return _usable(name, _construct(built_in, given, where), where)
+    if name == "gt":
+        return _usable(name, _construct(GroundTruthRewarder, given, where), where)
+    if name in POWL_NAMES:
+        from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS  # noqa: PLC0415 - see _read
+
+        return _usable(name, _construct(POWL_REWARDERS[name], given, where), where)
     if ":" not in name:
         accepted = (
             f"{', '.join(known_rewarders())}, or module:attr or path/to/file.py:attr for a Python function or class"
@@ -77,8 +63,25 @@ def build_rewarder(
     return _from_python(name, load_object(name, where), given, where)
 
 
+def _read(name: str, options: Mapping[str, Any], where: str) -> Rewarder:
+    # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
+    if name == "composite":
+        from tfgrpo.rewarders.composite.options import build_composite  # noqa: PLC0415
+
+        return build_composite(options, where, lambda part, given, place: build_rewarder(part, given, source=place))
+    if name == "judge":
+        from tfgrpo.rewarders.judge.judge import build_judge  # noqa: PLC0415
+
+        return build_judge(options, where)
+    from tfgrpo.rewarders.judge.pairs import build_relative  # noqa: PLC0415
+
+    return build_relative(options, where)
+
+
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
     if hasattr(found, "grade_batch") and not hasattr(found, "score"):
+        from tfgrpo.rewarders.graders.naming import rewarder_of_grader  # noqa: PLC0415 - see _read
+
         return rewarder_of_grader(name, found, options, where)
     if isinstance(found, type):
         return _usable(name, _construct(found, options, where), where)
@@ -96,6 +99,8 @@ def _usable(name: str, found: object, where: str) -> Rewarder:
         if not isinstance(getattr(found, "rewarder_id", None), str):
             raise PipelineError([Problem(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")])
         return cast("Rewarder", found)
+    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see _read
+
     if not callable(found):
         accepted = "a function (output, answer) or (context), or a class with rewarder_id and score(context)"
         raise PipelineError([Problem(where, type(found).__name__, accepted)])

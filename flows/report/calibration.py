@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tfgrpo.rewarders.judge.calibration import RankCalibration, calibrate_group, judged_paths, scores_by_path, true_path
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import REWARDER_BROKE
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
+
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.judge.calibration import RankCalibration
 
 NOTHING: Final = "–"
 
@@ -17,13 +19,22 @@ class CalibrationTally:
     """Adds up what each group shows of each judge. Keeps counts, no scores."""
 
     def __init__(self, rewarders: Sequence[WeightedRewarder]) -> None:
-        self._truth = true_path(rewarders)
-        self._found = {path: RankCalibration() for path in judged_paths(rewarders)}
+        self._truth: str | None = None
+        self._found: dict[str, RankCalibration] = {}
+        if any(getattr(each.rewarder, "asks_model", False) for each in rewarders):
+            # A run without judges does without their modules.
+            from tfgrpo.rewarders.judge.calibration import judged_paths, true_path  # noqa: PLC0415
+            from tfgrpo.rewarders.judge.calibration import RankCalibration  # noqa: PLC0415
+
+            self._truth = true_path(rewarders)
+            self._found = {path: RankCalibration() for path in judged_paths(rewarders)}
 
     def add(self, result: GroupResult) -> None:
         """Count a group."""
         if not self._found:
             return
+        from tfgrpo.rewarders.judge.calibration import calibrate_group, scores_by_path  # noqa: PLC0415 - as above
+
         attempts = {
             rollout.rollout_id: scores_by_path(rollout.scores) for rollout in result.rollouts if _was_graded(rollout)
         }

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.pipelines.datasets.stored_items import ids_of
-from tfgrpo.pipelines.mix.items import LearningMix, learning_mix, mix_advice
-from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts
 from tfgrpo.pipelines.plan.split import Split, pair_datasets, split_items
@@ -20,6 +18,10 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.registry import COMPARING_REWARDERS
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.text import pluralize
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.items import LearningMix
+    from tfgrpo.pipelines.mix.shapes import MixConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class RunData:
 
 def data_of_mix(settings: Settings, config: MixConfig) -> RunData:
     """Return the data of a run on a staged mix. Raise ``DatasetError`` as ``learning_mix`` does."""
+    from tfgrpo.pipelines.mix.items import learning_mix, mix_advice  # noqa: PLC0415 - a run on a dataset needs no mix
+
     mix = learning_mix(config, settings.dataset, settings.tfgrpo)
     _refuse_without_answers(settings, [mix.data])
     warnings = (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings)

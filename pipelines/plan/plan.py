@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.data import RunData, data_of_mix, data_of_run
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
@@ -36,6 +35,9 @@ from tfgrpo.stores.experiences.state import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.shapes import MixConfig
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS, RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.rewarders.base import Rewarder
-from tfgrpo.rewarders.composite.composite import CompositeRewarder
-from tfgrpo.rewarders.graders.base import Grader
-from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch, reference_value
-from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader
-from tfgrpo.rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder
+from tfgrpo.rewarders.base import CompoundRewarder, Rewarder
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import PipelineError
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.shapes import MixConfig
+    from tfgrpo.rewarders.graders.base import Grader
 
 
 def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
@@ -78,6 +77,8 @@ def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> No
     checks = ProblemCollector()
     for number, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
         for grader in _graders_of(weighted.rewarder):
+            from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader  # noqa: PLC0415 - see _graders_of
+
             checks.run(partial(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}"))
     checks.raise_problems()
 
@@ -100,6 +101,8 @@ class ReferenceCount:
 
     def add(self, where: str, reference: object) -> None:
         """Count the reference of the item at ``where``."""
+        from tfgrpo.rewarders.graders.builtin.number_match import reference_value  # noqa: PLC0415 - see _graders_of
+
         self._total += 1
         if reference_value(reference) is None:
             self._bad += 1
@@ -121,12 +124,20 @@ class ReferenceCount:
 
 def matches_numbers(grader: Grader | None) -> bool:
     """Return whether a grader needs references that are single numbers."""
+    from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch  # noqa: PLC0415 - see _graders_of
+
     return isinstance(grader, NumberMatch)
 
 
 def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
-    if isinstance(rewarder, CompositeRewarder):
-        for member in rewarder.members:
+    # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
+    if isinstance(rewarder, CompoundRewarder):
+        from tfgrpo.rewarders.composite.composite import CompositeRewarder  # noqa: PLC0415
+
+        for member in rewarder.members if isinstance(rewarder, CompositeRewarder) else ():
             yield from _graders_of(member)
-    elif isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
-        yield from (each.grader for each in rewarder.graders.members)
+    elif hasattr(rewarder, "graders"):
+        from tfgrpo.rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder  # noqa: PLC0415
+
+        if isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
+            yield from (each.grader for each in rewarder.graders.members)

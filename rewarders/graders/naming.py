@@ -13,18 +13,12 @@ from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
 from tfgrpo.rewarders.graders.loading.files import as_grader
 from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, check_reading
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.table import build_grader
+from tfgrpo.rewarders.names import COMPARING, REMOTE
 from tfgrpo.stores.errors import PipelineError, Problem
 
-REMOTE: Final = "remote"
-"""Name of the rewarder that calls a grading service."""
-GRADER_NAMES: Final = (*BUILT_IN, REMOTE)
 _SLOW: Final = frozenset({REMOTE, "math_verify", "math-verify"})
 """Graders that are too slow for the event loop."""
-COMPARING: Final = frozenset(
-    {"category_match", "label_match", "math_exact", "math_verify", "math-verify", "number_match"}
-)
-"""Graders that need a reference answer."""
 _OWN: Final = ("parse", "rewarder_id")
 _REMOTE_OPTIONS: Final = ("url", "timeout_s", "retries", "token_env")
 

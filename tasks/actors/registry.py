@@ -6,9 +6,7 @@ from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.tasks.actors.base import Actor
-from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.actors.tools import ToolActor
 from tfgrpo.tasks.tools.registry import check_tools, load_tools
 
 _SOURCE = "actor.kind"
@@ -23,7 +21,11 @@ def build_actor(settings: ActorSettings) -> Actor:
     if settings.kind == "chat":
         return ChatActor()
     if settings.kind == "tools":
+        from tfgrpo.tasks.actors.tools import ToolActor  # noqa: PLC0415 - a run has one kind of actor
+
         return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
+    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
+
     return CallableActor(load_callable(settings.kind))
 
 
@@ -43,6 +45,8 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
         return ()
+    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - as in build_actor
+
     declared = CallableActor(load_callable(settings.kind)).declared
     if "chat" in declared:
         return ()
@@ -55,6 +59,8 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
 def _callable_problems(kind: str) -> list[Problem]:
     if not is_name(kind):
         return [Problem(_SOURCE, repr(kind), _ACCEPTED)]
+    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - as in build_actor
+
     try:
         CallableActor(load_callable(kind))
     except ValueError as error:

@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol
 from tfgrpo.stores.errors import DatasetError, Problem
 
 UTF16: Final = "text in UTF-16"
+PREFIX: Final = "hf:"
+"""Start of the name of a Hugging Face dataset."""
 
 
 @dataclass(frozen=True, slots=True)

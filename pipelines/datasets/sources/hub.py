@@ -12,12 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.pipelines.datasets.sources.base import Row, row_changed
+from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, row_changed
 from tfgrpo.pipelines.datasets.sources.tables import field_columns, imported, table_rows, table_values
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
-PREFIX = "hf:"
 _NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
 _ACCEPTED = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 _BATCH = 256

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfgrpo.pipelines.datasets.sources.base import RowSource, absolute_suffix
+from tfgrpo.pipelines.datasets.sources.base import PREFIX, RowSource, absolute_suffix
 from tfgrpo.pipelines.datasets.sources.files import FolderSource, TextSource
-from tfgrpo.pipelines.datasets.sources.hub import PREFIX, HubSource, is_saved
-from tfgrpo.pipelines.datasets.sources.tables import ParquetSource
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -19,17 +17,21 @@ _ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such file
 
 def open_source(name: str, fields: FieldMap) -> RowSource:
     """Return the source of this name. Raise ``DatasetError`` for an unknown kind; nothing is read yet."""
+    path = Path(name)
+    if not name.startswith(PREFIX) and not path.is_dir():
+        return _file(path, fields)
+    from tfgrpo.pipelines.datasets.sources.hub import HubSource, is_saved  # noqa: PLC0415 - most datasets are text files
+
     if name.startswith(PREFIX):
         return HubSource(name, fields)
-    path = Path(name)
-    if path.is_dir():
-        return HubSource(f"{PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
-    return _file(path, fields)
+    return HubSource(f"{PREFIX}{name}", fields) if is_saved(path) else _folder(path, fields)
 
 
 def _file(path: Path, fields: FieldMap) -> RowSource:
     kind = path.suffix.lower()
     if kind == _PARQUET:
+        from tfgrpo.pipelines.datasets.sources.tables import ParquetSource  # noqa: PLC0415 - as in open_source
+
         return ParquetSource(path, fields)
     if kind in _DELIMITERS:
         return TextSource(path, fields, _DELIMITERS[kind])

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.graders import BUILT_IN, GraderRewarder, GraderSet, NamedGrader, grader
-from tfgrpo.rewarders.graders.naming import GRADER_NAMES
 from tfgrpo.rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
+from tfgrpo.rewarders.names import GRADER_NAMES
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
