@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast, get_args
 
-from tfgrpo.rewarders.base import Rewarder
+from tfgrpo.rewarders.base import Rewarder, pop_rewarder_id
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
 from tfgrpo.rewarders.names import COMPARING, GRADER_NAMES, POWL_NAMES
+from tfgrpo.rewarders.relative import RelativeRewarder, Variant
 from tfgrpo.stores.errors import PipelineError, Problem
 
 OptionValue: TypeAlias = Any
@@ -73,9 +74,33 @@ def _read(name: str, options: Mapping[str, Any], where: str) -> Rewarder:
         from tfgrpo.rewarders.judge.judge import build_judge  # noqa: PLC0415
 
         return build_judge(options, where)
-    from tfgrpo.rewarders.judge.pairs import build_relative  # noqa: PLC0415
+    return _relative(options, where)
 
-    return build_relative(options, where)
+
+def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
+    """Return the ``relative`` rewarder: by totals, or by a judge's comparisons when it has an option ``judge``."""
+    rest, name = pop_rewarder_id(options, "relative", where)
+    variant = rest.pop("variant", "rank")
+    judge = rest.pop("judge", None)
+    problems = [
+        Problem(f"{where}: options.{key}", repr(rest[key]), "judge, rewarder_id, variant") for key in sorted(rest)
+    ]
+    build: Callable[[Variant, str], Rewarder] = RelativeRewarder
+    if isinstance(judge, Mapping):
+        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - see _read
+        from tfgrpo.rewarders.judge.pairs import PairwiseRewarder  # noqa: PLC0415
+
+        try:
+            build = partial(PairwiseRewarder, judge_options(judge, f"{where}: options.judge"))
+        except PipelineError as error:
+            problems += error.problems
+    elif judge is not None:
+        problems.append(Problem(f"{where}: options.judge", repr(judge), "options of a judge, or {} for all defaults"))
+    if variant not in get_args(Variant):
+        problems.append(Problem(f"{where}: options.variant", repr(variant), ", ".join(get_args(Variant))))
+    if problems:
+        raise PipelineError(problems)
+    return build(variant, name)
 
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:

@@ -23,8 +23,11 @@ class CalibrationTally:
         self._found: dict[str, RankCalibration] = {}
         if any(getattr(each.rewarder, "asks_model", False) for each in rewarders):
             # A run without judges does without their modules.
-            from tfgrpo.rewarders.judge.calibration import judged_paths, true_path  # noqa: PLC0415
-            from tfgrpo.rewarders.judge.calibration import RankCalibration  # noqa: PLC0415
+            from tfgrpo.rewarders.judge.calibration import (  # noqa: PLC0415
+                RankCalibration,
+                judged_paths,
+                true_path,
+            )
 
             self._truth = true_path(rewarders)
             self._found = {path: RankCalibration() for path in judged_paths(rewarders)}

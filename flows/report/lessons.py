@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts
 from tfgrpo.pipelines.datasets.datasets import prompts_by_id, shipped_dataset
-from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -113,6 +112,8 @@ def _prompts(manifest: Json, wanted: set[str]) -> dict[str, str]:
         return {}
     try:
         if dataset.get("mix"):
+            from tfgrpo.pipelines.mix.items import mix_prompts  # noqa: PLC0415 - a run on a dataset needs no mix
+
             return mix_prompts(dataset["mix"], wanted)
         path = dataset.get("path") or str(shipped_dataset(settings["simulated"]["world"]))
         return prompts_by_id(path, FieldMap.model_validate(dataset.get("fields", {})), wanted)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, get_args
+from typing import Any, ClassVar, Final
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, pop_rewarder_id
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
-from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
+from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.judge.pair_strength import Duel, bradley_terry, chosen_pairs, win_shares
 from tfgrpo.rewarders.judge.prompt import PAIR_NAME, messages, pair_instructions, pair_schema, shortened
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
-from tfgrpo.rewarders.relative import RelativeRewarder, Variant, relative_values
-from tfgrpo.stores.errors import PipelineError, Problem, RewardError
+from tfgrpo.rewarders.relative import Variant, relative_values
+from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -182,34 +182,6 @@ class PairwiseRewarder:
             evidence = _evidence(strength, index, pairs, self)
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
         return verdicts
-
-
-def build_relative(options: Mapping[str, Any], where: str) -> Rewarder:
-    """Build the ``relative`` rewarder of a pipeline file: by totals, or by comparison with an option ``judge``.
-
-    Raises ``PipelineError`` with every problem; ``where`` is the location.
-    """
-    rest, name = pop_rewarder_id(options, "relative", where)
-    variant = rest.pop("variant", "rank")
-    compared = rest.pop("judge", None)
-    problems = [
-        Problem(f"{where}: options.{key}", repr(rest[key]), "judge, rewarder_id, variant") for key in sorted(rest)
-    ]
-    chosen = None
-    if isinstance(compared, Mapping):
-        try:
-            chosen = judge_options(compared, f"{where}: options.judge")
-        except PipelineError as error:
-            problems += error.problems
-    elif compared is not None:
-        problems.append(
-            Problem(f"{where}: options.judge", repr(compared), "options of a judge, or {} for all defaults")
-        )
-    if variant not in get_args(Variant):
-        problems.append(Problem(f"{where}: options.variant", repr(variant), ", ".join(get_args(Variant))))
-    if problems:
-        raise PipelineError(problems)
-    return RelativeRewarder(variant, name) if chosen is None else PairwiseRewarder(chosen, variant, name)
 
 
 def _turned(vote: Vote[ReadPreference]) -> Vote[ReadPreference]:

@@ -1,18 +1,3 @@
-"""What attempts an item? The actor protocol, the actors that ship, and any Python callable."""
+"""Actors: the protocol, chat, tools, and any Python callable. A run imports the one that it uses."""
 
-from tfgrpo.tasks.actors.base import Actor, AttemptContext
-from tfgrpo.tasks.actors.callable import CallableActor
-from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.actors.registry import build_actor, check_actor
-from tfgrpo.tasks.actors.tools import ToolActor
-
-__all__ = [
-    "Actor",
-    "AttemptContext",
-    "CallableActor",
-    "ChatActor",
-    "ToolActor",
-    "build_actor",
-    "check_actor",
-    "recorded",
-]
+__all__ = ["base", "callable", "chat", "recorded", "registry", "tools"]
