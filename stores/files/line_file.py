@@ -124,7 +124,7 @@ def exclusively(path: Path) -> Iterator[LineFile]:
 def read_whole_lines(path: Path) -> Iterator[Line]:
     """Yield the complete lines of complete batches; none when the file does not exist.
 
-    Lines appended after the first was read are not seen. Repairs nothing, and needs only the right to read.
+    Lines appended after the first was read are not seen. Makes no repair, and needs only the right to read.
     """
     if not path.exists():
         return

@@ -49,40 +49,40 @@ _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 
 @dataclass(slots=True)
 class Delivery:
-    """What was handed over and what arrived, for the one line at the end. Complaints are logged once, not per retry."""
+    """Spans ended and delivered, for the summary at the end. A failure is logged once, not per retry."""
 
     ended: int = 0
     delivered: int = 0
     metrics_failed: bool = False
-    _complained: bool = False
+    _warned: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)
     """Guards the counts: spans end in any thread."""
 
     def span_ended(self) -> None:
-        """A sampled span is waiting for export."""
+        """Count a sampled span."""
         with self._turn:
             self.ended += 1
 
     def spans_sent(self, count: int, *, ok: bool, where: str) -> None:
-        """An export of spans came to its end."""
+        """Count an export of spans."""
         with self._turn:
             self.delivered += count if ok else 0
-        self._complain(ok, where)
+        self._warn_once(ok, where)
 
     def metrics_sent(self, *, ok: bool, where: str) -> None:
-        """An export of metrics came to its end; metrics are cumulative, so only the last one matters."""
+        """Note the result of an export of metrics: they are cumulative, so only the last one matters."""
         self.metrics_failed = not ok
-        self._complain(ok, where)
+        self._warn_once(ok, where)
 
-    def _complain(self, ok: bool, where: str) -> None:
-        if not ok and not self._complained:
-            self._complained = True
+    def _warn_once(self, ok: bool, where: str) -> None:
+        if not ok and not self._warned:
+            self._warned = True
             _LOG.warning("telemetry cannot be delivered to %s; the run goes on without it", where)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one signal goes."""
+    """Destination of one signal."""
 
     exporter: Literal["otlp", "console"]
     endpoint: str = ""
@@ -92,7 +92,7 @@ class Target:
 
     @property
     def where(self) -> str:
-        """Host and port for people; never credentials."""
+        """Host and port for messages, without credentials."""
         if self.exporter == "console":
             return "the console"
         parts = urlsplit(self.endpoint if "//" in self.endpoint else f"//{self.endpoint}")
@@ -100,10 +100,9 @@ class Target:
 
 
 def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
-    """Where a signal goes, or None for nowhere.
+    """Return the destination of a signal, or None.
 
-    ``warn`` is told of values that other programs may understand and this one does not. Raises ``SettingsError`` for an
-    endpoint that is none.
+    ``warn`` receives a sentence for each unsupported value. Raises ``SettingsError`` for an invalid endpoint.
     """
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -124,7 +123,7 @@ def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
 
 
 def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> str:
-    """The first exporter of a list that this program has, ``none`` when it has none of them, empty when none is named."""
+    """Return the first supported exporter of the list, ``none`` without any, empty when the variable is empty."""
     value = env.get(variable, "")
     named = [name.strip().lower() for name in value.split(",") if name.strip()]
     if not named or "none" in named:
@@ -132,12 +131,12 @@ def _exporter(env: Environment, variable: str, signal: Signal, warn: Warn) -> st
     chosen = next((name for name in named if name in _EXPORTERS), "none")
     if named != [chosen]:
         done = f"no {signal} are sent" if chosen == "none" else f"{signal} go by {chosen} alone"
-        warn(f"{variable}={value}: {done} (this program has otlp and console)")
+        warn(f"{variable}={value}: {done} (supported are otlp and console)")
     return chosen
 
 
 def _signal_value(env: Environment, signal: Signal, name: str) -> tuple[str, str]:
-    """Variable and value: the signal's own if set, else the common one."""
+    """Return variable and value: those of the signal if set, else the common ones."""
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}"
     variable = own if env.get(own, "").strip() else f"OTEL_EXPORTER_OTLP_{name}"
     return variable, env.get(variable, "").strip()
@@ -149,7 +148,7 @@ def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/pro
     if protocol == "grpc":
         return "grpc"
     if protocol not in {"", "http/protobuf"}:
-        warn(f"{variable}={value}: http/protobuf is spoken (this program has that and grpc)")
+        warn(f"{variable}={value}: http/protobuf is used (supported are http/protobuf and grpc)")
     return "http/protobuf"
 
 
@@ -159,27 +158,27 @@ def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
         return value
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError.one(variable, "no such URL", "http://host:port or https://host:port")
+        raise SettingsError.one(variable, "not a URL", "http://host:port or https://host:port")
     return value if variable.endswith(f"{signal.upper()}_ENDPOINT") else f"{value.rstrip('/')}/v1/{signal}"
 
 
 def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:
-    """Seconds. The standard says milliseconds and Python's SDK seconds: nobody means a minute or more, or 60 ms or less."""
+    """Return seconds. The standard has milliseconds, Python's SDK seconds: above 60 the value is in milliseconds."""
     variable, value = _signal_value(env, signal, "TIMEOUT")
     if not value:
         return DEFAULT_TIMEOUT_S
     try:
-        given = float(value)
+        timeout = float(value)
     except ValueError:
-        given = math.nan
-    if not given > 0:
-        warn(f"{variable}={value}: no time above 0, so {DEFAULT_TIMEOUT_S:g} s is taken")
+        timeout = math.nan
+    if not timeout > 0:  # also NaN
+        warn(f"{variable}={value}: not a time above 0, so {DEFAULT_TIMEOUT_S:g} s is used")
         return DEFAULT_TIMEOUT_S
-    return given if given <= MAX_TIMEOUT_S else min(given / 1000.0, MAX_TIMEOUT_S)
+    return timeout if timeout <= MAX_TIMEOUT_S else min(timeout / 1000.0, MAX_TIMEOUT_S)
 
 
 class _WatchedSpans(SpanExporter):
-    """An exporter that keeps the count of what arrived."""
+    """Counts the spans that another exporter delivers."""
 
     def __init__(self, inner: SpanExporter, delivery: Delivery, where: str) -> None:
         self._inner = inner
@@ -199,10 +198,10 @@ class _WatchedSpans(SpanExporter):
 
 
 class _WatchedMetrics(MetricExporter):
-    """An exporter that remembers whether the last metrics arrived."""
+    """Notes whether another exporter delivered the last metrics."""
 
     def __init__(self, inner: MetricExporter, delivery: Delivery, where: str) -> None:
-        # The reader asks the exporter for these; the inner one took them from the environment and has no getter.
+        # The reader reads these; the inner exporter took them from the environment and has no getter.
         super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
         self._inner = inner
         self._delivery = delivery
@@ -221,7 +220,7 @@ class _WatchedMetrics(MetricExporter):
 
 
 class _CountingBatches(BatchSpanProcessor):
-    """Batches spans and counts those that are due for export. A larger queue and a shorter delay than the SDK's own."""
+    """Batches spans and counts the sampled ones, with a larger queue and a shorter delay than the SDK's default."""
 
     def __init__(self, exporter: SpanExporter, delivery: Delivery, env: Environment) -> None:
         super().__init__(
@@ -239,7 +238,7 @@ class _CountingBatches(BatchSpanProcessor):
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """One signal's provider, and how to cut its exporter short."""
+    """Shutdown of one signal's provider, and of its exporter alone."""
 
     signal: Signal
     where: str
@@ -250,10 +249,10 @@ class Pipe:
 def trace_provider(
     target: Target, env: Environment, resource: Resource, delivery: Delivery
 ) -> tuple[TracerProvider, Pipe]:
-    """A provider that batches spans to the target."""
-    _quieten()
+    """Return a provider that sends spans in batches to the target."""
+    _silence_exporters()
     exporter = _WatchedSpans(_span_exporter(target), delivery, target.where)
-    # The SDK's default asks the parent first, and no parent of ours is ever left out: the same spans at less cost.
+    # The SDK's default checks the parent first, and every parent of ours is sampled: the same spans at less cost.
     sampler = None if env.get("OTEL_TRACES_SAMPLER") else ALWAYS_ON
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
     provider.add_span_processor(_CountingBatches(exporter, delivery, env))
@@ -263,11 +262,11 @@ def trace_provider(
 def meter_provider(
     target: Target, env: Environment, resource: Resource, delivery: Delivery
 ) -> tuple[MeterProvider, Pipe]:
-    """A provider that sends metrics to the target every ten seconds, each with its closed set of attributes.
+    """Return a provider that sends metrics to the target every ten seconds, each with its fixed set of attributes.
 
     Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.
     """
-    _quieten()
+    _silence_exporters()
     exporter = _WatchedMetrics(_metric_exporter(target), delivery, target.where)
     reader = PeriodicExportingMetricReader(
         exporter, export_interval_millis=None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
@@ -308,8 +307,8 @@ def _grpc(module: str, name: str, target: Target) -> Any:
     return getattr(exporters, name)(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers)
 
 
-def _quieten() -> None:
-    """The exporters log every retry; ours is one line. A level that somebody chose is left alone."""
+def _silence_exporters() -> None:
+    """Silence the exporters, which log every retry, unless a level is set."""
     logger = logging.getLogger("opentelemetry.exporter")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)

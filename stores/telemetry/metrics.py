@@ -20,7 +20,7 @@ from tfgrpo.stores.telemetry import names as n
 from tfgrpo.stores.text import replace_surrogates
 
 NAMES_PER_KEY: Final = 24
-"""How many different names one open attribute may take in a process."""
+"""Distinct names of one open attribute per process."""
 _OPEN_KEYS: Final = (
     n.TOOL, n.MODEL, n.REWARDER, n.DOMAIN, n.REASON, n.RULE, n.ERROR_TYPE, n.AGENT, n.PROVIDER, n.GRADER, n.DATASET,
 )  # fmt: skip
@@ -28,7 +28,7 @@ Attributes = dict[str, str | int]
 
 
 class NameBounds:
-    """Which names of each open set have been seen; first come, first kept."""
+    """The names of each open attribute; the first ones keep their name."""
 
     def __init__(self, limit: int = NAMES_PER_KEY) -> None:
         self._limit = limit
@@ -36,12 +36,12 @@ class NameBounds:
         self._turn = threading.Lock()
 
     def admit(self, key: str, name: str) -> str:
-        """The name itself while there is room, then ``other``."""
+        """Return the name while it is within the bound, else ``other``."""
         seen = self._seen[key]
         if name in seen:
             return name
-        name = replace_surrogates(name)  # half a surrogate pair would cost the whole export
-        with self._turn:  # two threads must not both take the last place
+        name = replace_surrogates(name)  # a lone surrogate would fail the whole export
+        with self._turn:  # two threads must not both add the last name
             if name not in seen and len(seen) >= self._limit:
                 return n.OTHER
             seen.add(name)
@@ -50,7 +50,7 @@ class NameBounds:
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """All instruments of a meter, made once."""
+    """All instruments of a meter."""
 
     counters: Mapping[str, Counter]
     histograms: Mapping[str, Histogram]
@@ -58,7 +58,7 @@ class Instruments:
 
     @classmethod
     def of(cls, meter: Meter, genai: n.GenaiMetrics) -> Instruments:
-        """Make ours, and the convention's under the chosen names."""
+        """Create our instruments, and those of the chosen convention."""
         metrics = (*n.OURS, *n.GENAI[genai])
         return cls(
             {m.name: meter.create_counter(m.name, m.unit, m.description) for m in metrics if m.kind == "counter"},
@@ -74,7 +74,7 @@ class Instruments:
 
 
 class Recorder:
-    """The recording half of ``Telemetry``. ``instruments`` None: every method returns at once."""
+    """The metrics of ``Telemetry``. ``instruments`` None: every method returns at once."""
 
     def __init__(self, instruments: Instruments | None) -> None:
         self._instruments = instruments
@@ -93,7 +93,7 @@ class Recorder:
         error_type: str | None = None,
         group_size: int | None = None,
     ) -> None:
-        """One call of a tool ended. ``cost_usd`` None: unknown."""
+        """Record a tool call. ``cost_usd`` None: unknown."""
         if self._instruments is None:
             return
         base: Attributes = {n.EPOCH: int(epoch), n.PHASE: phase, n.TOOL: self._bounds.admit(n.TOOL, tool)}
@@ -120,7 +120,7 @@ class Recorder:
         error_type: str | None = None,
         provider: str = "openai",
     ) -> None:
-        """One model call ended. Tokens and cost are None when nobody told; roles unknown here are ``other``."""
+        """Record a model call. Unknown tokens and cost are None; unknown roles become ``other``."""
         if self._instruments is None:
             return
         name = self._bounds.admit(n.MODEL, model)
@@ -152,7 +152,7 @@ class Recorder:
         error_type: str | None = None,
         group_size: int | None = None,
     ) -> None:
-        """One rollout ended, however it ended."""
+        """Record a rollout with any outcome."""
         if self._instruments is None:
             return
         base: Attributes = {n.EPOCH: int(epoch), n.PHASE: phase, n.OUTCOME: outcome}
@@ -163,7 +163,7 @@ class Recorder:
         self._observe(n.GENAI_AGENT, duration_s, {n.AGENT: name, **self._error(error_type)})
 
     def record_reward(self, *, epoch: int, phase: Phase, rewarder: str, score: float) -> None:
-        """One rewarder scored one rollout."""
+        """Record the score of one rewarder for one rollout."""
         if self._instruments is not None:
             name = self._bounds.admit(n.REWARDER, rewarder)
             self._observe(n.REWARDS, score, {n.EPOCH: int(epoch), n.PHASE: phase, n.REWARDER: name})
@@ -171,7 +171,7 @@ class Recorder:
     def record_group(
         self, *, epoch: int, phase: Phase, signal: Signal, spread: float | None, group_size: int | None = None
     ) -> None:
-        """One group is complete. ``spread`` None: fewer than two of its rollouts were scored."""
+        """Record a group. ``spread`` None: fewer than two scored rollouts."""
         if self._instruments is None:
             return
         base: Attributes = {n.EPOCH: int(epoch), n.PHASE: phase}
@@ -183,7 +183,7 @@ class Recorder:
     def record_experience_op(
         self, *, epoch: int, domain: str, op: n.ExperienceOp, reason: str | None = None, count: int = 1
     ) -> None:
-        """The library changed, or refused to. ``reason`` says why something was rejected, as a short code."""
+        """Record operations on the library. ``reason``: short code for a rejection."""
         if self._instruments is None:
             return
         base: Attributes = {n.EPOCH: int(epoch), n.DOMAIN: self._bounds.admit(n.DOMAIN, domain), n.OP: op}
@@ -192,11 +192,11 @@ class Recorder:
         self._count(n.EXPERIENCES, count, base)
 
     def record_library(self, *, domain: str, active: int) -> None:
-        """How many lessons the library holds now."""
+        """Record the size of the library."""
         self._gauge(n.ACTIVE, active, {n.DOMAIN: domain})
 
     def record_injected(self, *, epoch: int, domain: str, count: int) -> None:
-        """Lessons were put into a prompt."""
+        """Record lessons injected into a prompt."""
         if self._instruments is not None:
             self._count(n.INJECTED, count, {n.EPOCH: int(epoch), n.DOMAIN: self._bounds.admit(n.DOMAIN, domain)})
 
@@ -209,34 +209,34 @@ class Recorder:
         reward_mean: float | None = None,
         solve_rate: float | None = None,
     ) -> None:
-        """An epoch ended. Means are None when nothing was scored."""
+        """Record an epoch. Means are None without scored rollouts."""
         self._observe(n.EPOCH_DURATION, duration_s, {n.PHASE: phase})
         self._gauge(n.EPOCH_REWARD, reward_mean, {n.EPOCH: int(epoch), n.PHASE: phase})
         self._gauge(n.EPOCH_SOLVED, solve_rate, {n.EPOCH: int(epoch), n.PHASE: phase})
 
     def record_run(self, *, run_id: str, task_id: str | None) -> None:
-        """A run is reporting. The one metric with its id: on all others that would be a new set of series every night."""
+        """Record that a run reports: the one metric with its id, which on all others would be new series every night."""
         self._gauge(n.RUN_INFO, 1, {n.RUN_ID: run_id, **({} if task_id is None else {n.TASK_ID: task_id})})
 
     def record_guardrail(self, *, rule: str) -> None:
-        """A guard rail kept a lesson out; ``rule`` is its short name."""
+        """Record a lesson refused by a guard rail; ``rule`` is its short name."""
         if self._instruments is not None:
             self._count(n.VIOLATIONS, 1, {n.RULE: self._bounds.admit(n.RULE, rule)})
 
     def record_grades(self, *, grader: str, scored: int, ungraded: int) -> None:
-        """A grader of the data server graded so many items, and failed to grade so many."""
+        """Record the items that a grader of the data server graded, and failed to grade."""
         if self._instruments is not None:
             name = self._bounds.admit(n.GRADER, grader)
             self._count(n.GRADES, scored, {n.GRADER: name, n.OUTCOME: "scored"})
             self._count(n.GRADES, ungraded, {n.GRADER: name, n.OUTCOME: "ungraded"})
 
     def record_samples(self, *, dataset: str, count: int) -> None:
-        """The data server sent samples of a dataset."""
+        """Record samples of a dataset sent by the data server."""
         if self._instruments is not None:
             self._count(n.SAMPLES, count, {n.DATASET: self._bounds.admit(n.DATASET, dataset)})
 
     def record_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
-        """The data server answered a request. ``method`` and ``route`` come from closed sets."""
+        """Record a request to the data server. ``method`` and ``route`` are from closed sets."""
         attributes: Attributes = {n.HTTP_METHOD: method, n.HTTP_ROUTE: route, n.HTTP_STATUS: status}
         self._observe(n.REQUEST_DURATION, duration_s, attributes)
 
@@ -248,7 +248,7 @@ class Recorder:
             self._instruments.counters[metric.name].add(amount, attributes)
 
     def _observe(self, metric: n.Metric, value: float, attributes: Attributes) -> None:
-        """Nothing when the instrument was not made (a convention name that is switched off)."""
+        """Ignore instruments of a convention that is off."""
         if self._instruments is None or not math.isfinite(value):
             return
         histogram = self._instruments.histograms.get(metric.name)

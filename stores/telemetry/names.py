@@ -20,7 +20,7 @@ InstrumentKind: TypeAlias = Literal["counter", "histogram", "gauge"]
 
 ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
 OTHER: Final = "other"
-"""Stands for every name beyond the bound of an open set."""
+"""Replaces every name beyond the bound of an open set."""
 
 EPOCH: Final = "tfgrpo.epoch"
 PHASE: Final = "tfgrpo.phase"
@@ -51,7 +51,7 @@ LITERAL_EPOCH: Final = "tfgrpo_epoch"
 LITERAL_GROUP_SIZE: Final = "group_size"
 LITERAL_TOOL_COST: Final = "tool_cost_usd"
 LITERAL_LATENCY: Final = "latency_ms"
-"""The specification's own spellings, kept on epoch and rollout spans."""
+"""The specification's spellings, on epoch and rollout spans."""
 
 RUN_ID: Final = "tfgrpo.run.id"
 INSTANCE_ID: Final = "service.instance.id"
@@ -127,62 +127,51 @@ class Metric:
     name: str
     kind: InstrumentKind
     unit: str
-    keys: frozenset[str]
+    keys: tuple[str, ...]
     description: str
     boundaries: tuple[float, ...] | None = None
-
-
-def _metric(
-    name: str,
-    kind: InstrumentKind,
-    unit: str,
-    keys: tuple[str, ...],
-    text: str,
-    bounds: tuple[float, ...] | None = None,
-) -> Metric:
-    return Metric(name, kind, unit, frozenset(keys), text, bounds)
 
 
 _TOOL = (EPOCH, PHASE, GROUP_SIZE, TOOL)
 _LLM = (EPOCH, PHASE, ROLE, MODEL)
 
-TOOL_CALLS: Final = _metric("tfgrpo.tool.calls", "counter", "{call}", (*_TOOL, OUTCOME), "Tool calls")
-TOOL_DURATION: Final = _metric(
+TOOL_CALLS: Final = Metric("tfgrpo.tool.calls", "counter", "{call}", (*_TOOL, OUTCOME), "Tool calls")
+TOOL_DURATION: Final = Metric(
     "tfgrpo.tool.duration", "histogram", "s", (*_TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
 )
-TOOL_MONEY: Final = _metric("tfgrpo.tool.cost", "counter", "USD", _TOOL, "Known cost of tool calls")
-TOOL_TOKENS: Final = _metric("tfgrpo.tool.tokens", "counter", "{token}", (*_TOOL, TOKEN_TYPE), "Tokens of tool calls")
-LLM_DURATION: Final = _metric(
+TOOL_MONEY: Final = Metric("tfgrpo.tool.cost", "counter", "USD", _TOOL, "Known cost of tool calls")
+TOOL_TOKENS: Final = Metric("tfgrpo.tool.tokens", "counter", "{token}", (*_TOOL, TOKEN_TYPE), "Tokens of tool calls")
+LLM_DURATION: Final = Metric(
     "tfgrpo.llm.duration", "histogram", "s", (*_LLM, ERROR_TYPE), "Time of one model call", CALL_SECONDS
 )
-LLM_TOKENS: Final = _metric("tfgrpo.llm.tokens", "counter", "{token}", (*_LLM, TOKEN_TYPE), "Tokens of model calls")
-LLM_MONEY: Final = _metric("tfgrpo.llm.cost", "counter", "USD", _LLM, "Known cost of model calls")
-ROLLOUT_DURATION: Final = _metric(
+LLM_TOKENS: Final = Metric("tfgrpo.llm.tokens", "counter", "{token}", (*_LLM, TOKEN_TYPE), "Tokens of model calls")
+LLM_MONEY: Final = Metric("tfgrpo.llm.cost", "counter", "USD", _LLM, "Known cost of model calls")
+ROLLOUT_DURATION: Final = Metric(
     "tfgrpo.rollout.duration", "histogram", "s", (EPOCH, PHASE, OUTCOME), "Time of one rollout", AGENT_SECONDS
 )
-ROLLOUTS: Final = _metric("tfgrpo.rollouts", "counter", "{rollout}", (EPOCH, PHASE, GROUP_SIZE, OUTCOME), "Rollouts")
-REWARDS: Final = _metric("tfgrpo.reward", "histogram", "1", (EPOCH, PHASE, REWARDER), "Scores given", UNIT_STEPS)
-GROUP_SPREAD: Final = _metric(
+ROLLOUTS: Final = Metric("tfgrpo.rollouts", "counter", "{rollout}", (EPOCH, PHASE, GROUP_SIZE, OUTCOME), "Rollouts")
+REWARDS: Final = Metric("tfgrpo.reward", "histogram", "1", (EPOCH, PHASE, REWARDER), "Scores given", UNIT_STEPS)
+GROUP_SPREAD: Final = Metric(
     "tfgrpo.group.reward_spread", "histogram", "1", (EPOCH, PHASE), "Reward spread inside a group", UNIT_STEPS
 )
-GROUPS: Final = _metric("tfgrpo.groups", "counter", "{group}", (EPOCH, PHASE, GROUP_SIZE, SIGNAL), "Groups")
-EXPERIENCES: Final = _metric(
+GROUPS: Final = Metric("tfgrpo.groups", "counter", "{group}", (EPOCH, PHASE, GROUP_SIZE, SIGNAL), "Groups")
+EXPERIENCES: Final = Metric(
     "tfgrpo.experiences", "counter", "{experience}", (EPOCH, DOMAIN, OP, REASON), "Operations on the library"
 )
-ACTIVE: Final = _metric("tfgrpo.experiences.active", "gauge", "{experience}", (DOMAIN,), "Lessons in the library")
-INJECTED: Final = _metric(
+ACTIVE: Final = Metric("tfgrpo.experiences.active", "gauge", "{experience}", (DOMAIN,), "Lessons in the library")
+INJECTED: Final = Metric(
     "tfgrpo.experiences.injected", "counter", "{experience}", (EPOCH, DOMAIN), "Lessons put into prompts"
 )
-EPOCH_DURATION: Final = _metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
-EPOCH_REWARD: Final = _metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
-EPOCH_SOLVED: Final = _metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
-RUN_INFO: Final = _metric("tfgrpo.run.info", "gauge", "1", (RUN_ID, TASK_ID), "1 for the run that is reporting")
-VIOLATIONS: Final = _metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Lessons kept out")
-GRADES: Final = _metric(
+EPOCH_DURATION: Final = Metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
+EPOCH_REWARD: Final = Metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
+EPOCH_SOLVED: Final = Metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
+RUN_INFO: Final = Metric("tfgrpo.run.info", "gauge", "1", (RUN_ID, TASK_ID), "1 for the run that is reporting")
+VIOLATIONS: Final = Metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Lessons kept out")
+GRADES: Final = Metric(
     "tfgrpo.dataserver.grades", "counter", "{grade}", (GRADER, OUTCOME), "Grades asked of each grader by clients"
 )
-SAMPLES: Final = _metric("tfgrpo.dataserver.samples", "counter", "{sample}", (DATASET,), "Samples sent to clients")
-REQUEST_DURATION: Final = _metric(
+SAMPLES: Final = Metric("tfgrpo.dataserver.samples", "counter", "{sample}", (DATASET,), "Samples sent to clients")
+REQUEST_DURATION: Final = Metric(
     "http.server.request.duration",
     "histogram",
     "s",
@@ -191,13 +180,13 @@ REQUEST_DURATION: Final = _metric(
     REQUEST_SECONDS,
 )
 
-GENAI_TOOL: Final = _metric(
+GENAI_TOOL: Final = Metric(
     "gen_ai.execute_tool.duration", "histogram", "s", (TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
 )
-GENAI_AGENT: Final = _metric(
+GENAI_AGENT: Final = Metric(
     "gen_ai.invoke_agent.duration", "histogram", "s", (AGENT, ERROR_TYPE), "Time of one agent run", AGENT_SECONDS
 )
-GENAI_INFERENCE: Final = _metric(
+GENAI_INFERENCE: Final = Metric(
     "gen_ai.client.inference.duration",
     "histogram",
     "s",
@@ -205,7 +194,7 @@ GENAI_INFERENCE: Final = _metric(
     "Time of one model call",
     CALL_SECONDS,
 )
-GENAI_OPERATION: Final = _metric(
+GENAI_OPERATION: Final = Metric(
     "gen_ai.client.operation.duration",
     "histogram",
     "s",
@@ -213,7 +202,7 @@ GENAI_OPERATION: Final = _metric(
     "Time of one model call",
     CALL_SECONDS,
 )
-GENAI_TOKENS: Final = _metric(
+GENAI_TOKENS: Final = Metric(
     "gen_ai.client.token.usage",
     "histogram",
     "{token}",
@@ -233,4 +222,4 @@ GENAI: Final[dict[GenaiMetrics, tuple[Metric, ...]]] = {
     "latest": (GENAI_TOOL, GENAI_AGENT, GENAI_INFERENCE),
 }
 SERIES_BUDGET: Final = 1500
-"""Most time series one run may make, over the whole catalogue."""
+"""Limit of time series of one run, over the whole catalogue."""

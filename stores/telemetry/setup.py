@@ -20,7 +20,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import TracerProvider
 
 from tfgrpo.stores.telemetry import names as n
-from tfgrpo.stores.telemetry.export import Delivery, Environment, Pipe, find_target, meter_provider, trace_provider
+from tfgrpo.stores.telemetry.export import (
+    Delivery,
+    Environment,
+    Pipe,
+    Signal,
+    find_target,
+    meter_provider,
+    trace_provider,
+)
 from tfgrpo.stores.telemetry.metrics import Instruments, Recorder
 from tfgrpo.stores.telemetry.spans import SpanHandle, SpanMaker
 
@@ -28,27 +36,28 @@ __all__ = ["SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
 
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 _LAST_JOIN_S: Final = 0.2
+_SIGNALS: Final[tuple[Signal, Signal]] = ("traces", "metrics")
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryOptions:
-    """What the run knows about its own telemetry; the rest is in the environment."""
+    """Options of a run; all others are in the environment."""
 
     service_version: str = "0"
     run_id: str | None = None
     task_id: str | None = None
     genai_metrics: n.GenaiMetrics = "latest"
-    """Names of the convention's metrics beside ours."""
+    """Convention for the additional ``gen_ai.`` metrics."""
     content: bool = False
-    """Put prompts, answers and evidence on spans."""
+    """Add prompts, answers and evidence to spans."""
     several_processes: bool = False
-    """Whether other processes report for the same run; only then series tell processes apart."""
+    """Whether several processes report for one run; only then series are split by process."""
     shutdown_s: float = 2.0
-    """Most seconds the end of the process waits for deliveries."""
+    """Limit of the time that shutdown waits for deliveries."""
 
 
 class Telemetry(SpanMaker, Recorder):
-    """Spans and metrics of this process. Without providers every method is nearly free and nothing leaves."""
+    """Spans and metrics of this process. Without providers every method is a cheap no-op."""
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class Telemetry(SpanMaker, Recorder):
         Recorder.__init__(self, None if meter is None else Instruments.of(meter, options.genai_metrics))
         self.options = options
         self.warnings = tuple(warnings)
-        """What the environment asks for and this program does not do, in sentences."""
+        """Unsupported values of the environment, in sentences."""
         self._metrics = metrics
         self._pipes = tuple(pipes)
         self._delivery = delivery or Delivery()
@@ -80,7 +89,7 @@ class Telemetry(SpanMaker, Recorder):
         return self._tracer is not None or self._instruments is not None
 
     def collect(self, wait_s: float = 0.0) -> None:
-        """Send the metrics as they stand, at the end of an epoch: in a thread, awaited ``wait_s`` at most."""
+        """Send the current metrics, at the end of an epoch, in a thread that is awaited for at most ``wait_s``."""
         metrics = self._metrics
         if not isinstance(metrics, SdkMeterProvider) or self._closed:
             return
@@ -89,9 +98,9 @@ class Telemetry(SpanMaker, Recorder):
         self._collecting.join(wait_s)
 
     def shutdown(self, deadline_s: float | None = None) -> str | None:
-        """Deliver what is left and stop, within ``deadline_s`` (default: the option), whatever the endpoint does.
+        """Deliver the rest and stop, within ``deadline_s`` (default: the option), also when the endpoint hangs.
 
-        Returns (and logs) one line that says what was not delivered, or None when all was. Harmless when repeated.
+        Return (and log) one line about what was not delivered, or None. Harmless when repeated.
         """
         if self._closed:
             return None
@@ -104,9 +113,9 @@ class Telemetry(SpanMaker, Recorder):
         late = [pipe for pipe, thread in closing if thread.is_alive()]
         for thread in [_in_background(pipe.abandon) for pipe in late]:
             thread.join(_LAST_JOIN_S / len(late))
-        return self._say_what_was_lost(late)
+        return self._log_losses(late)
 
-    def _say_what_was_lost(self, late: Sequence[Pipe]) -> str | None:
+    def _log_losses(self, late: Sequence[Pipe]) -> str | None:
         spans = self._delivery.ended - self._delivery.delivered
         lost = [f"{spans} of {self._delivery.ended} spans"] if spans > 0 else []
         if self._delivery.metrics_failed or any(pipe.signal == "metrics" for pipe in late):
@@ -120,18 +129,18 @@ class Telemetry(SpanMaker, Recorder):
 
 
 _Key: TypeAlias = tuple[TelemetryOptions, tuple[tuple[str, str], ...]]
-# Exporter threads belong to the process, so the process has to know which it has: the one deliberate exception to the
-# rule that modules keep no state. An entry leaves at its shutdown.
+# Exporter threads belong to the process, so this registry does too: the one exception to the rule that modules keep no
+# state. An entry is removed at its shutdown.
 _CONFIGURED: Final[dict[_Key, Telemetry]] = {}
 _CONFIGURING: Final = threading.Lock()
 
 
 def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
-    """The process's telemetry for these options and this ``OTEL_*`` environment; the same object until its shutdown.
+    """Return the telemetry for these options and this ``OTEL_*`` environment; the same object until its shutdown.
 
     Exporters are built only when an endpoint is configured, or for ``OTEL_*_EXPORTER=console`` (to stderr). Raises
-    ``SettingsError`` for an endpoint that is none; other values that are not understood are logged, and in ``warnings``.
-    If nobody calls ``shutdown``, the end of the process does, with the same deadline.
+    ``SettingsError`` for an invalid endpoint; other unsupported values are logged, and in ``warnings``. At the end of
+    the process ``shutdown`` is called, unless it was before.
     """
     key = (options, tuple(sorted(item for item in env.items() if item[0].startswith("OTEL_"))))
     with _CONFIGURING:
@@ -141,13 +150,13 @@ def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
 
 
 def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
-    both: list[str] = []
-    to_traces, to_metrics = find_target(env, "traces", both.append), find_target(env, "metrics", both.append)
-    said = tuple(dict.fromkeys(both))
-    for warning in said:
+    problems: list[str] = []
+    to_traces, to_metrics = (find_target(env, signal, problems.append) for signal in _SIGNALS)
+    warnings = tuple(dict.fromkeys(problems))
+    for warning in warnings:
         _LOG.warning("%s", warning)
     if to_traces is None and to_metrics is None:
-        return Telemetry(options, warnings=said)
+        return Telemetry(options, warnings=warnings)
     resource = _resource(options, env)
     delivery = Delivery()
     pipes: list[Pipe] = []
@@ -158,7 +167,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     if to_metrics is not None:
         metrics, pipe = meter_provider(to_metrics, env, _resource_of_series(resource, options, env), delivery)
         pipes.append(pipe)
-    telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=said)
+    telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
         telemetry.record_run(run_id=options.run_id, task_id=options.task_id)
     atexit.register(telemetry.shutdown)
@@ -166,7 +175,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
 
 
 def _resource(options: TelemetryOptions, env: Environment) -> Resource:
-    """Who is speaking. The service name is ours only when the user gave none, since code would win over environment."""
+    """Return the resource. Our service name only without the user's, since code takes precedence over environment."""
     attributes = {"service.version": options.service_version}
     if not env.get("OTEL_SERVICE_NAME") and "service.name=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         attributes["service.name"] = "tfgrpo"
@@ -178,11 +187,11 @@ def _resource(options: TelemetryOptions, env: Environment) -> Resource:
 
 
 def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Environment) -> Resource:
-    """The same without what would make new series of every run: its id, and the id of the process."""
-    passing = {n.RUN_ID}
+    """Return the resource of metrics: without run id and process id, which would make new series every night."""
+    volatile = {n.RUN_ID}
     if not options.several_processes and f"{n.INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        passing.add(n.INSTANCE_ID)
-    kept = {key: value for key, value in resource.attributes.items() if key not in passing}
+        volatile.add(n.INSTANCE_ID)
+    kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
     return Resource(kept, resource.schema_url)
 
 
@@ -194,7 +203,7 @@ def _forget(telemetry: Telemetry) -> None:
 
 
 def _in_background(work: Callable[[], object]) -> threading.Thread:
-    """A daemon thread: an endpoint that hangs must not keep the process alive."""
+    """Run in a daemon thread: an endpoint that hangs must not keep the process alive."""
     thread = threading.Thread(target=_quietly, args=(work,), name="tfgrpo-telemetry", daemon=True)
     thread.start()
     return thread
@@ -203,5 +212,5 @@ def _in_background(work: Callable[[], object]) -> threading.Thread:
 def _quietly(work: Callable[[], object]) -> None:
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - the SDK raises plain Exception; a thread has nobody to raise to
+    except Exception as error:  # noqa: BLE001 - the SDK raises plain Exception; a thread has no caller
         _LOG.debug("telemetry: %s", type(error).__name__)

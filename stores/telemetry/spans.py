@@ -27,17 +27,17 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class SpanHandle:
-    """An open span. Every method leaves out what is None, and does nothing when nothing is recorded."""
+    """An open span. Values of None are omitted; every method is a no-op without a recorder."""
 
-    __slots__ = ("_content", "_left_at", "_span")
+    __slots__ = ("_content", "_ended_at", "_span")
 
     def __init__(self, span: Span, *, content: bool) -> None:
         self._span = span
         self._content = content
-        self._left_at: int | None = None
+        self._ended_at: int | None = None
 
     def set(self, attributes: Mapping[str, Value]) -> None:
-        """Set attributes by their full name."""
+        """Set attributes by full name."""
         self._span.set_attributes(_present(attributes))
 
     def fail(self, error_type: str) -> None:
@@ -45,13 +45,13 @@ class SpanHandle:
         self._span.set_attribute(n.ERROR_TYPE, error_type)
         self._span.set_status(Status(StatusCode.ERROR, error_type))
 
-    def leave(self) -> None:
-        """What the span measures is over now, although its verdict is still to come."""
-        self._left_at = time_ns()
+    def mark_ended(self) -> None:
+        """Note the end time; the result follows before ``end``."""
+        self._ended_at = time_ns()
 
     def end(self) -> None:
-        """Close a span that was kept open, with the time at which its block was left."""
-        self._span.end(self._left_at)
+        """End a span that was kept open, at the time its block ended."""
+        self._span.end(self._ended_at)
 
     def evaluation(
         self,
@@ -62,9 +62,9 @@ class SpanHandle:
         rollout_index: int | None = None,
         evidence: str | None = None,
     ) -> None:
-        """One rewarder's verdict. The evidence line goes out only when content is switched on.
+        """Add a rewarder's score as an event; the evidence only with ``content``.
 
-        ``rollout_index`` says whose verdict it is, on a span of several attempts.
+        ``rollout_index``: the scored rollout, on a span of several.
         """
         event = {
             n.EVALUATION_NAME: name,
@@ -88,7 +88,7 @@ class SpanHandle:
         cost_usd: float | None = None,
         replayed: bool | None = None,
     ) -> None:
-        """What a model call brought back."""
+        """Set the attributes of a model's reply."""
         self.set(
             {
                 n.RESPONSE_MODEL: model,
@@ -112,7 +112,7 @@ class SpanHandle:
         tool_cost_usd: float | None = None,
         latency_ms: float | None = None,
     ) -> None:
-        """How a rollout ended, with the specification's literal names for cost and latency."""
+        """Set the outcome of a rollout, with the specification's literal names for cost and latency."""
         self.set(
             {
                 n.OUTCOME: outcome,
@@ -132,7 +132,7 @@ class SpanHandle:
         tokens: int | None = None,
         cost_usd: float | None = None,
     ) -> None:
-        """How a run ended, and what it took."""
+        """Set the outcome and usage of a run."""
         self.set(
             {
                 n.RUN_STATUS: status,
@@ -144,7 +144,7 @@ class SpanHandle:
         )
 
     def content(self, side: Literal["input", "output"], text: str) -> None:
-        """Prompt or answer, shortened; dropped unless content is switched on."""
+        """Set a prompt or answer, shortened; only with ``content``."""
         if self._content:
             self.set({n.INPUT_MESSAGES if side == "input" else n.OUTPUT_MESSAGES: text[:CONTENT_CHARS]})
 
@@ -154,14 +154,14 @@ _SILENT: Final[OpenSpan] = nullcontext(SpanHandle(INVALID_SPAN, content=False))
 
 
 class SpanMaker:
-    """The span half of ``Telemetry``. ``tracer`` None: every span is one shared empty handle."""
+    """The spans of ``Telemetry``. ``tracer`` None: every span is one shared empty handle."""
 
     def __init__(self, tracer: Tracer | None, *, content: bool) -> None:
         self._tracer = tracer
         self._content = content
 
     def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> OpenSpan:
-        """Any other step, e.g. ``tfgrpo.store.write``. An exception leaving it marks it as failed and goes on."""
+        """Any other step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates."""
         return self._start(name, SpanKind.INTERNAL, attributes or {})
 
     def workflow_span(self, name: str, *, run_id: str | None = None, task_id: str | None = None) -> OpenSpan:
@@ -181,9 +181,9 @@ class SpanMaker:
         pack_stamp: str | None = None,
         seed: int | None = None,
     ) -> OpenSpan:
-        """One epoch. Exported when it ends, so an epoch that is killed leaves only its rollouts."""
+        """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
         attributes = {
-            **_place(epoch, phase, group_size),
+            **_epoch_attributes(epoch, phase, group_size),
             n.TEMPERATURE: temperature,
             n.SAMPLE_SIZE: sample_size,
             n.PACK_ID: pack_id,
@@ -218,12 +218,12 @@ class SpanMaker:
         group_size: int | None = None,
         keep_open: bool = False,
     ) -> OpenSpan:
-        """One attempt of one actor.
+        """One rollout of one actor.
 
-        ``keep_open``: a block that is left without an exception does not end it; ``SpanHandle.end`` does.
+        ``keep_open``: only an exception or ``SpanHandle.end`` ends the span, not the end of the block.
         """
         attributes = {
-            **_place(epoch, phase, group_size),
+            **_epoch_attributes(epoch, phase, group_size),
             n.OPERATION: "invoke_agent",
             n.AGENT: agent,
             n.GROUP_ID: group_id,
@@ -269,7 +269,7 @@ class SpanMaker:
         return self._start(f"execute_tool {tool}", SpanKind.INTERNAL, attributes)
 
     def carrier(self) -> dict[str, str]:
-        """The current position in the trace, as plain text to hand to another thread or process."""
+        """Return the current position in the trace as text, for another thread or process."""
         carrier: dict[str, str] = {}
         if self._tracer is not None:
             _PROPAGATOR.inject(carrier)
@@ -277,7 +277,7 @@ class SpanMaker:
 
     @contextmanager
     def attached(self, carrier: Mapping[str, str]) -> Iterator[None]:
-        """Continue the trace that ``carrier`` was taken from; an empty carrier changes nothing."""
+        """Continue the trace of ``carrier``; an empty one has no effect."""
         if self._tracer is None or not carrier:
             yield
             return
@@ -297,7 +297,7 @@ class SpanMaker:
 
 
 class _Recorded(AbstractContextManager[SpanHandle]):
-    """A span that is current inside the block. The SDK's own context manager does the same at a third more cost."""
+    """A span that is current inside the block. The SDK's context manager costs a third more."""
 
     __slots__ = ("_handle", "_keep_open", "_span", "_token")
 
@@ -317,26 +317,26 @@ class _Recorded(AbstractContextManager[SpanHandle]):
             self._handle.fail(kind.__name__)
         detach(self._token)
         if self._keep_open and kind is None:
-            self._handle.leave()
+            self._handle.mark_ended()
         else:
             self._span.end()
 
 
-_Given: TypeAlias = str | bool | int | float | tuple[str, ...]
+_Sendable: TypeAlias = str | bool | int | float | tuple[str, ...]
 
 
-def _present(attributes: Mapping[str, Value]) -> dict[str, _Given]:
+def _present(attributes: Mapping[str, Value]) -> dict[str, _Sendable]:
     return {key: _sendable(value) for key, value in attributes.items() if value is not None}
 
 
-def _sendable(value: _Given) -> _Given:
-    """Half a surrogate pair, out of a tool or an agent, would cost the whole batch that its span is sent in."""
+def _sendable(value: _Sendable) -> _Sendable:
+    """Replace lone surrogates from tools and agents: one would fail the whole batch of its span."""
     if isinstance(value, str):
         return replace_surrogates(value)
     return tuple(map(replace_surrogates, value)) if isinstance(value, tuple) else value
 
 
-def _place(epoch: int, phase: Phase, group_size: int | None) -> dict[str, Value]:
+def _epoch_attributes(epoch: int, phase: Phase, group_size: int | None) -> dict[str, Value]:
     return {
         n.EPOCH: epoch,
         n.LITERAL_EPOCH: epoch,

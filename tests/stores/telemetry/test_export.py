@@ -48,13 +48,13 @@ OTLP = Target("otlp", "http://127.0.0.1:4318/v1/traces")
         ({"OTEL_TRACES_EXPORTER": "otlp,none"}, None, ""),
         ({"OTEL_TRACES_EXPORTER": "OTLP"}, OTLP, ""),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/protobuf"}, OTLP, ""),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, OTLP, "http/protobuf is spoken"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, OTLP, "http/protobuf is used"),
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "10000"}, replace(OTLP, timeout_s=10.0), ""),
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "600000"}, replace(OTLP, timeout_s=60.0), ""),
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "7.5"}, replace(OTLP, timeout_s=7.5), ""),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "0"}, OTLP, "no time above 0, so 2.5 s is taken"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "nan"}, OTLP, "no time above 0, so 2.5 s is taken"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, OTLP, "no time above 0, so 2.5 s is taken"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "0"}, OTLP, "not a time above 0, so 2.5 s is used"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "nan"}, OTLP, "not a time above 0, so 2.5 s is used"),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, OTLP, "not a time above 0, so 2.5 s is used"),
     ],
 )
 def test_values_meant_for_other_programs_stop_nothing_and_what_is_not_done_is_said(
