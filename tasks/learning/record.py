@@ -1,7 +1,7 @@
 """Check the evidence of a lesson, and make the stamped record of an accepted change.
 
 A record's identity is a digest of content and origin: the same change of the same run has the same id in every replay,
-whatever its position or the time. The run is part of it, because two runs may delete the same lesson.
+independent of position and time. The run is part of it, because two runs may delete the same lesson.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adaptive limit on the calls in flight, first come first served.
 
 Additive increase, multiplicative decrease, as in congestion control (Chiu and Jain 1989). The limit starts at the cap. A
-call that is told to slow down (429, 503) halves it, but only if that call *started* after the last halving: calls that
+call that is refused for overload (429, 503) halves it, but only if that call *started* after the last halving: calls that
 were in flight then belong to the same congestion. Each served call adds ``1 / limit``: about one more call in flight per
 round trip, up to the cap. The limit never falls below one.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 from typing import Self
 
 _DECREASE = 0.5
@@ -31,9 +30,7 @@ class Slot:
         self._round = await self._limiter._enter()  # noqa: SLF001 - the two classes are one mechanism
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._limiter._leave()  # noqa: SLF001
 
     def served(self) -> None:

@@ -1,4 +1,4 @@
-"""Check an endpoint before a run: one free ``GET /models`` tells whether it answers, takes the key and lists the models.
+"""Check an endpoint before a run: one free ``GET /models`` shows whether it answers, accepts the key and lists the models.
 
 An endpoint without a model list is no error.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json
 
 import httpx
 
@@ -15,6 +14,7 @@ from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.refusals import read_refusal
+from tfgrpo.tasks.models.replies import json_of
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
     Received,
@@ -90,10 +90,7 @@ def _base_url_advice(endpoint: Endpoint) -> str:
 
 def _listed(raw: bytes) -> frozenset[str] | None:
     """Names in ``{"data": [{"id": …}, …]}``, or in such a list alone (Together); None for anything else."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
+    body = json_of(raw)
     entries = body.get("data") if isinstance(body, dict) else body or None
     if not isinstance(entries, list):
         return None

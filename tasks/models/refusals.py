@@ -6,13 +6,12 @@ Vendors shape such bodies differently: ``error`` as an object (OpenAI) or a text
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfgrpo.tasks.models.replies import mapping_of
+from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 _NO_CREDIT: Final = ("insufficient_quota", "billing_not_active", "exceeded_current_quota")
 """Codes of OpenAI and Moonshot for an empty account, sent as 429 although waiting does not help."""
@@ -100,10 +99,7 @@ class Refusal:
 def read_refusal(status: int, raw: bytes) -> Refusal:
     """Read the body of an error reply, or of an error behind a success status."""
     text = raw.decode("utf-8", "replace")
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        return Refusal(status, text)
+    body = json_of(text)
     body = mapping_of(body[0] if isinstance(body, list) and body else body)
     error = body.get("error", body)
     details = mapping_of(error)

@@ -19,25 +19,13 @@ _IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0
 """vLLM's value for a log-probability that is minus infinity or was not computed."""
 
-_FINISH_REASONS: Mapping[str, FinishReason] = {
-    "stop": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "complete": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
+_VENDOR_REASONS: Mapping[FinishReason, tuple[str, ...]] = {
+    "stop": ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"),
+    "length": ("length", "max_tokens", "max_output_tokens", "model_length"),
+    "tool_calls": ("tool_calls", "tool_use", "function_call"),
+    "content_filter": ("content_filter", "safety", "recitation", "prohibited_content"),
 }
+_FINISH_REASONS = {word: reason for reason, words in _VENDOR_REASONS.items() for word in words}
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 """Fields of a message with the reasoning of DeepSeek and Kimi, vLLM, OpenRouter, and Gemini."""
 _FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
@@ -232,6 +220,14 @@ def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
 def _clean(text: str) -> str:
     """Replace lone surrogates, which no UTF-8 can encode."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def json_of(raw: str | bytes) -> Any:
+    """Return the JSON value of a text, or None if it is not JSON."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:

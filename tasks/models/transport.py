@@ -59,13 +59,7 @@ class Received(NamedTuple):
 class _Client(HttpxAiohttpClient):
     """Client without credentials, hooks, redirects and cookies, whose handling in httpx takes a quarter of a call."""
 
-    async def _send_handling_auth(
-        self,
-        request: httpx.Request,
-        auth: httpx.Auth,  # noqa: ARG002
-        follow_redirects: bool,  # noqa: ARG002
-        history: list[httpx.Response],  # noqa: ARG002
-    ) -> httpx.Response:
+    async def _send_handling_auth(self, request: httpx.Request, *_: Any, **__: Any) -> httpx.Response:
         return await self._transport_for_url(request.url).handle_async_request(request)
 
 

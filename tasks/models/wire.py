@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
+from tfgrpo.tasks.models.replies import json_of
 
 StructuredMode: TypeAlias = Literal["json_schema", "json_object", "none"]
 LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
@@ -112,10 +113,7 @@ def _echoed(call: ToolCall) -> dict[str, str]:
     arguments that are no JSON object, OpenAI for other characters in a name.
     """
     name = call.name if _FUNCTION_NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
-    try:
-        valid = isinstance(json.loads(call.arguments), dict)
-    except (ValueError, RecursionError):
-        valid = False
+    valid = isinstance(json_of(call.arguments), dict)
     return {"name": name, "arguments": call.arguments if valid else _COMPACT.encode({"malformed": call.arguments})}
 
 
