@@ -1,4 +1,4 @@
-"""Confine a fault to the smallest thing that has it: one value of many, before all of them."""
+"""Confine an error to the one value of many that raises it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ L = TypeVar("L")
 
 
 def each_alone(values: Iterable[object], read: Callable[[object], T], lost: Callable[[str], L]) -> list[T | L]:
-    """Read every value; for one that ``read`` raises on, return what ``lost`` makes of the reason."""
-
-    def one(value: object) -> T | L:
+    """Return ``read(value)`` for each value, or ``lost(reason)`` where that raises."""
+    results: list[T | L] = []
+    for value in values:
         try:
-            return read(value)
-        except Exception as error:  # noqa: BLE001  a user's value, whose class may raise anything, becomes a reason
-            return lost(described(error))
-
-    return [one(value) for value in values]
+            results.append(read(value))
+        except Exception as error:  # noqa: BLE001  the class of a user's value may raise anything
+            results.append(lost(described(error)))
+    return results
 
 
 def described(error: BaseException, *, whole: bool = False) -> str:

@@ -1,6 +1,6 @@
-"""Is the answer right? The ``gt`` rewarder compares each output with the item's reference answer.
+"""The ``gt`` rewarder: compare each output with the item's reference answer.
 
-It compares, and nothing else: no model, no arithmetic, no partial credit. Without a reference answer it abstains.
+No model, no arithmetic, no partial credit. Without a reference answer it abstains.
 """
 
 from __future__ import annotations
@@ -10,44 +10,36 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
-from tfgrpo.rewarders.text.answered_number import answered_number
-from tfgrpo.rewarders.text.answers import stated_answer
-from tfgrpo.rewarders.text.number_text import Number, numbers_agree, plain_value
+from tfgrpo.rewarders.text.answers import answered_number, stated_answer
+from tfgrpo.rewarders.text.number_text import Number, format_value, numbers_agree
 from tfgrpo.stores.outcomes import RewardScore
 
 Match: TypeAlias = Literal["exact", "normalized", "numeric"]
 
 _TRIMMED: Final = " \t.,;:!?\"'`*_()[]{}$<>\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _SHOWN: Final = 80
-"""Characters of a value that evidence quotes."""
-
-
-class _Comparison(NamedTuple):
-    right: bool
-    found: str
-    wanted: str
+"""Longest value in evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroundTruthRewarder:
     r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise.
 
-    The stated answer is what follows the last ``Answer:`` line, else the last ``\boxed{}``, else the whole output
-    (for ``numeric``: the last number in it). The reference is read by the same rule.
+    The stated answer is the text after the last ``Answer:`` line, else the last ``\boxed{}``, else the whole output
+    (for ``numeric``: its last number). The reference is read by the same rule.
     """
 
     match: Match = "normalized"
-    """``exact``: character by character, outer white space aside. ``normalized``: also letter case, Unicode form, runs
-    of white space, and punctuation around the answer aside. ``numeric``: equal values."""
+    """``exact``: equal characters, except outer white space. ``normalized``: ignores also letter case, Unicode form, runs
+    of white space, and punctuation around the answer. ``numeric``: equal values."""
     tolerance: float = 0.0
-    """Greatest absolute difference that still counts as equal; ``numeric`` only."""
+    """Greatest absolute difference of equal values; ``numeric`` only."""
     rewarder_id: str = "gt"
 
     quick: ClassVar[bool] = True
-    """Cheap enough for the event loop."""
 
     def __post_init__(self) -> None:
         if self.match not in get_args(Match):
@@ -60,51 +52,49 @@ class GroundTruthRewarder:
             raise ValueError(f"tolerance is {self.tolerance!r}; accepted: 0, because match is {self.match!r}")
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """One score for each attempt; abstains on all when the reference cannot be compared with."""
+        """Score every attempt; abstain on all when the reference is unusable."""
         if not context.answer.strip():
             return abstain_on_all(self, context, "the item has no reference answer")
         if self.match == "numeric":
             reference = answered_number(context.answer)
             if reference is None:
                 return abstain_on_all(self, context, f"the reference {_short(context.answer)} holds no number")
-            return [self._verdict(self._numeric(attempt.output, reference)) for attempt in context.outputs]
+            return [self._numeric(attempt.output, reference) for attempt in context.outputs]
         wanted = stated_answer(context.answer).text or context.answer.strip()
-        return [self._verdict(self._textual(attempt.output, wanted)) for attempt in context.outputs]
+        return [self._textual(attempt.output, wanted) for attempt in context.outputs]
 
-    def _verdict(self, comparison: _Comparison) -> RewardScore:
-        sign = "=" if comparison.right else "≠"
-        evidence = f"{self.match}: answered {comparison.found} {sign} reference {comparison.wanted}"
-        return RewardScore(self.rewarder_id, 1.0 if comparison.right else 0.0, evidence)
+    def _verdict(self, right: bool, answered: str, reference: str) -> RewardScore:
+        sign = "=" if right else "≠"
+        evidence = f"{self.match}: answered {answered} {sign} reference {reference}"
+        return RewardScore(self.rewarder_id, 1.0 if right else 0.0, evidence)
 
-    def _textual(self, output: str, wanted: str) -> _Comparison:
-        found = stated_answer(output).text
-        right = found == wanted if self.match == "exact" else _normalized(found) == _normalized(wanted)
-        return _Comparison(right, _short(found), _short(wanted))
+    def _textual(self, output: str, wanted: str) -> RewardScore:
+        answer = stated_answer(output).text
+        right = answer == wanted if self.match == "exact" else _normalized(answer) == _normalized(wanted)
+        return self._verdict(right, _short(answer), _short(wanted))
 
-    def _numeric(self, output: str, reference: Number) -> _Comparison:
+    def _numeric(self, output: str, reference: Number) -> RewardScore:
         number = answered_number(output)
         if number is None:
-            return _Comparison(
-                right=False, found=f"{_short(stated_answer(output).text)} (no number)", wanted=_named(reference)
-            )
+            return self._verdict(False, f"{_short(stated_answer(output).text)} (no number)", _shown_number(reference))
         right = numbers_agree(number, reference, Fraction(str(self.tolerance)))
-        return _Comparison(right, _named(number), _named(reference))
+        return self._verdict(right, _shown_number(number), _shown_number(reference))
 
 
 def _normalized(text: str) -> str:
-    """Comparable form; text that is punctuation only stays as it is, so that ``?`` and ``!`` still differ."""
+    """Return the comparable form; punctuation alone is unchanged, so that ``?`` and ``!`` still differ."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     collapsed = " ".join(folded.split())
     return collapsed.strip(_TRIMMED) or collapsed
 
 
-def _named(number: Number) -> str:
-    value = plain_value(number.value) + ("%" if number.percent else "")
+def _shown_number(number: Number) -> str:
+    value = format_value(number.value) + ("%" if number.percent else "")
     return _short(number.text) if number.text == value else f"{_short(number.text)} ({_clip(value)})"
 
 
 def _short(text: str) -> str:
-    """One quoted line: control characters and line breaks are escaped."""
+    """Quote in one line: control characters and line breaks are escaped."""
     return repr(_clip(text))
 
 

@@ -1,7 +1,6 @@
-"""How does each attempt rank within its group? The ``relative`` rewarder.
+"""The ``relative`` rewarder: rank the attempts of a group by the totals of the other rewarders.
 
-It ranks the totals that other rewarders gave; it never looks at an output, and refuses to rank fewer than two attempts.
-Ranking by comparison of the outputs themselves is ``tfgrpo.rewarders.judge.pairs``.
+It ignores outputs, and refuses fewer than two attempts. ``tfgrpo.rewarders.judge.pairs`` ranks by comparing outputs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -22,8 +21,8 @@ Variant: TypeAlias = Literal["rank", "centered", "zscore"]
 class RelativeRewarder:
     """Rank of each attempt's total among the attempts of its group.
 
-    A flat group gets 0.5 throughout under ``rank``, and 0.0 throughout under the two others. Attempts that have no
-    total yet are left out of the ranking: the rewarder abstains on them.
+    A flat group gets 0.5 throughout under ``rank``, and 0.0 under the two others. It abstains on attempts without a total,
+    which are not ranked.
     """
 
     variant: Variant = "rank"
@@ -32,9 +31,7 @@ class RelativeRewarder:
     rewarder_id: str = "relative"
 
     ranks: ClassVar[bool] = True
-    """Runs after the rewarders that score outputs, and sees their totals."""
     quick: ClassVar[bool] = True
-    """Cheap enough for the event loop."""
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
@@ -50,17 +47,14 @@ class RelativeRewarder:
             values = relative_values(totals, self.variant)
         except ValueError as error:
             raise RewardError(f"{self.rewarder_id}: {error}") from error
-        placed = {
-            attempt.rollout_id: (value, total) for attempt, value, total in zip(ranked, values, totals, strict=True)
+        scores = {
+            attempt.rollout_id: self._score(value, total, totals)
+            for attempt, value, total in zip(ranked, values, totals, strict=True)
         }
-        return [self._verdict(attempt, placed, totals) for attempt in context.outputs]
+        unranked = Abstained(self.rewarder_id, "no total from the other rewarders to rank")
+        return [scores.get(attempt.rollout_id, unranked) for attempt in context.outputs]
 
-    def _verdict(
-        self, attempt: Attempt, placed: dict[str, tuple[float, float]], totals: Sequence[float]
-    ) -> RewardScore | Abstained:
-        if attempt.rollout_id not in placed:
-            return Abstained(self.rewarder_id, "no total from the other rewarders to rank")
-        value, total = placed[attempt.rollout_id]
+    def _score(self, value: float, total: float, totals: Sequence[float]) -> Verdict:
         better = sum(other > total for other in totals)
         equal = sum(other == total for other in totals) - 1
         evidence = f"total {total:.6g}: {better} of {len(totals)} better, {equal} equal ({self.variant})"
@@ -68,7 +62,7 @@ class RelativeRewarder:
 
 
 def relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, ...]:
-    """The totals of one group relative to each other. Raises ``ValueError`` for none, and for NaN or infinity."""
+    """Return the totals of one group relative to each other. Raises ``ValueError`` for none, and for NaN or infinity."""
     if variant == "rank":
         return relative_ranks(totals)
     group = group_advantage(totals)

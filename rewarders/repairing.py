@@ -1,7 +1,6 @@
-"""How is a usable answer had of one who may err? Asked, read, and asked again with what was refused; then given up.
+"""Repair loop: ask for an answer, parse it, and ask again with the refused ones, up to a limit.
 
-The one loop behind every answer that has to have a form: learned operations, candidates of a selection, votes of judges.
-It knows no model and no format; who asks says what is asked again, who reads says what is wrong.
+Used for every answer with a required form: learned operations, candidates of a selection, votes of judges.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ async def corrected(
     max_attempts: int,
     name: str = "answer",
 ) -> T:
-    """Take texts from ``fix`` until ``parse`` accepts one, at most ``max_attempts`` in all (the first one included).
+    """Return the first text of ``fix`` that ``parse`` accepts, of at most ``max_attempts``, the first one included.
 
-    ``fix`` is given every (text, reason) that was refused so far, none at first. ``parse`` raises ``ValueError``
-    (pydantic's is one) for a text it does not accept. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with
-    every pair; ``name`` says there what was asked for.
+    ``fix`` gets every refused (text, reason) so far, none at first. ``parse`` raises ``ValueError`` (pydantic's is one) to
+    refuse a text. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with every pair; ``name`` is the answer's
+    name in the message.
     """
     if max_attempts < 1:
         raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")

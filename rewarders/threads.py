@@ -1,9 +1,8 @@
-"""Where does a rewarder run that may block for ever? On daemon threads, a bounded number of them.
+"""Executor of daemon threads for rewarders that may block for ever.
 
-A thread cannot be killed. The executors of the standard library therefore wait at exit for a rewarder that hangs, and
-lend it one of their threads for good. Here the process may end at any time, and a call that was given up on is
-replaced by a fresh thread. What an abandoned call still does, it does unobserved.
-A call that never lets go of the interpreter lock (a regular expression run wild) stops every thread, these included.
+A thread cannot be killed, and the executors of the standard library wait at exit for a hanging call, which also occupies
+one of their threads for good. Here the process may end at any time, and an abandoned call is replaced by a new thread.
+A call that keeps the interpreter lock (such as a catastrophic regular expression) still stops every thread.
 """
 
 from __future__ import annotations
@@ -19,17 +18,16 @@ T = TypeVar("T")
 
 
 class RewarderThreads(Executor):
-    """At most ``limit`` calls at a time, first come first served; each on a daemon thread of its own.
+    """At most ``limit`` concurrent calls, first come first served; each on a new daemon thread.
 
-    A thread costs about 0.1 ms to start, which is nothing beside what a rewarder that needs one does.
+    A thread costs about 0.1 ms to start, far less than a rewarder that needs one.
     """
 
     def __init__(self, limit: int = 8) -> None:
         if limit < 1:
             raise ValueError(f"limit is {limit}; accepted: at least 1")
         self._limit = limit
-        # Guards the three fields below, which callers and finishing threads change.
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the three fields below
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._running: set[Future[Any]] = set()
         self._closed = False
@@ -45,12 +43,12 @@ class RewarderThreads(Executor):
         return future
 
     def abandon(self, future: Future[Any]) -> None:
-        """Give up on a call: drop it if it still waits, else stop counting its thread as taken."""
+        """Abandon a call: drop it if it waits, else free its place for another thread."""
         future.cancel()
         self._release(future)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """Take no more calls and cancel those that wait. Never waits for running ones: they may hang."""
+        """Accept no more calls and cancel waiting ones. Never waits for running ones: they may hang."""
         with self._lock:
             self._closed = True
             dropped = [future for future, _ in self._waiting]
@@ -68,7 +66,7 @@ class RewarderThreads(Executor):
     def _run(self, future: Future[Any], call: Callable[[], Any]) -> None:
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits for the future
+        except BaseException as error:  # noqa: BLE001  the result of the future
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -2,9 +2,9 @@
 
 The method is the hedged capital process with constant bets on a grid of Waudby-Smith & Ramdas (2024), "Estimating means
 of bounded random variables by betting", JRSS-B 86(1), arXiv:2010.09686. For a candidate mean m, gamblers with different
-fixed stakes bet that the data lie above m, and as many that they lie below. The interval holds every m against which
-their average capital is below 1/alpha. Because stakes are constant, the capital depends on what was seen, not on the
-order in which it came; and the sample mean is always inside.
+fixed stakes bet that the data lie above m, and as many that they lie below. The interval contains every m against which
+their average capital is below 1/alpha. Because stakes are constant, the capital does not depend on the order of the
+data; and the sample mean is always inside.
 
 Assumption: the differences are bounded and come from whole sweeps of one fixed set of items, drawn independently given
 the item. No distribution is assumed, items may be as unequal as they like, and no difference needs to have the same mean
@@ -30,7 +30,7 @@ from tfgrpo.rewarders.statistics.summary import Interval
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 _GAMBLERS: Final = 32
-"""On each side. Stakes are spread evenly between nothing and everything."""
+"""On each side, with evenly spaced stakes between 0 and 1."""
 _STAKES: Final[Floats] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
 _HALVINGS: Final = 45
 """Bisection steps: ends are exact to about 1e-13 of the range, rounded outward."""
@@ -40,10 +40,10 @@ _EDGE: Final = 1e-12
 def paired_confidence_sequence(
     differences: Sequence[float], confidence: float = 0.95, *, bound: float = 1.0
 ) -> Interval:
-    """Interval of the mean difference, valid at every look at the end of a sweep at once.
+    """Return the interval of the mean difference, valid simultaneously at the end of every sweep.
 
-    ``differences`` lie in ``[-bound, bound]``, in any order. Raises
-    ``ValueError`` when there are none, when one lies outside, or when ``confidence`` is not between 0 and 1.
+    ``differences`` lie in ``[-bound, bound]``, in any order. Raises ``ValueError`` for none, for one outside, and for a
+    ``confidence`` that is not between 0 and 1.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
@@ -64,7 +64,7 @@ def paired_confidence_sequence(
 
 
 def capital_path(differences: Sequence[float], mean: float = 0.0, *, bound: float = 1.0) -> Floats:
-    """Capital won against ``mean`` after each difference: an e-process, so 20 is evidence at the 5 % level at any time.
+    """Return the capital against ``mean`` after each difference: an e-process, so 20 is evidence at 5 % at any time.
 
     Shape ``(n,)``. ``mean`` lies strictly inside ``(-bound, bound)``. Raises ``ValueError`` otherwise, and like
     ``paired_confidence_sequence``.
@@ -88,7 +88,7 @@ def _unit_scale(differences: Sequence[float], bound: float) -> Floats:
 
 
 def _log_returns(values: Floats, mean: float) -> Floats:
-    """Log return of every gambler on every value, shape ``(2 * gamblers, n)``: first those who bet on *above*."""
+    """Return the log return of every gambler on every value, shape ``(2 * gamblers, n)``: those on *above* first."""
     stakes = _STAKES[:, None]
     above = np.log1p(stakes * (values / mean - 1))
     below = np.log1p(stakes * ((1 - values) / (1 - mean) - 1))
@@ -96,13 +96,13 @@ def _log_returns(values: Floats, mean: float) -> Floats:
 
 
 def _log_average(log_capitals: Floats) -> Floats:
-    """Log of the average over gamblers (first axis), without overflow."""
+    """Return the log of the average over gamblers (first axis), without overflow."""
     peak = log_capitals.max(axis=0)
     return np.asarray(peak + np.log(np.exp(log_capitals - peak).mean(axis=0)), dtype=np.float64)
 
 
 def _end(values: Floats, counts: npt.NDArray[np.int64], centre: float, edge: float, threshold: float) -> float:
-    """Where the capital, convex in m and at most 1 at the sample mean, reaches the threshold towards ``edge``."""
+    """Return the m towards ``edge`` at which the capital, convex and at most 1 at the sample mean, reaches the threshold."""
 
     def rejected(mean: float) -> bool:
         return float(_log_average(_log_returns(values, mean) @ counts)) >= threshold

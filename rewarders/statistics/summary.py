@@ -1,7 +1,6 @@
-"""How large is an effect, and how sure is it? Means, paired differences, errors, bootstrap, and k-attempt metrics.
+"""Means, paired differences, standard errors, bootstrap intervals, and k-attempt metrics of scores.
 
-Pure functions of what was scored. Nothing scored is an error here, never a zero; evidence that is missing is excluded
-by name and handed back to be reported.
+An empty input is an error, never a zero; items with missing scores are excluded and returned by name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 import numpy as np
 
 _COUNTS_AT_ONCE: Final = 50_000
-"""Counts of draws that a bootstrap holds in memory."""
+"""Counts of draws that a bootstrap keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,13 @@ class Interval:
     low: float
     high: float
     n: int
-    """Values, or pairs, that went in."""
+    """Number of values or pairs."""
     confidence: float
 
 
 @dataclass(frozen=True, slots=True)
 class MeanEstimate:
-    """A mean with its standard error; ``se`` is None when one value, or one cluster, cannot tell."""
+    """A mean with its standard error; ``se`` is None for a single value or cluster."""
 
     mean: float
     se: float | None
@@ -51,7 +50,7 @@ class PairedDifferences:
 def paired_differences(
     champion: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]]
 ) -> PairedDifferences:
-    """Difference of the per-item means over attempts. The arguments map item ids to the scored rewards only."""
+    """Return differences of the per-item means over attempts. The arguments map item ids to the scored rewards."""
     paired = [item for item, rewards in champion.items() if rewards and candidate.get(item)]
     differences = tuple(_mean(candidate[item]) - _mean(champion[item]) for item in paired)
     excluded = tuple(sorted((champion.keys() | candidate.keys()) - set(paired)))
@@ -59,9 +58,9 @@ def paired_differences(
 
 
 def mean_and_error(values: Sequence[float]) -> MeanEstimate:
-    """Mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
+    """Return the mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
 
-    Raises ``ValueError`` when there is no value, or one that is not finite.
+    Raises ``ValueError`` for no value, and for one that is not finite.
     """
     data = _finite(values)
     if len(data) == 1:
@@ -72,7 +71,7 @@ def mean_and_error(values: Sequence[float]) -> MeanEstimate:
 
 
 def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> MeanEstimate:
-    """Mean, and its standard error when values of one cluster (attempts at one item) are alike.
+    """Return the mean and its standard error when values of one cluster (attempts at one item) correlate.
 
     ``sqrt(C / (C - 1) * sum over clusters of (sum of residuals)^2) / n`` with C clusters: the cluster-robust error of
     Liang & Zeger (1986), recommended for evaluations by Miller (2024, arXiv:2411.00640). With clusters of one value it
@@ -95,28 +94,29 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> Me
 def bootstrap_interval(
     groups: Sequence[Sequence[float]], *, seed: int, confidence: float = 0.95, resamples: int = 2000
 ) -> Interval:
-    """Percentile bootstrap interval of the mean over items of the item's mean (Efron & Tibshirani 1993, chapter 13).
+    """Return the percentile bootstrap interval of the mean of the items' means (Efron & Tibshirani 1993, chapter 13).
 
-    Whole items are drawn with replacement, so that attempts at one item stay together. ``groups`` holds the scored
-    rewards of each item. Raises ``ValueError`` when there is no item, or one without a score.
+    Whole items are drawn with replacement, so that attempts at one item stay together. ``groups``: the scored rewards of
+    each item. Raises ``ValueError`` for no item, and for one without a score.
     """
-    _check_confidence(confidence)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
     means = np.asarray([_mean(group) for group in groups])
     if not means.size or resamples < 1:
         raise ValueError("a bootstrap needs at least one item and one resample")
     generator = np.random.default_rng(seed)
     chances = np.full(means.size, 1 / means.size)
-    # A stretch at a time: all counts of all resamples would take megabytes. The generator's numbers are the same.
+    # In chunks: all counts of all resamples would take megabytes. The generator's numbers are the same.
     rows = max(1, _COUNTS_AT_ONCE // means.size)
-    stretches = (min(rows, resamples - done) for done in range(0, resamples, rows))
-    resampled = np.concatenate([generator.multinomial(means.size, chances, size=size) @ means for size in stretches])
+    chunks = (min(rows, resamples - done) for done in range(0, resamples, rows))
+    resampled = np.concatenate([generator.multinomial(means.size, chances, size=size) @ means for size in chunks])
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled / means.size, [tail, 1 - tail])
     return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
 
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
-    """Chance that at least one of k attempts passes: ``1 - C(n - c, k) / C(n, k)``.
+    """Return the probability that at least one of k attempts passes: ``1 - C(n - c, k) / C(n, k)``.
 
     The unbiased estimator of Chen et al. (2021, arXiv:2107.03374). Raises ``ValueError`` unless ``1 <= k <= attempts``
     and ``0 <= passed <= attempts``.
@@ -126,7 +126,7 @@ def pass_at_k(attempts: int, passed: int, k: int) -> float:
 
 
 def pass_hat_k(attempts: int, passed: int, k: int) -> float:
-    """Chance that all of k attempts pass, pass^k: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045).
+    """Return the probability that all of k attempts pass: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045).
 
     Raises ``ValueError`` like ``pass_at_k``.
     """
@@ -135,9 +135,9 @@ def pass_hat_k(attempts: int, passed: int, k: int) -> float:
 
 
 def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
-    """Mean over items of the mean of each item's first k rewards.
+    """Return the mean over items of the mean of each item's first k rewards.
 
-    Raises ``ValueError`` when there is no item, or one with fewer than k rewards.
+    Raises ``ValueError`` for no item, and for one with fewer than k rewards.
     """
     if k < 1 or any(len(group) < k for group in groups):
         raise ValueError(f"mean@{k} needs k of at least 1 and at least k rewards for each item")
@@ -147,11 +147,6 @@ def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
 def _check_counts(attempts: int, passed: int, k: int) -> None:
     if not (1 <= k <= attempts and 0 <= passed <= attempts):
         raise ValueError(f"attempts={attempts}, passed={passed}, k={k}: needs 1 <= k <= n and 0 <= passed <= n")
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; accepted: between 0 and 1")
 
 
 def _finite(values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Which part of a completion is reasoning, and which is the final answer? Cuts the text; judges and repairs nothing."""
+"""Split a completion into reasoning and final answer."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ CLOSE: Final = "</think>"
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One completion, and what it holds when its reasoning block is well placed."""
+    """One completion, with its parts if its reasoning block is well placed."""
 
     raw: str
     """As generated, not stripped."""
     reasoning: str | None
-    """Stripped text of the block; None when it is empty, or when there is no block."""
+    """Stripped text of the block; None when empty or absent."""
     answer: str | None
-    """Stripped text behind the block; None when it is empty, or when there is no block."""
+    """Stripped text after the block; None when empty or without a block."""
 
 
 def parse_completion(text: str) -> Completion:
-    """Cut at the first ``<think>`` and the first ``</think>``, which are literal: no attributes, no other case.
+    """Split at the first ``<think>`` and the first ``</think>``, which are literal: no attributes, no other case.
 
-    Without both, or with the first close before the first open, there is neither reasoning nor answer: an answer without
-    a reasoning block is not guessed at. Text before the block is ignored, and later tags belong to the answer.
+    Without both, or with the first close before the first open, there is neither reasoning nor answer. Text before the
+    block is ignored, and later tags belong to the answer.
     """
     opened = text.find(OPEN)
     closed = text.find(CLOSE)

@@ -1,7 +1,7 @@
-"""Where does a text have fenced blocks? Its lines are walked once, however many fences are opened and never closed.
+"""Find fenced blocks in a text, in one pass over its lines.
 
-What opens and what closes a block is the caller's to say; what stands in one, too. A pattern over the whole text would
-look for each opening's end anew: a model that repeats itself would hold up everybody on the event loop for seconds.
+The caller defines opening and closing lines. A single pattern would search for the end of each opening anew, which takes
+seconds for a repetitive reply with unclosed fences.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ _CANDIDATE: Final = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """The lines between two fences: where they begin and end in the text."""
+    """Position of the lines between two fences."""
 
-    begin: int
-    end: int
-
-
-class _Line(NamedTuple):
     begin: int
     end: int
 
 
 def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[Block]:
-    """The blocks from left to right, none inside another. Each pattern is of one line, its first group the fence.
+    """Yield the blocks from left to right, none inside another. Each pattern matches a line; its first group is the fence.
 
-    A block goes from a line that opens to the next one that closes with the same fence; an opening without one is passed
-    over. Both patterns may match only lines that begin with three backticks or tildes, after white space.
+    A block extends from an opening line to the next closing one with the same fence; an opening without one is skipped.
+    Both patterns may match only lines that start with three backticks or tildes, after white space.
     """
     lines = [_line(text, found.start()) for found in _CANDIDATE.finditer(text)]
     closers: dict[str, list[int]] = {}
@@ -47,9 +42,9 @@ def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str])
         number += 1
 
 
-def _line(text: str, begin: int) -> _Line:
+def _line(text: str, begin: int) -> Block:
     end = text.find("\n", begin)
-    return _Line(begin, len(text) if end < 0 else end)
+    return Block(begin, len(text) if end < 0 else end)
 
 
 def _after(number: int, ascending: list[int]) -> int | None:

@@ -1,6 +1,6 @@
-r"""Which number does a text state? Reads ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``12 %`` exactly.
+r"""Read numbers from text exactly: ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``12 %``.
 
-It does not calculate: ``3 + 4`` is no number here, and a decimal comma is not guessed at (``3,14`` is two numbers).
+There is no arithmetic: ``3 + 4`` is no number, and ``3,14`` is two numbers, not a decimal comma.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 _MAX_DIGITS: Final = 400
-"""Longer runs of digits, and powers beyond as many digits, are not read: nobody answers with them."""
+"""Longer runs of digits, and powers with more digits, are not read."""
 
 _DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
 _MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
@@ -67,33 +67,33 @@ _BEHIND: Final = re.compile(
     | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\.  | [a-ceijknp-rt-zBM](?![A-Za-z]) | [ \t]+ [ijknxyz](?![A-Za-z])""",
     re.VERBOSE,
 )
-"""An operator with an operand, a factorial, a magnitude, a power or base, decimals without end, a variable."""
+"""An operator with an operand, a factorial, a magnitude, a power or base, endless decimals, a variable."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as a text states it."""
+    """A number as written in a text."""
 
     value: Fraction
     """As written: ``50 %`` has the value 50 here."""
     percent: bool
     text: str
-    """The characters it was read from."""
+    """The characters of the number."""
 
     def readings(self) -> tuple[Fraction, ...]:
-        """What the number may stand for: ``50 %`` is one half, or the unit "percent" with the value 50."""
+        """Return the possible values: ``50 %`` is one half, or 50 of the unit "percent"."""
         return (self.value, self.value / 100) if self.percent else (self.value,)
 
 
 def stated_number(text: str) -> Number | None:
-    """The number that a short statement such as ``x = 1,080 km`` names: the first after the last ``=`` of a line.
+    """Return the number of a short statement such as ``x = 1,080 km``: the first after the last ``=`` of a line.
 
-    Parts around ``=`` are tried from the last to the first, and one that is arithmetic (``3 * 12``) is passed over.
-    The first line that states a number counts; None when no line does.
+    Parts around ``=`` are tried from the last to the first; arithmetic (``3 * 12``) is skipped. The first line with a
+    number counts; None without any.
     """
-    for line in _plain(text).splitlines():
+    for line in _ascii(text).splitlines():
         for part in reversed(line.split("=")):
             number = _only_number(_LOOSE_SIGN.sub(r"\1", part))
             if number is not None:
@@ -102,19 +102,19 @@ def stated_number(text: str) -> Number | None:
 
 
 def last_number(text: str) -> Number | None:
-    """The last number anywhere in a text; None when there is none."""
+    """Return the last number in a text; None without any."""
     found = None
-    for match in _NUMBER.finditer(_plain(text)):
+    for match in _NUMBER.finditer(_ascii(text)):
         found = _read(match) or found
     return found
 
 
 def only_number(text: str) -> Number | None:
-    r"""The number that a text is, words and units beside it aside, or that it is equal to; None when it is no single one.
+    r"""Return the single number of a text with words and units, or after its ``=``; None for any other text.
 
-    ``3, 7``, ``2\pi``, ``2+3i``, ``5!``, ``2x``, ``5 million`` and ``x = 3 or x = 7`` are none.
+    ``3, 7``, ``2\pi``, ``2+3i``, ``5!``, ``2x``, ``5 million`` and ``x = 3 or x = 7`` are no single number.
     """
-    left, equals, stated = _plain(text).rpartition("=")
+    left, equals, stated = _ascii(text).rpartition("=")
     name = _SUBSCRIPT.sub("", left)
     named = not re.search(r"[\d+*/^<>×÷·⋅!-]", name) or not re.search("[A-Za-z]", name)
     match = _NUMBER.search(stated)
@@ -128,7 +128,7 @@ def only_number(text: str) -> Number | None:
 
 
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
-    """Whether two numbers are the same value, or at most ``tolerance`` apart.
+    """Return whether two numbers are equal, or at most ``tolerance`` apart.
 
     A percent sign on one side only may be a hundredth or a unit, so ``50 %`` agrees with ``0.5`` and with ``50``.
     """
@@ -138,8 +138,8 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     return any(abs(a - b) <= tolerance for a in left.readings() for b in right.readings())
 
 
-def plain_value(value: Fraction) -> str:
-    """A value for people: an integer or decimal when it is one exactly and shortly, else a fraction."""
+def format_value(value: Fraction) -> str:
+    """Write a value: an exact integer or short decimal, else a fraction."""
     if value.denominator == 1:
         return str(value.numerator)
     decimal = Decimal(value.numerator) / Decimal(value.denominator)
@@ -148,7 +148,7 @@ def plain_value(value: Fraction) -> str:
 
 
 def _only_number(part: str) -> Number | None:
-    """The first number of the text, unless it is an operand of arithmetic."""
+    """Return the first number of the text, unless it is an operand of arithmetic."""
     for match in _NUMBER.finditer(part):
         number = _read(match)
         if number is not None:
@@ -158,15 +158,11 @@ def _only_number(part: str) -> Number | None:
 
 
 def _read(match: re.Match[str]) -> Number | None:
-    value = _value(match)
-    return None if value is None else Number(value, percent=bool(match["percent"]), text=match[0].strip())
-
-
-def _value(match: re.Match[str]) -> Fraction | None:
-    if len(match[0]) > _MAX_DIGITS:
+    value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
+    if value is None:
         return None
-    magnitude = _tail(_magnitude(match), match)
-    return -magnitude if magnitude is not None and "-" in (match["sign"], match["inner"]) else magnitude
+    signed = -value if "-" in (match["sign"], match["inner"]) else value
+    return Number(signed, percent=bool(match["percent"]), text=match[0].strip())
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
@@ -178,7 +174,7 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
     if digits.count(".") > 1:
         digits = digits.replace(".", "")
-    # A text costs ``Fraction`` a search of its own.
+    # Parsing a text costs ``Fraction`` a regular expression.
     return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
 
 
@@ -204,8 +200,8 @@ def _power(base: Fraction, exponent: int) -> Fraction | None:
     return base**exponent
 
 
-def _plain(text: str) -> str:
-    """The text with typographic signs, other scripts' digits, vulgar fractions and LaTeX written in ASCII."""
+def _ascii(text: str) -> str:
+    """Rewrite typographic signs, digits of other scripts, vulgar fractions and LaTeX in ASCII."""
     if not text.isascii():
         text = "".join(map(_ascii_digit, _VULGAR.sub(_spelled_out, text.translate(_MARKS))))
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
@@ -214,7 +210,7 @@ def _plain(text: str) -> str:
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    """``½`` as ``1/2``, and as a mixed number after a digit."""
+    """Return ``½`` as ``1/2``, and as a mixed number after a digit."""
     fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
     return f"{match[1]} {fraction}" if match[1] else fraction
 

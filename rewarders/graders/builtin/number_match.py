@@ -8,7 +8,7 @@ from typing import Final
 
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
 from tfgrpo.rewarders.graders.options import flag, is_number, number, refuse
-from tfgrpo.rewarders.text.answered_number import answered_number, reference_number
+from tfgrpo.rewarders.text.answers import answered_number, reference_number
 from tfgrpo.rewarders.text.completions import CLOSE, OPEN
 from tfgrpo.rewarders.text.number_text import Number, numbers_agree
 from tfgrpo.stores.errors import RewardError

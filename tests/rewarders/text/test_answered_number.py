@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.text.answered_number import answered_number
-from tfgrpo.rewarders.text.answers import stated_answer
+from tfgrpo.rewarders.text.answers import answered_number, stated_answer
 from tfgrpo.rewarders.text.number_text import last_number
 
 
