@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.batch.checks import problems_of_group
 from tfgrpo.stores.batch.content_ids import with_content_id
-from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, status_of
+from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen
 from tfgrpo.stores.numeric import as_list
@@ -41,6 +41,17 @@ from tfgrpo.tasks.runtime.containment import cancel_all, contained, without_stop
 
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""
+
+
+class _Raised(NamedTuple):
+    """The error of one call to a user's function."""
+
+    status: RolloutStatus
+    text: str
+
+    def generations(self, count: int) -> list[Generation]:
+        """Return the failed generations of a call for ``count``."""
+        return [Generation(None, self.status, error=self.text)] * count
 
 
 @dataclass(slots=True)
@@ -111,12 +122,9 @@ class Collection:
         ]
 
     async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
-        try:
-            async with self.slots:
-                returned = await self._call(policy.generate_batch, states, count, **self.generation)
-        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
-            _raise_if_fatal(error)
-            return [_failed(error, count) for _ in states]
+        returned = await self._call(policy.generate_batch, states, count, **self.generation)
+        if isinstance(returned, _Raised):
+            return [returned.generations(count) for _ in states]
         rows = as_list(returned)
         if rows is None or len(rows) != len(states):
             received = f"a {type(returned).__name__}" if rows is None else pluralize(len(rows), "group")
@@ -142,14 +150,9 @@ class Collection:
         options = dict(self.generation)
         if getattr(policy, "accepts_place", False):
             options["place"] = RequestPlace(prompt.id, refill, indexes[0])
-        try:
-            async with self.slots:
-                if self.problems:  # the collection has failed: no more money for it
-                    return []
-                returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
-        except Exception as error:  # noqa: BLE001 - becomes the status of the rollouts that were asked for
-            _raise_if_fatal(error)
-            return _failed(error, len(indexes))
+        returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
+        if isinstance(returned, _Raised):
+            return returned.generations(len(indexes))
         return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
     def _row(self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
@@ -208,23 +211,17 @@ class Collection:
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
         """Return a reward for each completion, or the text of its error."""
         if isinstance(self.reward, RewardModel):
-            try:
-                async with self.slots:
-                    returned = await self._call(self.reward.score_batch, states, completions)
-            except Exception as error:  # noqa: BLE001 - becomes the error of the rollouts, which stay ungraded
-                _raise_if_fatal(error)
-                return [f"reward: {described(error, whole=True)[:500]}"] * len(states)
+            returned = await self._call(self.reward.score_batch, states, completions)
+            if isinstance(returned, _Raised):
+                return [f"reward: {returned.text}"] * len(states)
             return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
         pairs = zip(states, completions, strict=True)
         return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
 
     async def _reward(self, function: RewardFunction, state: Json, completion: Json) -> RolloutReward | str:
-        try:
-            async with self.slots:
-                returned = await self._call(function, state, completion)
-        except Exception as error:  # noqa: BLE001 - becomes the error of the rollout, which stays ungraded
-            _raise_if_fatal(error)
-            return f"reward: {described(error, whole=True)[:500]}"
+        returned = await self._call(function, state, completion)
+        if isinstance(returned, _Raised):
+            return f"reward: {returned.text}"
         return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
 
     def _delivered(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
@@ -237,7 +234,20 @@ class Collection:
     # --- calls
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a user's function within the time limit, on a thread unless it is a coroutine function."""
+        """Call a user's function in a slot. Return ``_Raised`` for an error that fails this call only."""
+        try:
+            async with self.slots:
+                if self.problems:  # the collection has failed: no more money for it
+                    return _Raised("error", "not called: the collection has failed")
+                return await self._within_limit(function, *args, **options)
+        except Exception as error:
+            # What the user's own code could not store is one of our fatal errors, but fails only its own call.
+            if isinstance(error, _FATAL) and not isinstance(error, RecordRejected):
+                raise
+            return _Raised(status_of(type(error)), described(error, whole=True)[:500])
+
+    async def _within_limit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function within the time limit, on a thread unless it is a coroutine function."""
         try:
             async with asyncio.timeout(self.options.timeout_s) as limit:
                 if _is_coroutine_function(function):
@@ -255,17 +265,6 @@ class Collection:
         finally:
             self.threads.abandon(future)
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
-
-
-def _raise_if_fatal(error: Exception) -> None:
-    """Raise what ends a collection. A value that the user's code could not store ends only its own call."""
-    if isinstance(error, _FATAL) and not isinstance(error, RecordRejected):
-        raise error
-
-
-def _failed(error: Exception, count: int) -> list[Generation]:
-    """Return the status of ``count`` generations whose call raised this."""
-    return [Generation(None, status_of(type(error)), error=described(error, whole=True)[:500])] * count
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:
