@@ -11,10 +11,10 @@ import json
 import os
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from tfgrpo.pipelines.datasets.sources import other_encoding
 from tfgrpo.pipelines.problems import MAX_PROBLEMS
@@ -25,28 +25,30 @@ _RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _ACCEPTED = "JSON lines in UTF-8: one object on each line"
 
 
-class Records(Sequence[Any]):
+class Records:
     """The records of one file by number from 0, without blank lines, each parsed on access; thread-safe.
 
-    The file stays open, so that replacing it has no effect.
+    The file stays open, so that replacing it has no effect. The index takes twenty bytes a record.
     """
 
-    def __init__(self, path: Path, fd: int, index: _Index) -> None:
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raise ``OSError``."""
         self.path = path
-        self._fd, self._index = fd, index
-        weakref.finalize(self, os.close, fd)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.fd)
+        self._starts, self._lengths, self._lines = array("Q"), array("Q"), array("L")
+
+    def add(self, start: int, length: int, line: int) -> None:
+        """Append a record to the index."""
+        self._starts.append(start)
+        self._lengths.append(length)
+        self._lines.append(line)
 
     def __len__(self) -> int:
-        return len(self._index.starts)
+        return len(self._starts)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        raw = os.pread(self._fd, self._index.lengths[index], self._index.starts[index])
+    def __getitem__(self, index: int) -> Any:
+        raw = os.pread(self.fd, self._lengths[index], self._starts[index])
         try:
             return json.loads(raw.decode().strip())
         except (ValueError, RecursionError):
@@ -55,7 +57,7 @@ class Records(Sequence[Any]):
 
     def line(self, index: int) -> int:
         """Return the line of a record, from 1."""
-        return self._index.lines[index]
+        return self._lines[index]
 
     def where(self, index: int) -> str:
         """Return ``path:line`` of a record."""
@@ -69,20 +71,6 @@ class Indexed:
     records: Records
     malformed: dict[int, str]
     """Reasons why records can be graded but not served, by number."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """Twenty bytes a record."""
-
-    starts: array[int]
-    lengths: array[int]
-    lines: array[int]
-
-    def add(self, start: int, length: int, line: int) -> None:
-        self.starts.append(start)
-        self.lengths.append(length)
-        self.lines.append(line)
 
 
 class _LineCheck:
@@ -113,20 +101,18 @@ def index_records(path: Path, *, check: bool = True, visit: Callable[[str, objec
 
     ``check=False`` parses no line, after an earlier check. ``visit`` gets ``path:line`` and value of each parsed line.
     """
-    index = _Index(array("Q"), array("Q"), array("L"))
     first = b""
     lines = _LineCheck(path, visit)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        records = Records(path, fd, index)
-        if other := other_encoding(os.pread(fd, 4, 0)):
+        records = Records(path)
+        if other := other_encoding(os.pread(records.fd, 4, 0)):
             raise DatasetError.one(str(path), other, _ACCEPTED)
-        with open(fd, "rb", closefd=False) as stream:
+        with open(records.fd, "rb", closefd=False) as stream:
             for line, start, raw in _lines(stream):
                 first = first or raw
                 if check:
                     lines.add(len(records), line, raw)
-                index.add(start, len(raw), line)
+                records.add(start, len(raw), line)
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
@@ -144,13 +130,9 @@ def unservable(record: object) -> str:
     """Return why a record cannot be shown to an actor; empty if it can."""
     if not isinstance(record, dict):
         return "no JSON object"
-    for name, kinds, needed in (
-        ("prompt", (str,), True),
-        ("system_prompt", (str,), False),
-        ("metadata", (dict,), False),
-    ):
+    for name, kind, needed in (("prompt", str, True), ("system_prompt", str, False), ("metadata", dict, False)):
         value = record.get(name)
-        if not isinstance(value, kinds) and (needed or value is not None):
+        if not isinstance(value, kind) and (needed or value is not None):
             return f"no {name!r}" if value is None else f"{type(value).__name__} in {name!r}"
     return ""
 
