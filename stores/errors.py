@@ -63,7 +63,14 @@ class Problem:
 
 
 class ConfigError(TfgrpoError):
-    """Bad input. Carries every problem, so that one run of the command shows them all."""
+    """Bad input, with every problem found.
+
+    Example:
+        >>> try:
+        ...     tfgrpo.plan("items.jsonl", epochs=1)
+        ... except tfgrpo.ConfigError as error:
+        ...     print([problem.accepted for problem in error.problems])
+    """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         if not problems:

@@ -1,1 +1,37 @@
-"""Learn lessons for an LLM agent without changing weights, and prove on held-out items that they help."""
+"""Learn lessons for an LLM agent without changing weights, and prove on held-out items that they help.
+
+Example:
+    >>> import tfgrpo
+    >>> result = tfgrpo.learn("items.jsonl", agent=my_agent, model="my-model", base_url="http://localhost:8000/v1")
+    >>> result.decision, tfgrpo.prompt(result.task_id)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.api import Selected, alearn, learn, plan, prompt, select
+    from tfgrpo.flows.result import Lesson, Result, Usage, load_run
+    from tfgrpo.pipelines.plan.plan import Plan
+    from tfgrpo.stores.errors import ConfigError
+
+__all__ = [
+    "ConfigError", "Lesson", "Plan", "Result", "Selected", "Usage",
+    "alearn", "learn", "load_run", "plan", "prompt", "select",
+]  # fmt: skip
+_MODULES = {
+    "stores.errors": ("ConfigError",),
+    "pipelines.plan.plan": ("Plan",),
+    "flows.api": ("Selected", "alearn", "learn", "plan", "prompt", "select"),
+    "flows.result": ("Lesson", "Result", "Usage", "load_run"),
+}
+
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:  # every import of tfgrpo.x.y runs this file, so it loads nothing itself
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(f"tfgrpo.{module}"), name)
+        raise AttributeError(f"module 'tfgrpo' has no attribute {name!r}")

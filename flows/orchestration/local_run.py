@@ -26,7 +26,7 @@ from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.server.local_server import API_URL, LocalServer, wanted
 from tfgrpo.flows.orchestration.server.named_server import first_line, in_background, why_silent, without_login
-from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.execution import Runner, execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.clock import utc_now
@@ -46,7 +46,9 @@ _REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
 """Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
 
 
-def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None = None) -> RunSummary:
+def run_locally(
+    prepared: Prepared, screen: Screen, server: LocalServer | None = None, runner: Runner = mapped_groups
+) -> RunSummary:
     """Run here, on the server that Prefect's settings name, or else on the one that is starting.
 
     Raises ``SettingsError`` when no server answers where one is named, or none may be started, and
@@ -60,7 +62,7 @@ def run_locally(prepared: Prepared, screen: Screen, server: LocalServer | None =
     context, artifacts = flow_run.begin()
     observers = Observers(screen.progress, artifacts)
     summary = flow_run.summary_of(
-        partial(context.run, execute, request, os.environ, observers, mapped_groups, clock=utc_now, prepared=prepared)
+        partial(context.run, execute, request, os.environ, observers, runner, clock=utc_now, prepared=prepared)
     )
     try:
         screen.ended(summary)

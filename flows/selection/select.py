@@ -34,11 +34,21 @@ from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection, Sound
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A selection that was run, with what it was run as."""
+    """A selection that was run, with its plan.
+
+    Example:
+        >>> best = tfgrpo.select("What is 17 * 23?", answer="391", rewarders=["gt"], dry_run=True)
+        >>> best.text, best.selection.cost.usd
+    """
 
     plan: SelectionPlan
     selection: Selection
     warnings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The chosen answer. Raises ``SelectionFailed`` when there is none."""
+        return self.selection.best.text
 
     @property
     def status(self) -> Status:

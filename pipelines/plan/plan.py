@@ -65,7 +65,12 @@ class BasePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan(BasePlan):
-    """A run that can start: valid settings and all that they name, loaded."""
+    """A run that can start: valid settings and all that they name, loaded.
+
+    Example:
+        >>> plan = tfgrpo.plan("items.jsonl", dry_run=True)
+        >>> len(plan.learn_items), plan.forecast.calls.high, plan.warnings
+    """
 
     sources: Mapping[str, str]
     """Source of each setting by dotted key."""

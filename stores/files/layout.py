@@ -98,6 +98,10 @@ class TaskPaths:
         """Return the path of a file that ``tfgrpo export`` writes."""
         return self.root / "exports" / name
 
+    def dataset(self, name: str) -> Path:
+        """Items that a Python caller passed as data."""
+        return self.root / "items" / name
+
     def imported(self, import_id: str) -> Path:
         """Return the record of one import of lessons: source and reviewer. Raises ``ValueError`` for an unsafe id."""
         return self.root / "imports" / f"{check_identifier(import_id)}.json"

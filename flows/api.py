@@ -1,0 +1,208 @@
+"""The Python interface: learn, plan and select with Python callables, and read what was learned."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from tfgrpo.flows.arguments import (
+    Agent,
+    Asked,
+    Items,
+    NameOf,
+    Rewarder,
+    RunOptions,
+    SelectOptions,
+    Setting,
+    name_for,
+    prepared_run,
+    python_names,
+    request_of,
+    setting_texts,
+)
+from tfgrpo.flows.console.console import PeopleConsole
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.in_process import in_thread, run_in_process, run_on_prefect
+from tfgrpo.flows.orchestration.server.local_server import API_URL
+from tfgrpo.flows.result import Result, task_paths
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.run.index import known_tasks, run_named
+from tfgrpo.flows.selection.context import lessons_of, pack_of_lessons
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection.select import Selected
+from tfgrpo.flows.selection.select import select as select_best
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
+from tfgrpo.stores.experiences.promotions import in_force, promotions
+from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+__all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
+
+logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
+
+
+def learn(
+    items: Items | None = None,
+    *,
+    agent: Agent | None = None,
+    tools: Sequence[Callable[..., Any] | str] = (),
+    rewarders: Sequence[Rewarder] | None = None,
+    progress: bool = False,
+    settings: Mapping[str, Setting] | None = None,
+    **options: Unpack[RunOptions],
+) -> Result:
+    """Learn lessons on items, compare them on held-out items, and return the gate's decision. Works in a notebook too.
+
+    ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. Other settings are keywords named like
+    the options of ``tfgrpo run``, or ``settings`` by dotted key; environment variables count as on the command line.
+    The run needs no Prefect server; it is registered with one if PREFECT_API_URL names it, and with a temporary one for
+    ``task_runner="dask"`` or ``"ray"``. ``progress=True`` shows the live view of the command on stderr.
+
+    Raises ``ConfigError`` with every problem before anything is written or sent, and ``RunAborted`` for a run that failed;
+    ``learn(resume=run_id, agent=agent)`` continues it. Ctrl-C ends the run resumably and is raised again. A callable that
+    cannot be imported, such as a lambda, works with ``task_runner="threads"``, and resuming needs it again.
+
+    Example:
+        >>> result = tfgrpo.learn("items.jsonl", agent=my_agent, model="my-model", base_url="http://localhost:8000/v1")
+        >>> print(result.decision, [lesson.text for lesson in result.lessons])
+    """
+    stop = threading.Event()
+    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
+    run = in_thread(partial(_learn, items, asked, progress=progress, stop=stop))
+    try:
+        return run.result()
+    except KeyboardInterrupt:
+        stop.set()
+        run.exception()  # a second Ctrl-C ends this wait
+        raise
+
+
+async def alearn(
+    items: Items | None = None,
+    *,
+    agent: Agent | None = None,
+    tools: Sequence[Callable[..., Any] | str] = (),
+    rewarders: Sequence[Rewarder] | None = None,
+    progress: bool = False,
+    settings: Mapping[str, Setting] | None = None,
+    **options: Unpack[RunOptions],
+) -> Result:
+    """Learn as ``learn`` does, without blocking the event loop. Cancelling it ends the run resumably.
+
+    Example:
+        >>> result = await tfgrpo.alearn("items.jsonl", agent=my_agent, dry_run=True)
+    """
+    stop = threading.Event()
+    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
+    run = asyncio.wrap_future(in_thread(partial(_learn, items, asked, progress=progress, stop=stop)))
+    try:
+        return await asyncio.shield(run)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([run])
+        raise
+
+
+def plan(
+    items: Items | None = None,
+    *,
+    agent: Agent | None = None,
+    tools: Sequence[Callable[..., Any] | str] = (),
+    rewarders: Sequence[Rewarder] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+    **options: Unpack[RunOptions],
+) -> Plan:
+    """Return what ``learn`` would run, with a forecast of its calls, tokens and cost. Write and send nothing.
+
+    Raises ``ConfigError`` with every problem.
+
+    Example:
+        >>> print(tfgrpo.plan("items.jsonl", agent=my_agent, model="my-model", base_url="…").forecast)
+    """
+    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
+    with handed_over() as name_of, python_names():
+        prepared = prepared_run(items, asked(name_of), preflight=False, keep=False)
+        return replace(prepared.plan, warnings=prepared.warnings)
+
+
+def select(
+    prompt: str | None = None,
+    *,
+    k: int = 8,
+    agent: Agent | None = None,
+    rewarders: Sequence[Rewarder] = (),
+    settings: Mapping[str, Setting] | None = None,
+    **options: Unpack[SelectOptions],
+) -> Selected:
+    """Ask for ``k`` answers to one request, grade them and return the best, with the others and the cost.
+
+    Raises ``ConfigError`` with every problem before anything is sent. ``.text`` of the result raises ``SelectionFailed``
+    if no candidate could be chosen.
+
+    Example:
+        >>> tfgrpo.select("What is 17 * 23?", k=8, answer="391", rewarders=["gt"], model="my-model", base_url="…").text
+    """
+    with handed_over() as name_of, python_names():
+        given = {"prompt": prompt, "k": k, **options, "settings": setting_texts(settings or {})}
+        given["actor"] = None if agent is None else name_for(agent, name_of)
+        given["rewarders"] = [name_for(rewarder, name_of) for rewarder in rewarders]
+        return in_thread(partial(select_best, request_of(SelectRequest, given))).result()
+
+
+def prompt(task_id: str, *, out: str | None = None) -> str:
+    """Return the system prompt of a task: its prompt pack with the lessons that the gate promoted.
+
+    Before any promotion it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without runs.
+
+    Example:
+        >>> messages = [{"role": "system", "content": tfgrpo.prompt("my-task")}, {"role": "user", "content": "…"}]
+    """
+    task = task_paths(task_id, out)
+    newest = run_named(task, "latest")
+    if newest is None:
+        known = ", ".join(known_tasks(task.root.parent)) or "there is none"
+        raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {known}")
+    settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read()["settings"]))
+    promoted = in_force(promotions(task.promotions))
+    simulated = promoted is not None and promoted.simulated
+    root = None if settings.packs_root is None else Path(settings.packs_root)
+    pack = load_prompt_pack(pack_of_lessons(task, simulated=simulated) or settings.pack, root)
+    limits = replace(
+        pack, words_allowed=settings.tfgrpo.experience_max_words, max_chars=settings.tfgrpo.experience_max_chars
+    )
+    text, _ = lessons_of(task, limits, settings.tfgrpo.retrieval, simulated=simulated)
+    return text.system
+
+
+def _learn(items: Items | None, asked: Callable[[NameOf], Asked], *, progress: bool, stop: threading.Event) -> Result:
+    with handed_over() as name_of, python_names():
+        prepared = prepared_run(items, asked(name_of), preflight=True, keep=True)
+        view = Observers(*([Progress(PeopleConsole(stderr=True, highlight=False))] if progress else []))
+        is_local = prepared.plan.settings.task_runner == "threads" and not os.environ.get(API_URL)
+        summary = run_in_process(prepared, view, stop) if is_local else run_on_prefect(prepared, view, stop)
+        return _result(summary)
+
+
+def _result(summary: RunSummary) -> Result:
+    """Return the result of a run that finished or was stopped. Raise the error of any other."""
+    if summary.status == "refused":
+        raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
+    if summary.status == "failed":
+        error = RunAborted(summary.message)
+        if "run" in summary.details:
+            error.add_note(f"its files are in {summary.details['run']}")
+        raise error
+    return Result.of_run(RunPaths(Path(summary.details["run"])))

@@ -1,0 +1,293 @@
+"""Turn Python arguments, callables and items among them, into the checked request of a run or selection."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+
+from pydantic import ValidationError
+
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
+from tfgrpo.flows.result import task_paths
+from tfgrpo.flows.run.prepare import Prepared, prepare
+from tfgrpo.pipelines.problems import did_you_mean, raise_together, shown
+from tfgrpo.pipelines.settings.fields import leaf_options, leaves_by_key
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.rewarders.importing import is_handed_over
+from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
+from tfgrpo.stores.files.atomic import replace_text
+
+NameOf: TypeAlias = Callable[[object], str]
+_NAMES: Final = {
+    "--actor": "agent",
+    "--set actor.tools": "tools",
+    "--set rewarders": "rewarders",
+    "--dataset": "items",
+    **{f"--{name}": name.replace("-", "_") for name in ("resume", "replay", "run-id", "pipeline", "item", "rewarder")},
+    **{leaf.flag: leaf.flag.removeprefix("--").replace("-", "_") for leaf in leaf_options() if leaf.flag},
+}
+"""Names of options in messages of the command line, and their Python names; the first match counts."""
+
+
+class DataFrameLike(Protocol):
+    """A pandas DataFrame, or anything else with its ``to_json``."""
+
+    def to_json(self, **options: Any) -> str | None:
+        """Return the rows as JSON lines."""
+        ...
+
+
+Agent: TypeAlias = Callable[..., Any] | str
+"""A callable that declares any of ``prompt, system, item, temperature, seed, chat``, or a name of one."""
+Rewarder: TypeAlias = Callable[..., Any] | object
+"""A function ``(output, answer)`` or ``(context)``, a rewarder, a grader, a name, or a mapping as in a pipeline file."""
+Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike
+Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of ``tfgrpo run`` as keywords; ``tfgrpo config`` describes each."""
+
+    pipeline: str
+    run_id: str
+    resume: str
+    replay: str
+    eval_dataset: str
+    data_config: str
+    model: str
+    reflection_model: str
+    base_url: str
+    out: str
+    task_id: str
+    pack: str
+    packs_root: str
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+    epochs: int
+    group_size: int
+    sample_size: int
+    batch_size: int
+    train_temp: float
+    eval_temp: float
+    concurrency: int
+    max_usd: float
+    max_tokens: int
+    max_calls: int
+    seed: int
+    task_runner: Literal["threads", "dask", "ray"]
+    dry_run: bool
+
+
+class SelectOptions(TypedDict, total=False):
+    """Options of ``tfgrpo select`` as keywords."""
+
+    item: str
+    answer: str
+    reference: str
+    pipeline: str
+    min_success: int
+    format: Literal["text", "json", "powl"]
+    json_schema: str
+    none_valid: Literal["raise", "best_effort"]
+    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
+    memory: Literal["off", "record", "exploit", "explore"]
+    max_validations: int
+    timeout_s: float
+    task_id: str
+    out: str
+    pack: str
+    packs_root: str
+    model: str
+    base_url: str
+    seed: int
+    max_usd: float
+    max_tokens: int
+    max_calls: int
+    dry_run: bool
+    world: str
+
+
+class Asked:
+    """The arguments of a run, as a request with names for the callables."""
+
+    def __init__(
+        self,
+        agent: Agent | None,
+        tools: Sequence[Callable[..., Any] | str],
+        rewarders: Sequence[Rewarder] | None,
+        settings: Mapping[str, Setting] | None,
+        options: Mapping[str, object],
+        name_of: NameOf,
+    ) -> None:
+        self._options: dict[str, Any] = {**options, "settings": setting_texts(settings or {})}
+        self._names: list[str] = []
+        own: dict[str, Setting] = {}
+        if agent is not None or tools:
+            self._options["actor"] = "tools" if agent is None else self._named(agent, name_of)
+        if tools:
+            own["actor.tools"] = [self._named(tool, name_of) for tool in tools]
+        if rewarders is not None:
+            own["rewarders"] = [self._rewarder(each, name_of) for each in rewarders]
+        self._options["settings"] |= setting_texts(own)
+
+    def request(self, dataset: str | None) -> RunRequest:
+        """Return the request on a dataset. Raise ``ConfigError`` with every problem of the arguments."""
+        return request_of(RunRequest, {**self._options, "dataset": dataset})
+
+    def refuse_other_processes(self, task_runner: str) -> None:
+        """Raise ``SettingsError`` for callables that worker processes could not import."""
+        local = [name for name in self._names if is_handed_over(name)]
+        if local and task_runner != "threads":
+            accepted = f"'threads', or functions of a module that workers can import in place of {', '.join(local)}"
+            raise SettingsError.one("task_runner", repr(task_runner), accepted)
+
+    def _named(self, value: object, name_of: NameOf) -> str:
+        name = name_for(value, name_of)
+        self._names.append(name)
+        return name
+
+    def _rewarder(self, value: Rewarder, name_of: NameOf) -> dict[str, Any]:
+        entry = dict(value) if isinstance(value, Mapping) else {"name": value}
+        return {**entry, "name": self._named(entry.get("name", ""), name_of)}
+
+
+def name_for(value: object, name_of: NameOf) -> str:
+    """Return a name as it is, and the name of anything else."""
+    return value if isinstance(value, str) else name_of(value)
+
+
+def setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Return settings as a command line would have them."""
+    return {
+        key: "none"
+        if value is None
+        else option_text(value)
+        if isinstance(value, str | int | float | bool)
+        else json.dumps(value)
+        for key, value in settings.items()
+    }
+
+
+RequestT = TypeVar("RequestT", bound=FlowRequest)
+
+
+def request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
+    """Return the request. Raise ``ConfigError`` with its problems, and those of the settings that can be read."""
+    fields = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        found = {str(each["loc"][0]): each for each in error.errors(include_url=False)}
+    problems = [_problem(kind, name, each["type"], each["input"]) for name, each in found.items()]
+    errors: list[ConfigError] = [SettingsError(problems)]
+    try:
+        readable = kind(**{name: value for name, value in fields.items() if name not in found})
+        resolve_settings(cli=readable.options(), env=os.environ)
+    except ConfigError as more:
+        errors.append(more)
+    raise_together(errors)
+    raise AssertionError("unreachable")
+
+
+def _problem(kind: type[FlowRequest], name: str, error_type: str, value: object) -> Problem:
+    if error_type == "extra_forbidden":
+        return Problem(name, "an unknown option", did_you_mean(name, kind.model_fields))
+    leaf = leaves_by_key().get(kind.KEYS.get(name, ""))
+    return Problem(name, shown(value), leaf.accepted if leaf is not None else "text")
+
+
+def prepared_run(items: Items | None, asked: Asked, *, preflight: bool, keep: bool) -> Prepared:
+    """Return the checked run. ``keep``: store items that are not a file with the task, so that it can be resumed."""
+    if items is None or isinstance(items, str | os.PathLike):
+        return _checked(asked, None if items is None else os.fspath(items), preflight=preflight)
+    try:
+        text = _json_lines(items)
+    except DatasetError as error:
+        raise_together([error, *_problems_besides(asked)])
+        raise
+    name = f"{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
+    if not keep:
+        folder = Path(tempfile.mkdtemp(prefix="tfgrpo-items-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # a large dataset is read again when it is used
+        replace_text(folder / name, text)
+        return _checked(asked, str(folder / name), preflight=preflight)
+    request = asked.request(None)
+    settings = resolve_settings(
+        cli=request.options(), env=os.environ, pipeline_path=find_pipeline(request.pipeline)
+    ).settings
+    with _stored(task_paths(settings.task_id, settings.out).dataset(name), text) as path:
+        return _checked(asked, str(path), preflight=preflight)
+
+
+def _problems_besides(asked: Asked) -> list[ConfigError]:
+    """Return what else is wrong with a run whose items are."""
+    try:
+        _checked(asked, None, preflight=False)
+    except ConfigError as error:
+        return [error]
+    return []
+
+
+def _checked(asked: Asked, dataset: str | None, *, preflight: bool) -> Prepared:
+    prepared = prepare(asked.request(dataset), os.environ, preflight=preflight)
+    asked.refuse_other_processes(prepared.plan.settings.task_runner)
+    return prepared
+
+
+@contextmanager
+def _stored(path: Path, text: str) -> Iterator[Path]:
+    """Write a file for the block; when that raises ``ConfigError``, leave nothing behind that was not there before."""
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    replace_text(path, text)
+    try:
+        yield path
+    except ConfigError:
+        for each in made:
+            with suppress(OSError):  # another run has put files there
+                each.unlink() if each == path else each.rmdir()
+        raise
+
+
+def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
+    """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
+    if hasattr(items, "to_json"):
+        return items.to_json(orient="records", lines=True, date_format="iso", force_ascii=False) or ""
+    lines, problems = [], []
+    for number, item in enumerate(items):
+        try:
+            lines.append(json.dumps(dict(item), ensure_ascii=False, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            problems.append(Problem(f"items[{number}]", str(error), "a dict of JSON values"))
+    if problems:
+        raise DatasetError(problems)
+    return "".join(f"{line}\n" for line in lines)
+
+
+@contextmanager
+def python_names() -> Iterator[None]:
+    """Name arguments in messages as Python does, not as the command line does."""
+    try:
+        yield
+    except ConfigError as error:
+        problems = [replace(problem, source=_python_name(problem.source)) for problem in error.problems]
+        raise type(error)(problems) from error.__cause__
+
+
+def _python_name(source: str) -> str:
+    for option, name in _NAMES.items():
+        if source == option or source.startswith(f"{option}."):
+            return f"{name}{source[len(option) :]}"
+    return f"settings[{source.removeprefix('--set ')!r}]" if source.startswith("--set ") else source

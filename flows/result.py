@@ -1,0 +1,197 @@
+"""The result of a learning run, read from the files of the run; the same for a new run and an old one."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgrpo.flows.run.champion import library_of
+from tfgrpo.flows.run.index import find_run, known_runs
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.rewarders.statistics.summary import Interval
+from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One lesson of the library that a run ended with.
+
+    Example:
+        >>> [lesson.text for lesson in result.lessons if lesson.polarity == "do"]
+    """
+
+    id: str
+    polarity: str
+    """``do`` or ``avoid``."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Model calls, tokens and US dollars of a run. None is unknown: an agent that calls models itself is not measured.
+
+    Example:
+        >>> if result.usage.cost_usd is None:
+        ...     print(result.usage)
+    """
+
+    calls: int | None
+    tokens: int | None
+    cost_usd: float | None
+    description: str
+    """The known part in words."""
+
+    def __str__(self) -> str:
+        return self.description
+
+    @classmethod
+    def of_ledger(cls, ledger: Mapping[str, Any]) -> Usage:
+        """Return the usage in the ``ledger`` block of a manifest."""
+        if not ledger or ledger.get("unmeasured_attempts"):
+            return cls(None, None, None, str(ledger.get("spent", "unknown")))
+        # Calls without a reported usage may have used, and cost, anything up to what was reserved for them.
+        is_partial = bool(ledger["lost_calls"] or ledger["implausible_usage"])
+        return cls(
+            calls=ledger["calls"],
+            tokens=None if is_partial else ledger["tokens"],
+            cost_usd=None if is_partial or ledger["unknown_price_calls"] else ledger["nano_usd"] / 1e9,
+            description=ledger["spent"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A learning run: the gate's decision, the lessons, and where its files are.
+
+    Example:
+        >>> result = tfgrpo.load_run("latest", task_id="my-task")
+        >>> result.decision, result.interval.low, [lesson.text for lesson in result.lessons]
+    """
+
+    run_id: str
+    task_id: str
+    status: str
+    """``finished``, or ``stopped`` at a budget cap; an old run may also be ``failed`` or ``running``."""
+    message: str
+    """The reason for the decision, or for the end of a run that was stopped."""
+    decision: str | None
+    """``promote``, ``reject`` or ``undecided``; None when the run ended before the gate."""
+    interval: Interval | None
+    """Mean reward of the new lessons minus the old ones, over held-out items; None without a comparison."""
+    lessons: tuple[Lesson, ...]
+    """The library at the end of the run, promoted or not."""
+    usage: Usage
+    report: Path | None
+    """Page for people; None when it was not written."""
+    folder: Path
+    """Files of the run: journal, rollouts, manifest."""
+    simulated: bool
+    """The rewards are those of the SIMULATED model."""
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of_run(cls, run: RunPaths) -> Result:
+        """Return the result of a run from its files. Raises ``CorruptFile`` for a manifest that cannot be read."""
+        run = RunPaths(run.root.resolve())
+        manifest = ManifestFile(run.manifest).read()
+        try:
+            gate = manifest.get("gate") or {}
+            ids = (manifest.get("tfgrpo") or {}).get("library", ())
+            library = library_of(ExperienceStore(TaskPaths(run.root.parent.parent).experiences, approved={}), ids)
+            difference = gate.get("difference")
+            return cls(
+                run_id=manifest["run_id"],
+                task_id=manifest["task_id"],
+                status=manifest["status"],
+                message=manifest.get("message") or "",
+                decision=gate.get("decision"),
+                interval=difference
+                and Interval(**difference, n=gate["pairs"], confidence=manifest["settings"]["gate"]["confidence"]),
+                lessons=tuple(Lesson(each.experience_id, each.polarity, each.summary32) for each in library.entries),
+                usage=Usage.of_ledger(manifest.get("ledger") or {}),
+                report=run.report if run.report.is_file() else None,
+                folder=run.root,
+                simulated=manifest["simulated"],
+                warnings=tuple(manifest.get("warnings", ())),
+            )
+        except (KeyError, TypeError) as error:
+            raise CorruptFile(f"{run.manifest}: not the manifest of a run: {error!r}") from error
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rollouts as dicts: item, arm, ``outcome`` by name, ``reward`` (None unless scored), output and usage."""
+        rows = [json.loads(line) for line in read_lines(RunPaths(self.folder).rollouts)]
+        outcomes = [row["outcome"] for row in rows]
+        return [
+            {**row, "outcome": each["name"], "reward": each.get("reward"), "reason": each.get("reason")}
+            for row, each in zip(rows, outcomes, strict=True)
+        ]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rollouts as a pandas DataFrame, a row each. Raises ``ImportError`` without pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise ImportError("frame() needs pandas: pip install pandas; rows() works without it") from error
+        return pandas.DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        simulated = "SIMULATED " if self.simulated else ""
+        return f"{simulated}run {self.run_id} of {self.task_id}, {self.status}: {self.message}"
+
+    def _repr_html_(self) -> str:
+        lessons = "".join(
+            f"<tr><td>{html.escape(lesson.polarity)}</td><td>{html.escape(lesson.text)}</td></tr>"
+            for lesson in self.lessons
+        )
+        link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
+        spent = f"<p>{pluralize(len(self.lessons), 'lesson')}; {html.escape(str(self.usage))}</p>"
+        return f"<p><b>{html.escape(str(self))}</b></p>{spent}<table>{lessons}</table>{link}"
+
+
+def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | None = None) -> Result:
+    """Return the result of an earlier run by its folder, its id or ``latest``.
+
+    An id is looked up in ``task_id``, by default in every task under ``out``. Raises ``SettingsError`` when there is no such
+    run, ``CorruptFile`` when its files cannot be read.
+
+    Example:
+        >>> tfgrpo.load_run("latest", task_id="my-task").frame().groupby("arm").reward.mean()
+    """
+    folder = Path(run)
+    if (folder / "manifest.json").is_file():
+        return Result.of_run(RunPaths(folder))
+    task = task_paths(task_id, out)
+    try:
+        found = find_run(task, os.fspath(run), everywhere=task_id is None)
+    except ValueError:
+        found = None
+    if found is None:
+        accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
+        raise SettingsError.one("run", repr(os.fspath(run)), accepted)
+    return Result.of_run(found)
+
+
+def task_paths(task_id: str | None, out: str | None) -> TaskPaths:
+    """Return the folder of a task; what is None comes from the environment or the defaults. Raises ``SettingsError``."""
+    given = {"task_id": task_id, "out": out}
+    settings = resolve_settings(
+        cli={key: text for key, text in given.items() if text is not None}, env=os.environ
+    ).settings
+    try:
+        return TaskPaths.of(settings.out, settings.task_id)
+    except ValueError as error:
+        raise SettingsError.one("task_id", repr(settings.task_id), "a name without path separators") from error

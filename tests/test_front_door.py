@@ -1,0 +1,370 @@
+"""``import tfgrpo`` learns, plans and selects with Python callables, in a script, a running loop and a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import tfgrpo
+from tests.support.runs.running import Server, prefect_server
+from tfgrpo.flows.arguments import RunOptions, SelectOptions
+from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3}
+ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+def double(prompt: str) -> str:
+    return f"Answer: {2 * int(prompt.split(maxsplit=1)[0])}"
+
+
+def test_the_names_are_a_dozen_each_with_an_example():
+    assert len(tfgrpo.__all__) == 12
+    for name in tfgrpo.__all__:
+        doc = getattr(tfgrpo, name).__doc__
+        assert "Example:" in doc, name
+    with pytest.raises(AttributeError, match="no attribute 'train'"):
+        _ = tfgrpo.train
+
+
+def test_importing_it_loads_none_of_its_rooms():
+    program = "import sys, tfgrpo; print(sorted(name for name in sys.modules if name.startswith('tfgrpo')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tfgrpo']"
+    assert len((ROOT / "tfgrpo" / "__init__.py").read_text().splitlines()) <= 40
+
+
+def test_the_keywords_are_the_fields_of_the_requests():
+    own = {"settings", "dataset", "actor", "flow_run_id"}
+    assert set(RunOptions.__annotations__) == set(RunRequest.model_fields) - own
+    assert set(SelectOptions.__annotations__) == set(SelectRequest.model_fields) - {*own, "prompt", "k", "rewarders"}
+
+
+def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd):
+    result = tfgrpo.learn(dry_run=True, sample_size=10, batch_size=5, task_id="t")
+    assert (result.status, result.task_id, result.simulated) == ("finished", "t", True)
+    assert result.decision in {"promote", "reject", "undecided"}
+    assert result.interval.low <= result.interval.estimate <= result.interval.high
+    assert result.lessons
+    assert {lesson.polarity for lesson in result.lessons} <= {"do", "avoid"}
+    assert result.usage.calls > 0
+    assert result.usage.cost_usd > 0
+    assert result.report.is_file()
+    assert [tfgrpo.load_run(name) for name in (result.folder, result.run_id, "latest")] == [result] * 3
+    assert tfgrpo.load_run("latest", task_id="t", out="out") == result
+    assert result.run_id in str(result)
+    assert result.lessons[0].text in result._repr_html_()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypatch):
+    result = tfgrpo.learn(ROWS, agent=double, **SMALL)
+    rows = result.rows()
+    assert {row["outcome"] for row in rows} == {"scored"}
+    assert {row["reward"] for row in rows} == {1.0}
+    assert rows[0]["item_id"] in {row["id"] for row in ROWS}
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        result.frame()
+    frames = type(sys)("pandas")
+    frames.DataFrame = list
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    assert result.frame() == rows
+
+
+def test_html_of_a_result_cannot_be_steered_by_a_lesson():
+    lesson = tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>")
+    usage = tfgrpo.Usage(None, None, None, "unknown")
+    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, (lesson,), usage, None, Path(), False, ())
+    assert "<script>" not in result._repr_html_()
+    assert "&lt;b&gt;" in result._repr_html_()
+
+
+def test_lambdas_and_local_functions_are_agents_and_rewarders():
+    seen = []
+
+    async def agent(prompt, system):
+        seen.append(system)
+        return double(prompt)
+
+    graded = [
+        {"name": lambda output, answer: float(output.endswith(answer)), "weight": 3.0},
+        lambda output, answer: 0.5,
+    ]
+    result = tfgrpo.learn(ROWS, agent=agent, rewarders=graded, **SMALL)
+    assert len(seen) == len(result.rows())
+    assert {row["reward"] for row in result.rows()} == {0.875}
+    manifest = json.loads((result.folder / "manifest.json").read_text())
+    assert manifest["settings"]["actor"]["kind"].endswith(".<locals>.agent")
+    assert "#2" in manifest["settings"]["rewarders"][1]["name"]
+
+
+def test_functions_are_tools():
+    calls = []
+
+    def look_up(number: int) -> int:
+        """Twice a number."""
+        calls.append(number)
+        return 2 * number
+
+    assert "look_up" in str(tfgrpo.plan(ROWS, tools=[look_up], **SMALL).settings.actor.tools)
+    with pytest.raises(SettingsError, match="tools: got "):
+        tfgrpo.plan(ROWS, tools=[lambda number: number], **SMALL)
+
+
+def test_a_file_names_an_agent(tmp_path):
+    (tmp_path / "mine.py").write_text("def solve(prompt): return f'Answer: {2 * int(prompt.split()[0])}'\n")
+    assert {row["reward"] for row in tfgrpo.learn(ROWS, agent="mine.py:solve", **SMALL).rows()} == {1.0}
+
+
+class Frame:
+    """As much of a DataFrame as is used."""
+
+    def to_json(self, **options):
+        assert options["orient"] == "records"
+        assert options["lines"]
+        return "".join(f"{json.dumps({**row, 'metadata': None})}\n" for row in ROWS)
+
+
+def test_items_are_a_path_dicts_or_a_frame(tmp_path):
+    (tmp_path / "items.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    for items in (tmp_path / "items.jsonl", str(tmp_path / "items.jsonl"), ROWS, iter(ROWS), Frame()):
+        plan = tfgrpo.plan(items, agent=double, **SMALL)
+        assert len(plan.learn_items) + len(plan.data.split.held_out) == 20
+        assert plan.forecast.calls.high > 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["items.jsonl"]
+
+
+def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
+    with pytest.raises(tfgrpo.ConfigError) as caught:
+        tfgrpo.learn(
+            [*ROWS, {"id": object()}, 7], epoch=3, epochs="x", seed=[1], settings={"nope": 1, "gate.confidence": 7}
+        )
+    said = str(caught.value)
+    assert isinstance(caught.value, DatasetError)
+    for part in (
+        "items[20]: got ",
+        "items[21]: got ",
+        "epoch: got an unknown option; accepted: epochs",
+        "epochs: got 'x'; accepted: a whole number",
+        "seed: got ",
+        "settings['nope']: got an unknown setting",
+        "settings['gate.confidence']: got '7'",
+    ):
+        assert part in said
+    with pytest.raises(SettingsError, match=r"(?s)agent: got .*items: got|actor"):
+        tfgrpo.learn(ROWS, agent="nowhere:agent", dry_run=True)
+    with pytest.raises(tfgrpo.ConfigError):
+        tfgrpo.learn([{"id": "1"}], dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_function_that_workers_cannot_import_is_refused_for_other_task_runners():
+    with pytest.raises(SettingsError, match=r"task_runner: got 'dask'; accepted: 'threads', or functions of a module"):
+        tfgrpo.plan(ROWS, agent=lambda prompt: "x", task_runner="dask", dry_run=True)
+
+
+def test_it_runs_inside_a_running_loop_and_concurrently_in_one_process():
+    def agent_of(number):
+        return lambda prompt: f"Answer: {number}"
+
+    async def notebook():
+        first = tfgrpo.learn(ROWS, agent=double, task_id="first", **SMALL)
+        learning = [tfgrpo.alearn(ROWS, agent=agent_of(each), task_id=f"t{each}", **SMALL) for each in (10, 20)]
+        best = tfgrpo.select("2 + 2?", k=2, agent=double, rewarders=["gt"], answer="4", dry_run=True)
+        return first, await asyncio.gather(*learning), best.text
+
+    first, others, text = asyncio.run(notebook())
+    assert {row["reward"] for row in first.rows()} == {1.0}
+    assert [{row["output"] for row in each.rows()} for each in others] == [{"Answer: 10"}, {"Answer: 20"}]
+    assert text == "Answer: 4"
+
+
+def test_an_agent_that_calls_models_itself_has_unknown_usage():
+    result = tfgrpo.learn(ROWS, agent=double, **SMALL)
+    assert (result.usage.calls, result.usage.tokens, result.usage.cost_usd) == (None, None, None)
+    assert "unknown" in str(result.usage)
+
+
+def test_the_promoted_prompt_holds_the_lessons():
+    with pytest.raises(SettingsError, match="a task with runs under out: there is none"):
+        tfgrpo.prompt("t")
+    result = tfgrpo.learn(dry_run=True, task_id="t", sample_size=60, batch_size=20)
+    text = tfgrpo.prompt("t")
+    assert result.decision == "promote"
+    assert all(lesson.text in text for lesson in result.lessons)
+
+
+def test_progress_is_shown_when_asked_for(capfd):
+    tfgrpo.learn(ROWS, agent=double, progress=True, **SMALL)
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "gate: UNDECIDED" in said.err
+    assert "epoch 1/3 train" in said.err
+
+
+def test_a_stopped_run_is_a_result_and_is_resumed_with_the_same_function():
+    def agent(prompt, chat):
+        return chat(prompt)
+
+    stopped = tfgrpo.learn(ROWS, agent=agent, max_calls=5, task_id="t", **SMALL)
+    assert (stopped.status, stopped.decision) == ("stopped", None)
+    with pytest.raises(SettingsError, match="a function of a script or notebook"):
+        tfgrpo.learn(resume=stopped.run_id, task_id="t", max_calls=500)
+    finished = tfgrpo.learn(resume="latest", agent=agent, task_id="t", max_calls=500)
+    assert (finished.status, finished.run_id) == ("finished", stopped.run_id)
+
+
+def test_a_run_that_fails_is_an_error_that_says_where_its_files_are():
+    with Server() as server:
+        server.before_answer = lambda number: 401 if number > 6 else None
+        with pytest.raises(RunAborted, match="ModelAuthRefused") as caught:
+            tfgrpo.learn(ROWS, agent="chat", model="simulated", base_url=server.url, sample_size=6, task_id="t")
+    assert "out/t/runs/" in caught.value.__notes__[0]
+
+
+def test_cancelling_stops_the_run_so_that_it_can_be_resumed():
+    started = threading.Event()
+
+    async def agent(prompt):
+        started.set()
+        await asyncio.sleep(0.05)
+        return double(prompt)
+
+    async def cancelled():
+        learning = asyncio.ensure_future(tfgrpo.alearn(ROWS, agent=agent, task_id="t", **{**SMALL, "concurrency": 2}))
+        assert await asyncio.to_thread(started.wait, 30)
+        learning.cancel()
+        await learning
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert tfgrpo.load_run("latest").status == "stopped"
+    assert tfgrpo.learn(resume="latest", agent=agent, task_id="t").status == "finished"
+
+
+def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, time, tfgrpo
+            calls = []
+            def agent(prompt):
+                calls.append(1)
+                if len(calls) == 5: os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.02)
+                return "Answer: 1"
+            rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(20)]
+            try:
+                tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2)
+            except KeyboardInterrupt:
+                print(tfgrpo.load_run("latest").status)
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (done.stdout.strip(), done.stderr) == ("stopped", "")
+
+
+def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
+    script = "import tfgrpo; [print(tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2).status) for _ in range(2)]"
+    url = prefect_server()
+    env = {**os.environ, "PREFECT_API_URL": url}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+    assert (done.stdout.split(), done.stderr) == (["finished", "finished"], "")
+    flows = json.loads(_post(f"{url}/flow_runs/filter"))
+    assert len([each for each in flows if each["state_type"] == "COMPLETED"]) >= 2
+
+
+def _post(url):
+    request = urllib.request.Request(url, data=b"{}", headers={"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return reply.read()
+
+
+def test_names_of_tools_from_before_the_move_resume_and_replay():
+    run = tfgrpo.learn(pipeline="ledger-tools", max_calls=30, **{**SMALL, "sample_size": 4})
+    assert run.status == "stopped"
+    file = run.folder / "manifest.json"
+    file.write_text(file.read_text().replace("tfgrpo.tasks.tools.bookkeeping:", "tasks.tools.bookkeeping:"))
+    assert '"tasks.tools.bookkeeping:add"' in file.read_text()
+    resumed = tfgrpo.learn(resume=run.run_id, task_id=run.task_id, max_calls=5000)
+    assert resumed.status == "finished"
+    replayed = tfgrpo.learn(replay=run.run_id, task_id=run.task_id)
+    assert (replayed.status, replayed.decision) == ("finished", resumed.decision)
+
+
+def snippet() -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    return code
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_the_snippet_of_the_page_runs_as_a_script_and_inside_a_running_loop(tmp_path, loop):
+    running = "import asyncio\nasync def main():\n    exec(compile(CODE, 'cell', 'exec'), {})\nasyncio.run(main())\n"
+    program = f"CODE = {snippet()!r}\n{running}" if loop else snippet()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].split()[0] in {"promote", "reject", "undecided"}
+
+
+def test_a_type_error_against_the_interface_is_found(tmp_path):
+    """A wrong keyword, a wrong value, a wrong attribute and a wrong use of None."""
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        textwrap.dedent(
+            """
+            import tfgrpo
+            result = tfgrpo.learn("items.jsonl", agent=lambda prompt: prompt, epochs=3, model="m", rewarders=["gt"])
+            tfgrpo.learn("items.jsonl", epoch=3)
+            tfgrpo.learn("items.jsonl", epochs="three")
+            result.verdict
+            result.interval.low
+            tfgrpo.select("?", k="8")
+            tfgrpo.train()
+            """
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--no-error-summary",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache"),
+        str(planted),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    lines = {int(line) for line in re.findall(r"planted\.py:(\d+): error", done.stdout)}
+    assert lines == {4, 5, 6, 7, 8, 9}, done.stdout
+
+
+@pytest.mark.parametrize("module", ["tfgrpo", "flows.tfgrpo"])
+def test_both_modules_are_the_command(tmp_path, module):
+    arguments = ["run"] if module == "tfgrpo" else []
+    line = [sys.executable, "-m", module, *arguments, "--replay", "none", "--json"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "TFGRPO_OUT": str(tmp_path)}
+    )
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["problems"][0]["source"] == "--replay"
