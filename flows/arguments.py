@@ -20,7 +20,7 @@ from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_t
 from tfgrpo.flows.result import task_paths
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.pipelines.problems import did_you_mean, raise_together, shown
-from tfgrpo.pipelines.settings.fields import leaf_options, leaves_by_key
+from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.importing import is_handed_over
@@ -34,7 +34,7 @@ _NAMES: Final = {
     "--set rewarders": "rewarders",
     "--dataset": "items",
     **{f"--{name}": name.replace("-", "_") for name in ("resume", "replay", "run-id", "pipeline", "item", "rewarder")},
-    **{leaf.flag: leaf.flag.removeprefix("--").replace("-", "_") for leaf in leaf_options() if leaf.flag},
+    **{field.flag: field.flag.removeprefix("--").replace("-", "_") for field in setting_fields() if field.flag},
 }
 """Names of options in messages of the command line, and their Python names; the first match counts."""
 
@@ -205,8 +205,8 @@ def request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
 def _problem(kind: type[FlowRequest], name: str, error_type: str, value: object) -> Problem:
     if error_type == "extra_forbidden":
         return Problem(name, "an unknown option", did_you_mean(name, kind.model_fields))
-    leaf = leaves_by_key().get(kind.KEYS.get(name, ""))
-    return Problem(name, shown(value), leaf.accepted if leaf is not None else "text")
+    field = fields_by_key().get(kind.KEYS.get(name, ""))
+    return Problem(name, shown(value), field.accepted if field is not None else "text")
 
 
 def prepared_run(items: Items | None, asked: Asked, *, preflight: bool, keep: bool) -> Prepared:
