@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import LogProbs
@@ -91,7 +91,7 @@ def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[
     model, known = turns[-1]["model"], all(reply["usage"] for reply in turns)
     ended = shorten_middle(turns[-1]["content"] or "", RECORDED_CHARS) == recorded and bool(recorded)
     completion = (turns[0]["content"] if len(turns) == 1 else _conversation(calls, tools)) if ended else None
-    reasoning = sum(reply["usage"][3] for reply in turns) if known else None
+    reasoning = sum(reply["usage"].reasoning for reply in turns) if known else None
     return Answered(completion, _logprobs(turns) if ended else None, model, known, reasoning)
 
 
@@ -106,8 +106,7 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if attempt != name or entry["kind"] != "reply":
                 continue
             if role == "rollout":
-                usage = usage_of(payload["usage"])
-                calls.replies[int(turn)] = {**payload, "usage": None if usage is None else astuple(usage)}
+                calls.replies[int(turn)] = {**payload, "usage": usage_of(payload["usage"])}
             elif role == "tool":
                 calls.tools[int(turn), int(number)] = (digest, payload["text"])
             else:
@@ -170,7 +169,7 @@ def _logprobs(turns: Sequence[Mapping[str, Any]]) -> LogProbs | None:
     if not known:
         return None
     complete = all(
-        tokens and reply["usage"] and not reply["usage"][3] and len(tokens) >= reply["usage"][1]
+        tokens and (usage := reply["usage"]) and not usage.reasoning and len(tokens) >= usage.completion
         for tokens, reply in zip(values, turns, strict=True)
     )
     total = math.fsum(value for tokens in known for value in tokens) if len(known) == len(turns) else None

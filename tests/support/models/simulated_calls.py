@@ -48,7 +48,7 @@ async def ask(client: httpx.AsyncClient, body: Mapping[str, Any]) -> dict[str, A
     return value
 
 
-def said(answer: Mapping[str, Any]) -> Any:
-    """The text of an answer, read as JSON where it is JSON."""
+def content_of(answer: Mapping[str, Any]) -> Any:
+    """Return the text of an answer, parsed where it is a JSON object."""
     text = answer["choices"][0]["message"]["content"]
     return json.loads(text) if text.startswith("{") else text

@@ -9,7 +9,7 @@ from statistics import mean
 import jsonschema
 import pytest
 
-from tests.support.models.simulated_calls import ask, in_process, request, said, schema
+from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tfgrpo.rewarders.judge.prompt import messages, pair_instructions, pair_schema, score_instructions, score_schema
 from tfgrpo.tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
 from tfgrpo.tasks.models.simulated.worlds import generate_items, open_world
@@ -68,6 +68,6 @@ def test_a_task_of_no_world_gets_the_middle_score():
 async def test_the_service_recognises_a_judge_question_and_follows_the_schema(instructions, shown, shape):
     (_, system), (_, prompt) = messages(instructions, ITEM["prompt"], None, shown)
     async with in_process() as client:
-        answer = said(await ask(client, request(prompt, system, response_format=schema("tfgrpo", shape))))
+        answer = content_of(await ask(client, request(prompt, system, response_format=schema("tfgrpo", shape))))
     jsonschema.validate(answer, shape)
     assert "SIMULATED" in answer["reason"]

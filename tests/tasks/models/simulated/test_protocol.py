@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-from tests.support.models.simulated_calls import ITEM, TOOLS, ask, in_process, request, said, schema
+from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.engine import _REMEMBERED, Engine
@@ -172,14 +172,14 @@ async def test_with_a_seed_the_answer_is_a_function_of_the_request():
             answers += [await ask(client, request(seed=seed)) for seed in (1, 1, 2, 3, 4, 5)]
     assert answers[:6] == answers[6:]
     assert answers[0] == answers[1]
-    assert len({said(answer) for answer in answers[:6]}) > 1
+    assert len({content_of(answer) for answer in answers[:6]}) > 1
 
 
 async def test_another_server_seed_gives_other_answers():
     texts = []
     for seed in (1, 2):
         async with in_process(seed=seed) as client:
-            texts.append([said(await ask(client, request(seed=n))) for n in range(8)])
+            texts.append([content_of(await ask(client, request(seed=n))) for n in range(8)])
     assert texts[0] != texts[1]
 
 
@@ -189,7 +189,7 @@ async def test_without_a_seed_repeating_a_request_gives_new_answers_in_a_fixed_o
     runs = []
     for _ in range(2):
         async with in_process() as client:
-            runs.append([said(await ask(client, body)) for _ in range(12)])
+            runs.append([content_of(await ask(client, body)) for _ in range(12)])
     assert runs[0] == runs[1]
     assert len(set(runs[0])) > 1
 
@@ -217,7 +217,7 @@ async def test_content_may_be_a_list_of_texts():
     parts = [{"type": "text", "text": ITEM["prompt"][:9]}, {"type": "text", "text": ITEM["prompt"][9:]}]
     async with in_process() as client:
         answer = await ask(client, request(messages=[{"role": "user", "content": parts}]))
-    assert said(answer).startswith("Step 1")
+    assert content_of(answer).startswith("Step 1")
 
 
 @pytest.mark.parametrize("changes", [
@@ -229,7 +229,7 @@ async def test_content_may_be_a_list_of_texts():
 ])  # fmt: skip
 async def test_a_prompt_of_no_world_always_gets_the_same_answer(changes):
     async with in_process() as client:
-        texts = {said(await ask(client, request(**changes, seed=seed))) for seed in range(6)}
+        texts = {content_of(await ask(client, request(**changes, seed=seed))) for seed in range(6)}
     (text,) = texts
     assert text.startswith("SIMULATED reply")
     assert text.endswith("Answer: 0")
@@ -238,7 +238,7 @@ async def test_a_prompt_of_no_world_always_gets_the_same_answer(changes):
 async def test_an_unset_temperature_is_one():
     bodies = [request(seed=seed, temperature=heat) for heat in (None, 1.0) for seed in range(30)]
     async with in_process() as client:
-        texts = [said(await ask(client, body)) for body in bodies]
+        texts = [content_of(await ask(client, body)) for body in bodies]
     assert len(set(texts[:30])) > 1
 
 
@@ -286,7 +286,7 @@ async def test_invalid_arguments_in_the_history_are_tolerated():
     ]
     async with in_process(world="ledger-tools") as client:
         answer = await ask(client, request(messages=messages, tools=TOOLS))
-    assert "no usable result" in said(answer)
+    assert "no usable result" in content_of(answer)
 
 
 async def test_latency_is_added():

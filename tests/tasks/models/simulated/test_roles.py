@@ -9,7 +9,7 @@ from collections import Counter
 import jsonschema
 import pytest
 
-from tests.support.models.simulated_calls import ask, in_process, request, said, schema
+from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
@@ -196,7 +196,7 @@ async def test_the_service_answers_learning_questions_by_their_schemas(answer_sc
     wanted = {"json_schema": schema(answer_schema.name, answer_schema.schema), "json_object": {"type": "json_object"}}
     async with in_process() as client:
         body = request(json.dumps(question), response_format=wanted.get(told))
-        value = said(await ask(client, body))
+        value = content_of(await ask(client, body))
     jsonschema.validate(value, dict(answer_schema.schema))
 
 
@@ -209,7 +209,7 @@ async def test_a_repair_is_answered_like_the_question_it_repairs():
         {"role": "user", "content": json.dumps({"error": "no JSON", "schema": {"text": 1, "max_words": 2}})},
     ]
     async with in_process() as client:
-        value = said(await ask(client, body))
+        value = content_of(await ask(client, body))
     jsonschema.validate(value, dict(LESSONS.schema))
     assert value["lessons"]
 
@@ -225,9 +225,9 @@ async def test_unknown_schemas_get_a_minimal_instance():
         },
     }
     async with in_process() as client:
-        value = said(await ask(client, request("Judge this.", response_format=schema("judge", wanted))))
-        free = said(await ask(client, request("Judge this.", response_format={"type": "json_object"})))
-        text = said(await ask(client, request("Judge this.", response_format={"type": "text"})))
+        value = content_of(await ask(client, request("Judge this.", response_format=schema("judge", wanted))))
+        free = content_of(await ask(client, request("Judge this.", response_format={"type": "json_object"})))
+        text = content_of(await ask(client, request("Judge this.", response_format={"type": "text"})))
     assert value == {"verdict": "yes", "why": "SIMULATED", "score": 0}
     assert free["answer"] == text
 
