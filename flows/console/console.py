@@ -1,4 +1,4 @@
-"""How does the command line speak? Results on stdout, everything for people on stderr; nothing else prints."""
+"""Console of the command line: results on stdout, everything for people on stderr. No other module prints."""
 
 from __future__ import annotations
 
@@ -22,22 +22,19 @@ from rich.text import Text
 from tfgrpo.stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_HELD = 10_000
-"""Rows of a table that are held."""
-_WIDEST = 40
-"""Width up to which the columns of a plain table are filled up."""
+_MAX_ROWS = 10_000
+"""Rows of a table that are kept in memory."""
+_MAX_WIDTH = 40
+"""Width up to which columns of a plain table are padded."""
 
 
 def visible(text: str) -> str:
-    """Text that cannot steer a terminal: control and direction characters become replacement characters."""
+    """Return the text with control and direction characters, which could steer a terminal, replaced."""
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def leave_lost_terminal() -> None:
-    """Drop what this process writes from now on to a terminal that was closed.
-
-    Otherwise every ``print`` raises, a user's too, for the rest of the run.
-    """
+    """Discard further output to a terminal that was closed; else every ``print`` of a user's code would raise."""
     for descriptor in (1, 2):
         try:
             os.write(descriptor, b"")
@@ -47,10 +44,10 @@ def leave_lost_terminal() -> None:
 
 
 class PeopleConsole(RichConsole):
-    """Where people are spoken to. When nobody reads any more, it falls silent, and what was under way goes on."""
+    """Console for people. When its reader goes away it discards further output, and the run continues."""
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from now on. Rich would end the process, and with it a run that is being paid for."""
+        """Discard further output. Rich would end the process, and with it a run that is being paid for."""
         self.quiet = True
         with contextlib.suppress(OSError, ValueError):  # a file without a descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
@@ -64,7 +61,7 @@ class PeopleConsole(RichConsole):
 
 
 class LogFile(io.StringIO):
-    """A file whose lines become records of a logger, such as that of a flow run."""
+    """A file that logs its lines, such as to the logger of a flow run."""
 
     def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         super().__init__()
@@ -78,7 +75,7 @@ class LogFile(io.StringIO):
 
 
 class Console:
-    """The two voices of a command. ``as_json`` silences tables in favour of one JSON object on stdout."""
+    """Outputs of a command. With ``as_json`` the result is one JSON object on stdout, without tables."""
 
     def __init__(
         self, *, as_json: bool = False, stdout: RichConsole | None = None, stderr: RichConsole | None = None
@@ -104,33 +101,33 @@ class Console:
         self._stdout.out(visible(text), highlight=False)
 
     def say(self, text: str, *, style: str = "", wrap: bool = True) -> None:
-        """Say a line to a person. Never interpreted as markup: it may hold a model's words.
+        """Print a line for people, never as markup: it may quote a model.
 
-        On a terminal it wraps between words, unless it holds something to be copied whole.
+        On a terminal it wraps between words; ``wrap=False`` keeps paths and commands whole.
         """
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table as the result: drawn on a terminal, elsewhere a line per row that other programs can cut.
+        """Print a table as the result: drawn on a terminal, otherwise a line per row that other programs can cut.
 
-        Of a table of any length only the first rows are held, and decide how wide its columns are.
+        Only the first rows are kept in memory; they decide the widths of the columns.
         """
         cells = ([visible(cell) for cell in row] for row in rows)
-        held = list(islice(cells, _HELD))
-        if self._stdout.is_terminal and len(held) < _HELD:
-            self._stdout.print(_drawn(columns, held), soft_wrap=False)
+        head = list(islice(cells, _MAX_ROWS))
+        if self._stdout.is_terminal and len(head) < _MAX_ROWS:
+            self._stdout.print(_drawn(columns, head), soft_wrap=False)
             return
-        first = [list(columns), *map(_flat, held)]
-        widths = [min(max(len(row[place]) for row in first), _WIDEST) for place in range(len(columns))]
+        first = [list(columns), *map(_flat, head)]
+        widths = [min(max(len(row[column]) for row in first), _MAX_WIDTH) for column in range(len(columns))]
         for row in chain(first, map(_flat, cells)):
             self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Show a person a small table beside the result."""
+        """Print a small table for people."""
         self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]), soft_wrap=False)
 
     def problems(self, error: ConfigError) -> None:
-        """Say what was wrong with the input, every problem on a line of its own."""
+        """Print the problems of the input, one a line."""
         if len(error.problems) == 1:
             self.say(f"tfgrpo: {error.problems[0]}", style="bold red")
         else:
@@ -141,7 +138,7 @@ class Console:
             self.result({"status": "refused", "problems": [asdict(problem) for problem in error.problems]})
 
     def failure(self, message: str, *, status: str = "failed") -> None:
-        """Say why a command could not do its work."""
+        """Print why a command failed."""
         self.say(f"tfgrpo: {message}", style="bold red")
         if self.as_json:
             self.result({"status": status, "message": message})

@@ -1,4 +1,4 @@
-"""How far has a run come, as figures for people? Counts of the epoch under way, and the time left at its pace."""
+"""Figures of a run for people: money, time, losses, counts of the current epoch, and the time left."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _REASON_CHARS = 200
 
 
 def usd(nano_usd: int) -> str:
-    """Money as people write it."""
+    """Return an amount in dollars, as ``$0.1445``."""
     return f"${nano_usd / 1e9:.4f}"
 
 
 def plus_unknown(known: str, totals: Totals) -> str:
-    """A sum, marked where agents that call models by themselves add an unknown part to it."""
+    """Return a sum, marked as partial if agents make calls that are not measured."""
     return f"{known} + unknown" if totals.unmeasured_attempts else known
 
 
 def price_unknown(totals: Totals) -> bool:
-    """Whether no call has a known price."""
+    """Return whether no call has a known price."""
     return bool(totals.unknown_price_calls) and not totals.nano_usd
 
 
 def money(totals: Totals) -> str:
-    """What the calls cost; what is unknown is named, not counted as free."""
+    """Return the cost of the calls; unknown prices are named, not counted as free."""
     if price_unknown(totals):
         reported = pluralize(totals.tokens, "token") if totals.tokens else "no usage reported"
         return f"price unknown ({plus_unknown(reported, totals)}); set model.prices"
@@ -43,7 +43,7 @@ def money(totals: Totals) -> str:
 
 
 def spending(totals: Totals) -> str:
-    """What a run has cost, and at most more for calls that were sent and not answered, which may be paid for too."""
+    """Return the cost of a run, and the most that calls without an answer may add."""
     at_risk = f", and up to {usd(totals.at_risk_nano)} of lost calls" if totals.at_risk_nano else ""
     own = pluralize(totals.unmeasured_attempts, "attempt")
     unmeasured = f" ({own} by an agent that calls models without `chat`)" if totals.unmeasured_attempts else ""
@@ -51,7 +51,7 @@ def spending(totals: Totals) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time as ``1h02m``, ``3m05s`` or ``12s``."""
+    """Return a time span as ``1h02m``, ``3m05s`` or ``12s``."""
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
     if hours:
@@ -60,27 +60,27 @@ def duration(seconds: float) -> str:
 
 
 def held_out(plan: Plan) -> str:
-    """How many items are held out, and how many of them the sweep measures on."""
+    """Return the number of held-out items, and how many of them the sweep measures."""
     measured, every = len(plan.eval_items), len(plan.data.split.held_out)
     return f"{every:,} held out" if measured == every else f"{measured:,} of {every:,} held out are measured"
 
 
 @dataclass(slots=True)
 class Losses:
-    """What was asked for, how much of it was lost, and why."""
+    """Requests, losses and their reasons."""
 
     asked: int = 0
     lost: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Losses by reason; the first of very many reasons."""
+    """Losses by reason; at most the first 100 reasons."""
 
     @property
     def mostly(self) -> str:
-        """The most frequent reason, with its number; empty without losses."""
+        """Most frequent reason, with its count; empty without losses."""
         return "".join(f"{count} × {reason}" for reason, count in self.reasons.most_common(1))
 
     def add(self, reason: str | None) -> None:
-        """Count one; ``reason`` is why it was lost, None when it was not."""
+        """Count one request; ``reason`` of its loss, None if it was answered."""
         self.asked += 1
         if reason is None:
             return
@@ -92,11 +92,11 @@ class Losses:
 
 @dataclass(slots=True)
 class EpochCounts:
-    """Counts within one epoch. Rewards are kept apart by arm: a mean over both would be nobody's."""
+    """Counts of one epoch, with rewards by arm: no library has their common mean."""
 
     start: EpochStart
     began: float
-    """In seconds of the clock that is read for ``left``."""
+    """Seconds on the clock that ``left`` gets."""
     groups: int = 0
     lost: int = 0
     stored: int = 0
@@ -105,7 +105,7 @@ class EpochCounts:
 
     @property
     def scored(self) -> int:
-        """Rollouts with a reward."""
+        """Number of rollouts with a reward."""
         return sum(count for _, count in self._rewards.values())
 
     @property
@@ -130,7 +130,7 @@ class EpochCounts:
 
 @dataclass(slots=True)
 class RunCounts:
-    """Groups of the whole run: those that ended, and those that are still to come."""
+    """Counts of the groups of a run, for the time left."""
 
     groups: int
     """Groups of all epochs, with both arms in the sweep."""
@@ -138,17 +138,17 @@ class RunCounts:
 
     @classmethod
     def of(cls, plan: Plan) -> RunCounts:
-        """The groups that a plan has ahead."""
+        """Return the counts at the start of a plan."""
         learning = plan.settings.tfgrpo
         size = len(plan.cohort(1).items)
         return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
 
     def ended(self, epoch: EpochCounts) -> None:
-        """An epoch is over. A sweep of one arm has fewer groups than were expected."""
+        """Count a finished epoch; a sweep of one arm has fewer groups than expected."""
         self.done += epoch.start.groups
 
     def left(self, epoch: EpochCounts, now: float) -> str:
-        """The time left in the run if it goes on at the pace of this epoch."""
+        """Return the time left in the run at the pace of this epoch."""
         if not epoch.groups:
             return "time left unknown"
         pace = (now - epoch.began) / epoch.groups

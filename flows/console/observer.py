@@ -1,4 +1,4 @@
-"""Who is told how a run goes? A protocol of a few moments; the terminal and Prefect's artifacts both listen."""
+"""Observers of a run: the events they receive. The terminal and Prefect's artifacts are two of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("tfgrpo.observer")
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """An epoch is about to begin."""
+    """The start of an epoch."""
 
     epoch: int
     epochs: int
@@ -30,13 +30,13 @@ class EpochStart:
 
     @property
     def title(self) -> str:
-        """The epoch as people call it."""
+        """Name of the epoch for people."""
         return f"epoch {self.epoch}/{self.epochs} {self.phase}"
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """An epoch has ended. The reward is the mean over scored rollouts, of the candidate in the sweep; None without any."""
+    """The end of an epoch. The reward is the mean over scored rollouts, in the sweep those of the candidate."""
 
     epoch: int
     phase: Phase
@@ -47,17 +47,17 @@ class EpochEnd:
     lessons: int
     """Lessons in the library now."""
     lost_mostly: str = ""
-    """Why rollouts were lost: the most frequent reason, with how many it took; empty when none was lost."""
+    """Most frequent reason for a lost rollout, with its count; empty when none was lost."""
     learning_asked: int = 0
-    """Reflections and curations that were asked for."""
+    """Reflections and curations requested."""
     learning_lost: int = 0
-    """Those of them that brought no usable answer."""
+    """Those without a usable answer."""
     learning_lost_mostly: str = ""
-    """The most frequent reason, with its number; empty when none was lost."""
+    """Most frequent reason, with its count; empty when none was lost."""
 
     @property
     def learning_loss(self) -> str:
-        """Lost reflections and curations in words; empty when none was lost."""
+        """Sentence on lost reflections and curations; empty when none was lost."""
         if not self.learning_lost:
             return ""
         share = f"{self.learning_lost} of {pluralize(self.learning_asked, 'learning step')}"
@@ -70,7 +70,7 @@ EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative
 
 
 def epoch_rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    """A row per epoch; the sweep's has both arms, because a mean over the two would be nobody's."""
+    """Yield a table row per epoch; that of the sweep has both arms, because no library has their common mean."""
     gate = details.get("gate") or {}
     arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
     for epoch in details.get("epochs", []):
@@ -89,75 +89,68 @@ def _cell(value: object) -> str:
 
 
 class Observer(Protocol):
-    """Told of every moment, in order, from the flow's own thread. Must not raise."""
+    """Receives every event of a run, in order, in the thread of the flow. Must not raise."""
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
-        """The plan is valid and spending begins."""
-        ...
+        """Handle the start, after which calls cost money."""
 
     def epoch_started(self, start: EpochStart) -> None:
-        """An epoch begins."""
-        ...
+        """Handle the start of an epoch."""
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
-        """A group came back."""
-        ...
+        """Handle a finished group."""
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """A batch was curated and stored."""
-        ...
+        """Handle the lessons of a batch."""
 
     def epoch_ended(self, end: EpochEnd) -> None:
-        """An epoch is over."""
-        ...
+        """Handle the end of an epoch."""
 
     def gate_decided(self, decision: GateDecision) -> None:
-        """The sweep was judged."""
-        ...
+        """Handle the decision of the gate."""
 
     def closed(self) -> None:
-        """Nothing more will come."""
-        ...
+        """Handle the end of all events."""
 
 
 class Observers:
-    """Tells several observers, in the order given. One that raises is logged and not told of anything more."""
+    """Sends each event to several observers, in order. One that raises is logged and removed."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.run_started(plan, run_id, warnings))
+        self._send(lambda observer: observer.run_started(plan, run_id, warnings))
 
     def epoch_started(self, start: EpochStart) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.epoch_started(start))
+        self._send(lambda observer: observer.epoch_started(start))
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.group_done(result, totals))
+        self._send(lambda observer: observer.group_done(result, totals))
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.lessons_stored(records, rejected))
+        self._send(lambda observer: observer.lessons_stored(records, rejected))
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.epoch_ended(end))
+        self._send(lambda observer: observer.epoch_ended(end))
 
     def gate_decided(self, decision: GateDecision) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.gate_decided(decision))
+        self._send(lambda observer: observer.gate_decided(decision))
 
     def closed(self) -> None:
         """See ``Observer``."""
-        self._tell(lambda observer: observer.closed())
+        self._send(lambda observer: observer.closed())
 
-    def _tell(self, moment: Callable[[Observer], None]) -> None:
+    def _send(self, event: Callable[[Observer], None]) -> None:
         for observer in tuple(self._observers):
             try:
-                moment(observer)
+                event(observer)
             except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
                 self._observers.remove(observer)
                 _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)

@@ -27,26 +27,30 @@ def read_model(
 
 
 def read_reference(path: Path, mode: Mode) -> Footprint:
-    """Return the footprint to compare with: of the file, of its model, or of a model discovered from its event log.
-
-    Raise ``DatasetError`` for a file that is none of them, or a footprint of another mode.
-    """
-    if is_event_log(path):
-        return footprint(discover_model(path), mode)
-    accepted = "a file with a process model as text or JSON, a footprint as JSON, or an event log (.xes, .csv)"
-    try:
-        raw = path.read_bytes()
-        value = _footprint_value(raw)
-        reference = footprint(read_model(raw, "auto"), mode) if value is None else footprint_from_value(value)
-    except OSError as error:
-        raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
-    except PowlError as error:
-        raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
+    """Return the footprint to compare with. Raise ``DatasetError`` as ``load_reference``, or for another mode."""
+    reference = load_reference(path)
+    if not isinstance(reference, Footprint):
+        return footprint(reference, mode)
     if reference.mode != mode:
         raise DatasetError.one(
             f"--reference {path}", f"a footprint of mode {reference.mode}", f"--mode {reference.mode}"
         )
     return reference
+
+
+def load_reference(path: Path) -> Model | Footprint:
+    """Return the model or footprint in a file, or the model discovered from an event log. Raise ``DatasetError``."""
+    if is_event_log(path):
+        return discover_model(path)
+    accepted = "a file with a process model as text or JSON, a footprint as JSON, or an event log (.xes, .csv)"
+    try:
+        raw = path.read_bytes()
+        value = _footprint_value(raw)
+        return read_model(raw, "auto") if value is None else footprint_from_value(value)
+    except OSError as error:
+        raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
+    except PowlError as error:
+        raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
 
 
 def _footprint_value(raw: bytes) -> dict[str, Any] | None:

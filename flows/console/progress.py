@@ -1,4 +1,4 @@
-"""How does a person follow a run? A live view on a terminal, a few plain lines an epoch elsewhere, both on stderr."""
+"""Progress of a run on stderr: a live view on a terminal, otherwise a few lines an epoch."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from tfgrpo.tasks.shapes import GroupResult
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
 _LINES = 5
-"""Plain lines an epoch, besides its last."""
+"""Lines an epoch without a terminal, besides the last."""
 _LESSONS_SHOWN = 8
 
 
 class Screen(NamedTuple):
-    """What the person who waits sees of a run."""
+    """Outputs of a run for people."""
 
     say: Callable[[str], object]
     """Show a line."""
     progress: Observer
     ended: Callable[[RunSummary], object]
-    """Show the summary; called before Prefect is informed."""
+    """Show the summary; called before Prefect gets it."""
 
 
 class Progress:
-    """Live view when ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
+    """Live view if ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
 
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -54,35 +54,35 @@ class Progress:
         self._live: Live | None = None
 
     def announce(self, plan: Plan) -> None:
-        """Say what is planned, and what it may cost."""
+        """Print the plan and its forecast."""
         self._run, self._budget = RunCounts.of(plan), plan.settings.budget
         if plan.simulated:
-            self._say(SIMULATED_BANNER, "bold yellow")
+            self._print(SIMULATED_BANNER, "bold yellow")
         settings = plan.settings
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
-        self._say(
+        self._print(
             f"task {settings.task_id}: {pluralize(len(plan.learn_items), 'item')} to learn on; "
             f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
         )
-        self._say(f"forecast: {plan.forecast}")
+        self._print(f"forecast: {plan.forecast}")
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
-        """Say what begins."""
+        """Print the run id and the warnings."""
         if self._run is None:
             self.announce(plan)
-        self._say(f"run {run_id} begins")
+        self._print(f"run {run_id} begins")
         for warning in warnings:
-            self._say(f"warning: {warning}", "yellow")
+            self._print(f"warning: {warning}", "yellow")
 
     def epoch_started(self, start: EpochStart) -> None:
-        """Begin the view of an epoch."""
+        """Start the view of an epoch."""
         self._stop_live()
         self._epoch = EpochCounts(start, self._now())
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
         else:
-            self._say(f"{start.title}: {pluralize(start.groups, 'group')} at temperature {start.temperature:g}")
+            self._print(f"{start.title}: {pluralize(start.groups, 'group')} at temperature {start.temperature:g}")
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
@@ -94,53 +94,53 @@ class Progress:
         epoch.add(result)
         after = epoch.groups * _LINES // max(epoch.start.groups, 1)
         if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
-            self._say(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
+            self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """Say what was learned from a batch: its texts on a terminal, elsewhere in the figures of the next line."""
+        """Print the lessons of a batch on a terminal; otherwise count them for the next line."""
         if self._epoch is not None:
             self._epoch.stored += len(records)
             self._epoch.rejected += rejected
         if not self._console.is_terminal:
             return
         for record in records[:_LESSONS_SHOWN]:
-            says = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
-            self._say(f"  {record.operation:>6}  {says}", "dim" if record.operation == "delete" else "cyan")
+            text = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
+            self._print(f"  {record.operation:>6}  {text}", "dim" if record.operation == "delete" else "cyan")
         if len(records) > _LESSONS_SHOWN:
-            self._say(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
+            self._print(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
-        """Close the view of an epoch with one line."""
+        """Replace the view of an epoch by one line."""
         self._stop_live()
-        epoch, parts = self._epoch, []
+        epoch, facts = self._epoch, []
         if end.mean_reward is None:
-            parts.append("no rollout was scored")
+            facts.append("no rollout was scored")
         else:
             reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
-            parts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
+            facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""
-            parts.append(f"{end.lost} lost{why}")
+            facts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
-            parts.append(pluralize(end.informative, "informative group"))
+            facts.append(pluralize(end.informative, "informative group"))
             if epoch is not None:
-                parts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
-            parts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
+                facts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            facts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
         if end.learning_loss:
-            parts.append(end.learning_loss)
+            facts.append(end.learning_loss)
         if epoch is not None:
-            parts.append(f"took {duration(self._now() - epoch.began)}")
+            facts.append(f"took {duration(self._now() - epoch.began)}")
             if self._run is not None:
                 self._run.ended(epoch)
-        self._say(f"epoch {end.epoch} {end.phase} done: {', '.join(parts)}")
+        self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
     def gate_decided(self, decision: GateDecision) -> None:
-        """Say the decision and why."""
+        """Print the decision and its reasons."""
         self._stop_live()
-        self._say(f"gate: {decision.decision.upper()} – {'; '.join(decision.reasons)}", "bold")
+        self._print(f"gate: {decision.decision.upper()} – {'; '.join(decision.reasons)}", "bold")
 
     def closed(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._stop_live()
 
     def _figures(self, epoch: EpochCounts) -> list[str]:
@@ -175,5 +175,5 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from tfgrpo.flows.console.powl_files import read_reference
+from tfgrpo.flows.console.powl_files import load_reference, read_reference
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item
@@ -73,17 +73,8 @@ def answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     if not text.strip():
         raise DatasetError.one("--reference", f"{path}: it is empty", "a file with the reference")
     if settings.selection.format == "powl":
-        _check_reference(path)
+        load_reference(path)  # refuse other files; a footprint may be of any mode, which its rewarder checks
     return text
-
-
-def _check_reference(path: Path) -> None:
-    """Refuse what is no model and no footprint. A footprint may be of any mode: which one is asked for, a rewarder says."""
-    try:
-        read_reference(path, "block")
-    except DatasetError as error:
-        if not error.problems[0].given.startswith("a footprint of mode"):
-            raise
 
 
 def format_asked(settings: Settings) -> AnswerFormat:

@@ -41,6 +41,14 @@ heavy = "aiohttp fastapi httpx jinja2 jsonschema numpy opentelemetry prefect sql
 print([name for name in heavy.split() if name in sys.modules], file=sys.stderr)
 """
 
+MODULES = """
+import atexit, sys
+from tfgrpo.flows.cli import main
+atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("tfgrpo."))))
+sys.exit(main(sys.argv[1:]))
+"""
+MOST_MODULES = 245
+
 
 @pytest.fixture(autouse=True)
 def _home(at_home):
@@ -312,6 +320,22 @@ def test_help_lists_every_command_and_no_help_imports_what_only_a_run_needs():
     assert done.returncode == 0, done.stderr
     assert done.stderr == "[]\n"
     assert all(name in done.stdout for name in cli.COMMANDS)
+
+
+def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home):
+    """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
+    done = isolated("-c", MODULES, "run", "--dry-run", "--sample-size", "4", "--batch-size", "4", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+    modules = done.stdout.split()
+    assert len(modules) <= MOST_MODULES, modules
+    unused = (
+        "rewarders.graders",
+        "rewarders.powl",
+        "rewarders.composite.composite",
+        "pipelines.mix.items",
+        "pipelines.server",
+    )
+    assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
 
 
 @pytest.mark.parametrize("arguments", [["packs", "verify"], ["config"], ["estimate"]])

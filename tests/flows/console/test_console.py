@@ -47,7 +47,7 @@ def test_a_plain_table_is_a_line_per_row_however_wide():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_of_a_long_table_or_list_only_the_first_rows_are_held(terminal, monkeypatch):
-    monkeypatch.setattr("tfgrpo.flows.console.console._HELD", 3)
+    monkeypatch.setattr("tfgrpo.flows.console.console._MAX_ROWS", 3)
     console, out, _ = voices(terminal=terminal)
     written = []
 
