@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem
 
-MAX_PROBLEMS: Final = 50
-"""Most problems of one source in an error; the rest are counted."""
+_MAX_PROBLEMS: Final = 50
 _MAX_SHOWN = 80
 _MAX_SUGGESTIONS = 30
 _MAX_NAMES = 20
@@ -43,12 +42,25 @@ def raise_together(errors: Sequence[ConfigError]) -> None:
         raise type(errors[0])(tuple(problems)) from None
 
 
-def capped(problems: Sequence[Problem], source: str) -> tuple[Problem, ...]:
-    """Return at most fifty problems and one that counts the others."""
-    if len(problems) <= MAX_PROBLEMS:
-        return tuple(problems)
-    more = Problem(source, f"{len(problems) - MAX_PROBLEMS} more problems", f"{len(problems)} problems fewer")
-    return (*problems[:MAX_PROBLEMS], more)
+class CappedProblems:
+    """The problems of one source: the first fifty, and the number of all."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._first: list[Problem] = []
+
+    def add(self, problem: Problem) -> None:
+        """Record a problem."""
+        self.total += 1
+        if self.total <= _MAX_PROBLEMS:
+            self._first.append(problem)
+
+    def raise_problems(self, error: type[ConfigError], source: str) -> None:
+        """Raise the problems with one that counts the others, if there are any."""
+        if more := self.total - len(self._first):
+            self._first.append(Problem(source, f"{more} more problems", f"{self.total} problems fewer"))
+        if self._first:
+            raise error(self._first)
 
 
 def shown(value: object) -> str:

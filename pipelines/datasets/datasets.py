@@ -14,7 +14,7 @@ from pathlib import Path
 from tfgrpo.pipelines.datasets.items import Item, item_of
 from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
 from tfgrpo.pipelines.datasets.stored_items import ItemIndex, StoredItems, equals, ids_of, take, texts_of
-from tfgrpo.pipelines.problems import MAX_PROBLEMS, did_you_mean
+from tfgrpo.pipelines.problems import CappedProblems, did_you_mean
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize
@@ -58,7 +58,7 @@ def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: 
     reader = _Reader(source, fields, held_chars)
     for row in source.rows():
         if isinstance(row, Problem):
-            reader.refuse(row)
+            reader.problems.add(row)
         else:
             reader.add(row)
     return reader.dataset(path)
@@ -93,19 +93,10 @@ class _Reader:
         self._chars_left = held_chars
         self._first_with_id: dict[str, int] = {}
         self._rows = 0
-        self._problems: list[Problem] = []
-        self._more_problems = 0
+        self.problems = CappedProblems()
         self._columns: Counter[tuple[str, ...]] = Counter()
         self._answers = 0
         self._domains: set[str] = set()
-
-    def refuse(self, *problems: Problem) -> None:
-        """Record problems; beyond the limit only their number."""
-        for problem in problems:
-            if len(self._problems) < MAX_PROBLEMS:
-                self._problems.append(problem)
-            else:
-                self._more_problems += 1
 
     def add(self, row: Row) -> None:
         """Record the item of the next row, or its problems."""
@@ -114,7 +105,8 @@ class _Reader:
         try:
             item = item_of(row.values, self._fields, number=number, source=where)
         except DatasetError as error:
-            self.refuse(*error.problems)
+            for problem in error.problems:
+                self.problems.add(problem)
             return
         index = self._index
         earlier = self._first_with_id.setdefault(item.id, len(index.ids))
@@ -122,19 +114,15 @@ class _Reader:
             line, position = index.lines[earlier], index.positions[earlier]
             same_file = self._source.where(position, row.line) == where
             first = f"of line {line}" if same_file else f"at {self._source.where(position, line)}"
-            self.refuse(Problem(where, f"the id {item.id!r} {first} again", "an id of its own for every item"))
+            self.problems.add(Problem(where, f"the id {item.id!r} {first} again", "an id of its own for every item"))
         index.add(item, position=row.position, line=row.line, number=number)
         self._count(item, row)
 
     def dataset(self, path: Path) -> Dataset:
         """Return the dataset. Raise ``DatasetError`` with all problems."""
-        if not self._index.ids and not self._problems:
-            self.refuse(Problem(str(path), "no items", "at least one line with an item"))
-        if self._more_problems:
-            accepted = f"{len(self._problems) + self._more_problems} problems fewer"
-            self._problems.append(Problem(str(path), f"{self._more_problems} more problems", accepted))
-        if self._problems:
-            raise DatasetError(self._problems)
+        if not self._index.ids and not self.problems.total:
+            self.problems.add(Problem(str(path), "no items", "at least one line with an item"))
+        self.problems.raise_problems(DatasetError, str(path))
         stored = StoredItems(self._source, self._fields, self._index, range(len(self._index.ids)))
         items = stored if self._kept is None else tuple(self._kept)
         return Dataset(path, items, tuple(self._warnings(path, items)), self._answers, frozenset(self._domains))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.pipelines.datasets.sources import other_encoding
-from tfgrpo.pipelines.problems import MAX_PROBLEMS
+from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
@@ -78,17 +78,14 @@ class _LineCheck:
 
     def __init__(self, path: Path, visit: Callable[[str, object], None] | None) -> None:
         self._path, self._visit = path, visit
-        self.bad = 0
         self.malformed: dict[int, str] = {}
-        self.problems: list[Problem] = []
+        self.problems = CappedProblems()
 
     def add(self, number: int, line: int, raw: bytes) -> None:
         """Parse the line of record ``number``."""
         unreadable, record = _parsed(raw)
         if unreadable:
-            self.bad += 1
-            if len(self.problems) < MAX_PROBLEMS:
-                self.problems.append(Problem(f"{self._path}:{line}", unreadable, "one JSON object on the line"))
+            self.problems.add(Problem(f"{self._path}:{line}", unreadable, "one JSON object on the line"))
             return
         if reason := _unservable_line(raw, record):
             self.malformed[number] = reason
@@ -116,13 +113,9 @@ def index_records(path: Path, *, check: bool = True, visit: Callable[[str, objec
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
-    bad, problems = lines.bad, lines.problems
-    if other := _other_form(path, first, broken=bad > 0, alone=len(records) == 1):
+    if other := _other_form(path, first, broken=lines.problems.total > 0, alone=len(records) == 1):
         raise DatasetError.one(str(path), other, _ACCEPTED)
-    if bad > len(problems):
-        problems.append(Problem(str(path), f"{bad - len(problems)} more such lines", "lines that are JSON"))
-    if problems:
-        raise DatasetError(problems)
+    lines.problems.raise_problems(DatasetError, str(path))
     return Indexed(records, lines.malformed)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.stored_items import equals, ids_of, pick, texts_of
-from tfgrpo.pipelines.problems import capped
+from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize
 
@@ -47,16 +47,15 @@ def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     ids = {name: index for index, name in enumerate(ids_of(learn))}
     texts = {text: index for index, text in enumerate(texts_of(learn))}
     accepted = "held-out items that are not learned on"
-    problems = []
+    problems = CappedProblems()
     for index, (name, text) in enumerate(zip(ids_of(held_out), texts_of(held_out), strict=True)):
         if name in ids:
             given = f"the id {name!r}, also at {learn[ids[name]].source}"
-            problems.append(Problem(held_out[index].source, given, accepted))
+            problems.add(Problem(held_out[index].source, given, accepted))
         elif text in texts:
             twin = learn[texts[text]]
-            problems.append(Problem(held_out[index].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
-    if problems:
-        raise DatasetError(capped(problems, "evaluation dataset"))
+            problems.add(Problem(held_out[index].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
+    problems.raise_problems(DatasetError, "evaluation dataset")
     split = Split(learn, held_out)
     _refuse_too_few(split, f"{pluralize(len(learn), 'item')} to learn on and {len(held_out)} held out")
     return split

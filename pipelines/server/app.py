@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -110,20 +111,17 @@ def _add(  # noqa: PLR0917 - one row of the table above
     app.include_router(router)
 
 
+@dataclass(frozen=True, slots=True)
 class _Handlers:
-    """The endpoints, and what they share."""
+    """The endpoints and their shared state."""
 
-    def __init__(
-        self,
-        service: DataService,
-        limits: Limits,
-        telemetry: Telemetry,
-        tally: GradeTally,
-        say: monitoring.Say | None,
-        warn: monitoring.Say,
-    ) -> None:
-        self._service, self._limits, self._telemetry = service, limits, telemetry
-        self._tally, self._say, self._warn = tally, say, warn
+    service: DataService
+    limits: Limits
+    telemetry: Telemetry
+    tally: GradeTally
+    say: monitoring.Say | None
+    """Logs every request; None without ``--verbose``."""
+    warn: monitoring.Say
 
     async def health(self) -> Response:
         """Answer that the server is up."""
@@ -131,40 +129,40 @@ class _Handlers:
 
     async def meta(self) -> Response:
         """Return the length of the mix and its stages."""
-        return answer(self._service.meta())
+        return answer(self.service.meta())
 
     async def sample(self, asked: SampleRequest) -> Response:
         """Draw samples from the stage of an iteration: with replacement, others at every request."""
-        most = self._limits.max_batch
+        most = self.limits.max_batch
         if asked.batch_size > most:
             raise _too_many("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
-        if self._say is not None:
-            stage = self._service.config.stage_at(asked.iteration).name
-            self._say(monitoring.sample_line(asked.iteration, asked.batch_size, stage))
+        if self.say is not None:
+            stage = self.service.config.stage_at(asked.iteration).name
+            self.say(monitoring.sample_line(asked.iteration, asked.batch_size, stage))
         try:
-            samples = await self._service.sample(asked.iteration, asked.batch_size)
+            samples = await self.service.sample(asked.iteration, asked.batch_size)
         except DatasetError as error:
             raise HTTPException(400, "; ".join(problem.given for problem in error.problems)) from error
         except OSError as error:
             raise HTTPException(503, f"the data cannot be read: {error.strerror}") from error
         for dataset, count in Counter(sample["dataset_id"] for sample in samples).items():
-            self._telemetry.record_samples(dataset=dataset, count=count)
+            self.telemetry.record_samples(dataset=dataset, count=count)
         return answer({"samples": samples})
 
     async def grade(self, asked: GradeRequest) -> Response:
         """Grade completions: one result for each item, in their order. An ungradable item affects no other."""
-        most = self._limits.max_batch
+        most = self.limits.max_batch
         if len(asked.items) > most:
             raise _too_many("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
         try:
-            grades = await self._service.grade(asked.items)
+            grades = await self.service.grade(asked.items)
         except DatasetError as error:
             raise HTTPException(400, str(error)) from error
-        for line in self._tally.add(grades):
-            self._warn(line)
-        if self._say is not None:
-            self._say("\n".join(monitoring.grade_lines(asked.iteration, asked.items, grades)))
-        _refuse_if_lost(grades, self._limits.max_lost_share)
+        for line in self.tally.add(grades):
+            self.warn(line)
+        if self.say is not None:
+            self.say("\n".join(monitoring.grade_lines(asked.iteration, asked.items, grades)))
+        _refuse_if_lost(grades, self.limits.max_lost_share)
         results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
         return answer({"results": results})
 

@@ -6,7 +6,6 @@ Bytes of bodies count from their arrival until their request is answered; an ann
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -44,7 +43,8 @@ class GradeQueue:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._waiting: deque[tuple[QueueSlot, asyncio.Future[None]]] = deque()
+        self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
+        self._waiting = 0
         self._active = 0
         self._bytes = 0
         self._receiving: dict[QueueSlot, None] = {}
@@ -53,7 +53,7 @@ class GradeQueue:
     @property
     def present(self) -> int:
         """Requests that wait or are being graded."""
-        return self._active + len(self._waiting)
+        return self._active + self._waiting
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[QueueSlot]:
@@ -65,8 +65,9 @@ class GradeQueue:
         finally:
             self._receiving.pop(slot, None)
             self._bytes -= slot.size
-            self._active -= slot.active
-            self._admit_waiting()
+            if slot.active:
+                self._active -= 1
+                self._turns.release()
             self._notify()
 
     def full(self, slot: QueueSlot) -> bool:
@@ -92,26 +93,16 @@ class GradeQueue:
         """Wait for the turn of a complete body. Raise ``HTTPException`` 503 if too many wait."""
         self._receiving.pop(slot, None)
         self._notify()
-        if len(self._waiting) >= self._limits.queue and self._active >= self._limits.concurrency:
+        if self._waiting >= self._limits.queue and self._turns.locked():
             detail = f"{self.present} requests are waiting or being graded; come again"
             raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
-        entry = slot, asyncio.get_running_loop().create_future()
-        self._waiting.append(entry)
-        self._admit_waiting()
+        self._waiting += 1
         try:
-            await entry[1]
-        except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            raise
-
-    def _admit_waiting(self) -> None:
-        while self._waiting and self._active < self._limits.concurrency:
-            slot, turn = self._waiting.popleft()
-            if not turn.cancelled():
-                slot.active = True
-                self._active += 1
-                turn.set_result(None)
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        slot.active = True
+        self._active += 1
 
     def _notify(self) -> None:
         self._changed.set()

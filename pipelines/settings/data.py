@@ -54,4 +54,3 @@ class DatasetSettings(Section):
     mix_stride: int = Field(default=1, ge=1, le=1_000_000)
     """Steps of the mix, as in its ``until_step``, that one learning batch advances."""
     fields: FieldMap = FieldMap()
-    """Column names of the dataset, where they differ from these."""

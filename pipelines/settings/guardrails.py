@@ -1,7 +1,7 @@
 """Check combinations of settings: fan-out, schedule, budget, models, stages.
 
 Refuses before any scheduling or spending, and logs each refusal on ``tfgrpo.guardrails``. Reads no file and opens no
-connection. ``guard_warnings`` returns what is allowed but unusual.
+connection. ``guard_warnings`` yields what is allowed but unusual.
 """
 
 from __future__ import annotations
@@ -43,13 +43,6 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
     log_refusals(problems)
     if problems:
         raise SettingsError(problems)
-
-
-def guard_warnings(
-    settings: Settings, env: Mapping[str, str], sources: Mapping[str, str] | None = None
-) -> tuple[str, ...]:
-    """Return sentences about combinations that are allowed and probably unintended."""
-    return tuple(_warnings(settings, env, sources or {}))
 
 
 def key_labels(sources: Mapping[str, str]) -> dict[str, str]:
@@ -185,7 +178,8 @@ _CHECKS = (
 )  # fmt: skip
 
 
-def _warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:
+def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:
+    """Yield sentences about combinations that are allowed and probably unintended."""
     learning, model, simulated = settings.tfgrpo, settings.model, choose_models(settings).simulated
     if not learning.enabled:
         yield "FEATURE_TFGRPO_GROUP is off: one actor per item, measured, and nothing is learned"

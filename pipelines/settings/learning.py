@@ -66,7 +66,6 @@ class LearningSettings(Section):
     curriculum: Literal["none", "difficulty"] = "none"
     """``difficulty`` draws items with many flat groups less often; see ``docs/learning.md``."""
     temperature: TemperatureSettings = TemperatureSettings()
-    """Sampling temperatures of the two phases."""
     experience_max_words: int = option(MAX_WORDS, env="TFGRPO_EXPERIENCE_MAX_WORDS", ge=4, le=MAX_WORDS)
     """Longest lesson, in words; a pack may only lower it."""
     experience_max_chars: int = Field(default=MAX_CHARS, ge=40, le=MAX_CHARS)
@@ -99,9 +98,7 @@ class LearningSettings(Section):
     """Share of a batch's rollouts that may fail, or stay ungraded because a rewarder failed, before the run stops. Also the
     share of an epoch's reflections and curations without a usable answer, once there are three of those."""
     schedule: ScheduleSettings = ScheduleSettings()
-    """Bounds on the actors of a group."""
     retrieval: RetrievalSettings = RetrievalSettings()
-    """Selection of the lessons in an actor's prompt."""
 
     def seed_of(self, phase: Literal["train", "eval"]) -> int:
         """Return the seed of a phase: another one every night for learning, always the run's for the sweep."""

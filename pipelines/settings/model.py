@@ -121,4 +121,3 @@ class SimulatedSettings(Section):
     latency_s: float = Field(default=0.0, ge=0.0)
     """Seconds one simulated call takes."""
     faults: FaultSettings = FaultSettings()
-    """Share of simulated calls that fail."""

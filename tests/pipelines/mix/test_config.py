@@ -313,7 +313,7 @@ def test_many_bad_lines_are_shown_in_part_and_counted(tmp_path: Path) -> None:
     told = refusal(path)
     assert len(told) == 51
     assert told[-1].startswith("datasets.a.path: got ")
-    assert told[-1].endswith("a.jsonl': 30 more such lines; accepted: lines that are JSON")
+    assert told[-1].endswith("a.jsonl': 30 more problems; accepted: 80 problems fewer")
 
 
 def test_weights_that_run_over_are_refused(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_what_is_odd_is_a_warning(sections: dict[str, Any], env: dict[str, str],
 )
 def test_an_endpoint_with_a_key_or_on_this_machine_has_no_warning(model: dict[str, Any], env: dict[str, str]) -> None:
     given = settings(model=model, dataset={"path": "a.jsonl"}, tfgrpo={"enabled": True})
-    assert guard_warnings(given, env) == ()
+    assert list(guard_warnings(given, env, {})) == []
 
 
 @pytest.mark.parametrize(
