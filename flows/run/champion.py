@@ -1,4 +1,4 @@
-"""Which library is in force, and which of its lessons does an actor get? Read from the store and the promotions."""
+"""The library in force, from the store and the promotions, and the prompt with its lessons."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def champion_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
-    """The library in force, rebuilt from the store's records; before any promotion, the empty one.
+    """Return the library in force, from the store's records; empty before any promotion.
 
-    A run asks for that of its own kind of model, simulated or real; None asks for that of a real one, and where there is
-    none for that of the simulated.
+    ``simulated`` selects the promotions of simulated or of real models; None: of real ones, else of simulated ones.
     """
     return promoted_library(store, in_force(promotions(paths.promotions), simulated=simulated))
 
 
 def promoted_library(store: ExperienceStore, promoted: Promotion | None) -> Library:
-    """The library that a promotion names; the empty one for None."""
+    """Return the library that a promotion names; empty for None."""
     return Library(()) if promoted is None else library_of(store, promoted.experience_ids, promoted.signatures)
 
 
 def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = _NONE) -> Library:
-    """The library of these experiences, in their order; what the store does not hold of its task is left out.
+    """Return the library of these experiences, in their order, without those that the task's store lacks.
 
-    Of records with one id, that with the signature named for it counts. Where none is named, it is the first whose stamp
-    holds, so that a line added by hand pushes no lesson out; without any, the first.
+    Of several records with one id, the one with the given signature counts; without a given one, the first whose stamp
+    verifies, so that a line added by hand replaces no lesson; else the first.
     """
     found = filter(store.owns, store.find(ids))
     fitting = [one for one in found if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
@@ -50,7 +49,7 @@ def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[s
 
 
 def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
-    """Signatures of a library's records as they are stored: a resumed run has made them anew, at another time."""
+    """Return the signatures of a library's records as stored: a resumed run has signed them again, at another time."""
     stored = library_of(store, [entry.experience_id for entry in library.entries])
     return {entry.experience_id: entry.stamp_signature for entry in (*library.entries, *stored.entries)}
 
@@ -58,9 +57,9 @@ def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
 def champion_problems(
     store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None, every: bool = False
 ) -> list[str]:
-    """A warning for each way in which less is in force than was promoted; none when all of it is there.
+    """Return a warning for each reason why less is in force than was promoted.
 
-    With ``every``, the records of all promotions are looked for, else those of the one in force.
+    With ``every``, the records of all promotions are checked, else those of the one in force.
     """
     decisions = [one for one in promotions(paths.promotions) if one.decision == "promote"]
     latest = in_force(decisions, simulated=simulated)
@@ -70,7 +69,7 @@ def champion_problems(
 
 
 def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
-    """A warning that names the records, by id and signature if known, that the store does not hold of its task."""
+    """Return a warning that names the records (id and signature, if known) that the task's store lacks."""
     found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
     held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
     lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
@@ -79,7 +78,7 @@ def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -
 
 
 def _view_problems(paths: TaskPaths) -> list[str]:
-    """A champion that ``state.json`` shows and no promotion names: its promotion was lost, or taken back by hand."""
+    """Warn of a champion in ``state.json`` that no promotion names: the promotion was lost, or removed by hand."""
     shown = ((read_state(paths.state) or {}).get("champion") or {}).get("experiences") or ()
     ids = {lesson["experience_id"] for lesson in shown}
     if not ids or any(ids <= set(one.experience_ids) for one in promotions(paths.promotions)):
@@ -91,19 +90,19 @@ def _view_problems(paths: TaskPaths) -> list[str]:
 def write_view(
     store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
 ) -> None:
-    """Bring ``state.json`` up to date with what is in force, whoever promoted it. Raises ``StoreError``."""
+    """Write the library in force into ``state.json``, whichever run promoted it. Raises ``StoreError``."""
     promoted = in_force(promotions(paths.promotions))
     library, simulated = promoted_library(store, promoted), promoted is not None and promoted.simulated
     write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
 
 
 def verified(library: Library, store: ExperienceStore) -> Library:
-    """The library without what is not stamped for a pack that the store takes."""
+    """Return the library without lessons that are not stamped for an approved pack."""
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
 
 
 def retirement(library: Library, store: ExperienceStore) -> list[str]:
-    """A warning for the lessons of a library that an edited pack has put out of force; none when all are in force."""
+    """Warn of the lessons of a library that are retired because their pack was edited."""
     retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
     if not retired:
         return []

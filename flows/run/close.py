@@ -1,6 +1,6 @@
-"""How is a run closed? State, spec guard, manifest, report, and the summary for whoever waits.
+"""Close a run: write state, spec checks, manifest and report, and return the summary.
 
-Nothing here is lost when it fails half-way: all of it can be made again from the files by resuming the run.
+All of it is computed from the files, so that a resumed run writes it again after a failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfgrpo.stores.text import pluralize
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
-    """Write everything a run writes at its end and sum it up."""
+    """Write the last files of a run and return its summary."""
     if session.replay_of is not None and status == "finished":
         status, message = compare_with_original(session, message, _gate(session))
     if session.books.gate is not None:
@@ -47,7 +47,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         ended_at=session.clock().isoformat(),
         tfgrpo=session.books.tfgrpo_block(session.learning),
         gate=_gate(session),
-        ledger=_ledger_block(session),
+        ledger={**dataclasses.asdict(totals), "spent": money(totals)},
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
@@ -56,7 +56,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
 
 
 def _report(session: Session) -> Path | None:
-    """The page of the run; None when a file that it is made from is broken, which takes nothing from the run."""
+    """Write the report; None with a warning if one of its files is damaged."""
     try:
         return write_report(session.task, session.paths)
     except (StoreError, OSError) as error:
@@ -65,7 +65,7 @@ def _report(session: Session) -> Path | None:
 
 
 def _gate(session: Session) -> dict[str, Any] | None:
-    """The decision and what it rests on, as JSON for manifest, report and ``--json``; None before the sweep."""
+    """Return decision and evidence as JSON for manifest, report and ``--json``; None before the sweep."""
     if session.books.gate is None:
         return None
     evidence, decision = session.books.gate
@@ -92,7 +92,7 @@ def _gate(session: Session) -> dict[str, Any] | None:
 
 
 def _arm(rewards: Sequence[Sequence[float]], seed: int) -> dict[str, float] | None:
-    """Mean reward of an arm with a bootstrap interval over items; None without items."""
+    """Return the mean reward of an arm with a bootstrap interval over items; None without items."""
     return _interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))) if rewards else None
 
 
@@ -100,23 +100,13 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
     return None if interval is None else {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
 
 
-def _ledger_block(session: Session) -> dict[str, Any]:
-    totals = session.runtime.ledger.totals()
-    return {**dataclasses.asdict(totals), "spent": money(totals)}
-
-
 def _stages(session: Session) -> list[dict[str, Any]]:
-    """Each stage of the pipeline with its evidence; the spec guard reads the files as they are now (requirement 60)."""
+    """Return the stages of the pipeline with their evidence; the spec checks read the files (requirement 60)."""
     stages: list[dict[str, Any]] = []
     for stage in session.settings.stages:
         if stage.name == "learn":
-            stages.append(
-                {
-                    "name": "learn",
-                    "epochs": len(session.books.epochs),
-                    "failed_epochs": len(session.books.failed_epochs),
-                }
-            )
+            ended, failed = len(session.books.epochs), len(session.books.failed_epochs)
+            stages.append({"name": "learn", "epochs": ended, "failed_epochs": failed})
             continue
         try:
             found = check_spec(session.paths.root)
@@ -130,38 +120,30 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     return stages
 
 
-def _lost(session: Session) -> dict[str, int]:
-    """Rollouts without a reward, of how many that came back."""
-    return {"rollouts": session.books.lost_rollouts, "of": session.books.rollouts}
-
-
-def _learning_lost(session: Session) -> dict[str, int]:
-    """Reflections and curations without a usable answer, of how many."""
-    ended = session.books.epochs
-    return {"steps": sum(end.learning_lost for end in ended), "of": sum(end.learning_asked for end in ended)}
-
-
 def _details(session: Session, status: Status, report: Path | None, timing: Timing) -> dict[str, Any]:
-    totals = session.runtime.ledger.totals()
+    books, totals = session.books, session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     return {
         "task_id": session.settings.task_id,
         "simulated": session.plan.simulated,
         "gate": _gate(session),
-        "epochs": [dataclasses.asdict(end) for end in session.books.epochs],
+        "epochs": [dataclasses.asdict(end) for end in books.epochs],
         "lessons": [
             {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
             for entry in session.learning.library.entries
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),
-        "lost": _lost(session),
-        "learning_lost": _learning_lost(session),
-        "calibration": session.books.files.calibration(),
+        "lost": {"rollouts": books.lost_rollouts, "of": books.rollouts},
+        "learning_lost": {
+            "steps": sum(end.learning_lost for end in books.epochs),
+            "of": sum(end.learning_asked for end in books.epochs),
+        },
+        "calibration": books.files.calibration(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),
         "report": str(report) if report is not None else None,
         "resume with": resume,
-        "warnings": list(session.books.manifest.read().get("warnings", ())),
+        "warnings": list(books.manifest.read().get("warnings", ())),
     }

@@ -1,8 +1,8 @@
-"""How does a run begin, go on after an interruption, and end? Opens the session, lets it learn, closes the books.
+"""Execute a run: open the session, learn, and close the books, however the run ends.
 
 Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
-``stopped`` and can be resumed; anything else that ends a run early is ``failed``. Prefect's own signals are part of the
-summary: whoever was called by Prefect raises them again.
+``stopped`` and can be resumed; any other early end is ``failed``. Prefect's own signals are part of the summary, for the
+flow to raise again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _End:
     status: Status
     message: str
     error: str | None = None
-    """Class of the error that ended it."""
+    """Class of the error that ended the run."""
     signal: BaseException | None = None
-    """What Prefect ended the run by."""
+    """Signal by which Prefect ended the run."""
 
 
 def execute(
@@ -52,7 +52,7 @@ def execute(
     clock: Clock,
     prepared: Prepared | None = None,
 ) -> RunSummary:
-    """Run a request to its end, whatever the end is. ``prepared``: what ``prepare`` has returned for it."""
+    """Execute a request and return its summary. ``prepared`` is the result of ``prepare``, if there is one already."""
     try:
         prepared = prepared or prepare(continued(request, env), env)
         request = prepared.request
@@ -62,31 +62,31 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return RunSummary("failed", _name(request), f"the run could not be opened: {_said(error)}", {})
+                return RunSummary("failed", _name(request), f"the run could not be opened: {_described(error)}", {})
             after_workers.callback(_clear_owners, session.context)
-            # Whatever of it fails, the lock is released.
+            # Callbacks run in reverse: the lock is released last, also when another fails.
             leaving.callback(session.lock.release)
-            leaving.callback(_shut, session, "the runtime", partial(close_runtime, session.context))
-            leaving.callback(_shut, session, "an observer", observer.closed)
-            return _through(session)
+            leaving.callback(_close, session, "the runtime", partial(close_runtime, session.context))
+            leaving.callback(_close, session, "an observer", observer.closed)
+            return _learn_and_close(session)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
 
 
-def _through(session: Session) -> RunSummary:
-    """Learn and close the books; no error of ours or of the disk's comes out of it."""
+def _learn_and_close(session: Session) -> RunSummary:
+    """Learn and close the books; errors of the run or the disk become the summary."""
     try:
-        end = _attempt(session)
+        end = _traced(session)
         summary = close_books(session, end.status, session.runtime.scrub(end.message))
         return replace(summary, signal=end.signal)
     except (TfgrpoError, OSError) as error:
-        return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_said(error)}"))
+        return _unclosed(session, "failed", session.runtime.scrub(f"the run could not be closed: {_described(error)}"))
     except KeyboardInterrupt:
         return _unclosed(session, "stopped", "interrupted before its books were closed")
 
 
 def _clear_owners(context: RunContext) -> None:
-    """Remove what worker processes that are gone have left beside the ledgers, as opening one does."""
+    """Remove the files that ended worker processes left next to the ledgers, as opening a ledger does."""
     if context.settings.task_runner == "threads":
         return
     for path in (context.ledger_path, context.task_ledger_path):
@@ -95,18 +95,18 @@ def _clear_owners(context: RunContext) -> None:
                 SharedStore(path).close()
 
 
-def _shut(session: Session, what: str, close: Callable[[], object]) -> None:
-    """Let go of something after the run has ended: that it cannot be let go of changes nothing about that end."""
+def _close(session: Session, what: str, close: Callable[[], object]) -> None:
+    """Close a resource after the run; a failure becomes a manifest warning."""
     try:
         close()
     except Exception as error:  # noqa: BLE001 - becomes a warning of the manifest
-        with suppress(TfgrpoError, OSError):  # a disk that refuses this too was why
-            said = session.runtime.scrub(f"{type(error).__name__}: {error}")
-            session.books.manifest.warn(f"{what} could not be closed: {said}", lasting=True)
+        with suppress(TfgrpoError, OSError):  # the disk may be the cause
+            reason = session.runtime.scrub(_described(error))
+            session.books.manifest.warn(f"{what} could not be closed: {reason}", lasting=True)
 
 
 def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
-    """A run without its last entries, which resuming it writes."""
+    """Return the summary of a run whose last entries are missing, which a resumed run writes."""
     again = {} if session.replay_of is not None else {"resume with": f"--resume {session.run_id}"}
     return RunSummary(status, session.run_id, message, {"run": str(session.paths.root), **again})
 
@@ -115,11 +115,11 @@ def _name(request: RunRequest) -> str | None:
     return request.run_id if request.earlier is None else request.earlier
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _attempt(session: Session) -> _End:
+def _traced(session: Session) -> _End:
     settings = session.settings
     with session.announcer.telemetry.workflow_span(
         settings.pipeline, run_id=session.run_id, task_id=settings.task_id
@@ -148,10 +148,10 @@ def _ended(session: Session) -> _End:
         halt_runtime(session.context)
         return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
     except TfgrpoError as error:
-        return _End("failed", _said(error), type(error).__name__)
-    except Exception as error:  # noqa: BLE001 - a fault of ours or of a user's: the books are closed all the same
+        return _End("failed", _described(error), type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - also for unexpected errors the books are closed
         session.books.manifest.update(traceback=session.runtime.scrub(traceback.format_exc()))
-        return _End("failed", f"{type(error).__name__}: {error}", type(error).__name__)
+        return _End("failed", _described(error), type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
         return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)

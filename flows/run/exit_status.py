@@ -1,4 +1,4 @@
-"""How can a run end? Four statuses, each with its exit code and its Prefect state name."""
+"""The four statuses of a run's end, their exit codes, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from tfgrpo.stores.errors import ConfigError
 
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
-"""``stopped``: budget or interrupt, resumable. ``refused``: bad input, nothing was spent."""
+"""``stopped``: budget or interrupt, resumable. ``refused``: bad input, without any model call."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run has to say at its end; also the object that ``--json`` prints."""
+    """Summary of a run at its end; also the object that ``--json`` prints."""
 
     status: Status
     run_id: str | None
     message: str
-    """One sentence for people; for a refusal, every problem on a line of its own."""
+    """One sentence for people; for a refusal, one line per problem."""
     details: dict[str, Any]
     """JSON values: gate, lessons, ledger, paths."""
     signal: BaseException | None = None
-    """What Prefect cancelled or terminated the run by, and has to see once the books are closed."""
+    """Signal by which Prefect cancelled or terminated the run, to be raised again once the books are closed."""
 
     @classmethod
     def refused(cls, run_id: str | None, error: ConfigError) -> Self:
-        """The end of a run that never began, with every problem as data too."""
+        """Return the summary of a run that was refused, with all problems as data."""
         return cls("refused", run_id, str(error), {"problems": [asdict(problem) for problem in error.problems]})
 
     @property
     def exit_code(self) -> int:
-        """The process's exit code."""
+        """Exit code of the process."""
         return EXIT_CODES[self.status]
 
     def as_json(self) -> dict[str, Any]:
-        """The summary as one JSON object."""
+        """Return the summary as one JSON object."""
         return {"status": self.status, "run_id": self.run_id, "message": self.message, **self.details}
 
 
 def resume_command(details: Mapping[str, Any]) -> str | None:
-    """The command that goes on with a run, from the details of its summary; None where there is nothing to go on with."""
+    """Return the command that resumes a run, from the details of its summary; None for a run that cannot be resumed."""
     if not details.get("resume with"):
         return None
     out = Path(details["run"]).parent.parent.parent

@@ -13,15 +13,15 @@ from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
 LATEST: Final = "latest"
-"""Stands for the newest run of a task, unless one has this name."""
+"""Name of the newest run of a task, unless a run is called that."""
 
 _NAMED: Final = 10
-"""Runs that a message names."""
+"""Most runs that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """One run as its manifest describes it; None where the manifest says nothing."""
+    """One run as its manifest describes it; None for a missing field."""
 
     task_id: str
     run_id: str
@@ -30,7 +30,7 @@ class RunEntry:
     """Of the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
     decision: str | None
     message: str | None
-    """The sentence of the gate; of a run that ended early, why."""
+    """Message of the gate, or the reason of an early end."""
     spent: str | None
     lessons: int | None
     """In the library at the end."""
@@ -38,13 +38,13 @@ class RunEntry:
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
-    """Every run of a task, newest first."""
+    """Return all runs of a task, newest first."""
     entries = [_entry(RunPaths(path.parent), task.root.name) for path in task.root.glob("runs/*/manifest.json")]
     return sorted(entries, key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
 
 
 def run_named(task: TaskPaths, name: str) -> RunPaths | None:
-    """The run of a name or of ``latest``; None when there is none. Raises ``ValueError`` for an unsafe name."""
+    """Return the run with a name, or the ``latest``; None if missing. Raises ``ValueError`` for an unsafe name."""
     run = task.run(name)
     if run.manifest.is_file():
         return run
@@ -53,7 +53,7 @@ def run_named(task: TaskPaths, name: str) -> RunPaths | None:
 
 
 def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None:
-    """As ``run_named``; ``everywhere``: else of the only other task beside it that has such a run."""
+    """Return ``run_named``; with ``everywhere``, else the run of the only other task that has one of this name."""
     run = run_named(task, name)
     if run is None and everywhere:
         others = [TaskPaths(task.root.parent / each) for each in known_tasks(task.root.parent)]
@@ -63,12 +63,12 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
 
 
 def known_tasks(out: Path) -> list[str]:
-    """Names of the tasks that have runs under ``out``."""
+    """Return the names of the tasks that have runs under ``out``."""
     return sorted({path.parent.parent.parent.name for path in out.glob("*/runs/*/manifest.json")})
 
 
 def known_runs(task: TaskPaths) -> str:
-    """The newest runs of a task as a message names them; without any, the tasks that have some."""
+    """Return the newest runs of a task for a message; without any, the tasks that have some."""
     others = ", ".join(known_tasks(task.root.parent))
     runs = [entry.run_id for entry in runs_of(task)]
     more = f" and {len(runs) - _NAMED} more; `tfgrpo runs` lists them" if len(runs) > _NAMED else ""
@@ -100,7 +100,7 @@ def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _started(manifest: Mapping[str, Any], run: RunPaths) -> datetime:
-    """When the run began; of a damaged manifest, when that was written."""
+    """Return the start of the run; for a damaged manifest, its modification time."""
     try:
         return datetime.fromisoformat(manifest["started_at"]).astimezone(UTC)
     except (KeyError, TypeError, ValueError):

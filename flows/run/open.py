@@ -1,6 +1,6 @@
-"""How is a run opened? Names, directories, the champion it starts from and the manifest, in that order.
+"""Open a run: names, directories, the champion it starts from and the manifest, in that order.
 
-Whatever a resumed or replayed run must find unchanged (pack, items) is compared with its manifest before anything is written.
+What must be unchanged in a resumed or replayed run (pack, items) is compared with its manifest before any writing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from tfgrpo.tasks.tools.registry import load_tools
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a run reads from and writes to; for a replay these differ."""
+class _Location:
+    """Directories of a run; a replay reads from ``source`` and writes to ``task``."""
 
     run_id: str
     task: TaskPaths
@@ -78,24 +78,24 @@ def open_session(
 ) -> Session:
     """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
     plan = prepared.plan
-    place = _place(request, plan, clock)
+    location = _locate(request, plan, clock)
     identity = _identity(plan)
-    if place.earlier is not None:
-        _refuse_other_world(place.earlier, identity)
-    champion, retired = _champion(place, plan)
-    telemetry = configure(_context(request, plan, place).telemetry, os.environ)  # refuses an invalid OTEL endpoint
+    if location.earlier is not None:
+        _refuse_other_world(location.earlier, identity)
+    champion, retired = _champion(location, plan)
+    telemetry = configure(_context(request, plan, location).telemetry, os.environ)  # refuses an invalid OTEL endpoint
     if request.replay is not None:
-        _refuse_damage(place)
-        place = _apart(place)
-    context = _context(request, plan, place)
+        _refuse_damage(location)
+        location = _apart(location)
+    context = _context(request, plan, location)
     with ExitStack() as undo:
-        lock = _lock(place.run)
+        lock = _lock(location.run)
         undo.callback(lock.release)
-        _begin_task_ledger(context, place.task, simulated=plan.simulated)
+        _begin_task_ledger(context, location.task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
-        manifest = ManifestFile(place.run.manifest)
-        manifest.update(**_opening_fields(request, prepared, place, identity, champion, clock))
+        manifest = ManifestFile(location.run.manifest)
+        manifest.update(**_opening_fields(request, prepared, location, identity, champion, clock))
         damage = runtime.journal.warning if runtime.journal is not None else None
         happened = (*retired, *([damage] if damage else []))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
@@ -103,13 +103,15 @@ def open_session(
             manifest.warn(warning, lasting=warning in happened)
         session = Session(
             plan=plan,
-            run_id=place.run_id,
-            task=place.task,
-            paths=place.run,
+            run_id=location.run_id,
+            task=location.task,
+            paths=location.run,
             context=context,
             runtime=runtime,
-            store=_store(place, plan, clock),
-            books=Books(manifest, RunFiles(place.run, place.run_id, plan.group_size, plan.rewarders), plan.group_size),
+            store=_store(location, plan, clock),
+            books=Books(
+                manifest, RunFiles(location.run, location.run_id, plan.group_size, plan.rewarders), plan.group_size
+            ),
             announcer=Announcer(observer, runtime.telemetry, plan),
             learning=LearningState(champion),
             champion=champion,
@@ -117,43 +119,43 @@ def open_session(
             clock=clock,
             lock=lock,
             stopwatch=Stopwatch.start(runtime.ledger.totals().calls),
-            difficulty=_difficulty(place, plan),
-            replay_of=place.source if request.replay is not None else None,
-            voided=voided_groups(place.source.run(place.run_id)),
+            difficulty=_difficulty(location, plan),
+            replay_of=location.source if request.replay is not None else None,
+            voided=voided_groups(location.source.run(location.run_id)),
         )
         undo.pop_all()
-    observer.run_started(plan, place.run_id, warnings)
+    observer.run_started(plan, location.run_id, warnings)
     return session
 
 
-def _difficulty(place: _Place, plan: Plan) -> Difficulty | None:
-    """What the curriculum knows before the first epoch: what earlier runs showed, as they stood when the run began."""
+def _difficulty(location: _Location, plan: Plan) -> Difficulty | None:
+    """Return the item statistics of runs before this one started; None without a curriculum."""
     if plan.settings.tfgrpo.curriculum == "none":
         return None
-    drawn = (place.earlier or {}).get("cohorts", {}).get("1")
+    drawn = (location.earlier or {}).get("cohorts", {}).get("1")
     if drawn is not None:
         return Difficulty.from_json(drawn["sampling"]["curriculum"])
-    return difficulty_so_far(place.source, model=plan.models.name, simulated=plan.simulated)
+    return difficulty_so_far(location.source, model=plan.models.name, simulated=plan.simulated)
 
 
-def _refuse_damage(place: _Place) -> None:
-    """A replay answers from the journal alone, so a call whose line is damaged cannot be repeated."""
-    with Journal(place.source.run(place.run_id).journal, repair=False) as journal:
+def _refuse_damage(location: _Location) -> None:
+    """Raise ``SettingsError`` for a damaged journal: a replay answers from it alone."""
+    with Journal(location.source.run(location.run_id).journal, repair=False) as journal:
         damaged = journal.damaged
     if damaged:
-        accepted = f"a whole journal; `--resume {place.run_id}` sets damaged lines aside and asks those calls again"
-        raise SettingsError.one("--replay", f"{place.run_id} with {pluralize(damaged, 'damaged line')}", accepted)
+        accepted = f"a whole journal; `--resume {location.run_id}` sets damaged lines aside and asks those calls again"
+        raise SettingsError.one("--replay", f"{location.run_id} with {pluralize(damaged, 'damaged line')}", accepted)
 
 
 async def _itself(runtime: Runtime) -> Runtime:
     return runtime
 
 
-def _place(request: RunRequest, plan: Plan, clock: Clock) -> _Place:
+def _locate(request: RunRequest, plan: Plan, clock: Clock) -> _Location:
     source = TaskPaths.of(plan.settings.out, plan.settings.task_id)
     if request.earlier is not None:
         earlier = manifest_of(request, plan.settings)
-        return _Place(request.earlier, source, source, source.run(request.earlier), earlier)
+        return _Location(request.earlier, source, source, source.run(request.earlier), earlier)
     run_id = f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}" if request.run_id is None else request.run_id
     try:
         run = source.run(run_id)
@@ -163,19 +165,19 @@ def _place(request: RunRequest, plan: Plan, clock: Clock) -> _Place:
         raise SettingsError.one(
             "--run-id", run_id, f"a name not used before; to go on with that run: --resume {run_id}"
         )
-    return _Place(run_id, source, source, run, None)
+    return _Location(run_id, source, source, run, None)
 
 
-def _apart(place: _Place) -> _Place:
-    """Where a replay writes: a task directory of its own, under the first number that nobody has taken."""
+def _apart(location: _Location) -> _Location:
+    """Return the location with a new task directory for the replay, under the first free number."""
     endings = (f"-{number}" for number in itertools.count(1))
-    tasks = (place.source.replay(place.run_id[: LONGEST - len(ending)] + ending) for ending in endings)
+    tasks = (location.source.replay(location.run_id[: LONGEST - len(ending)] + ending) for ending in endings)
     task = next(filter(_is_new, tasks))
-    return dataclasses.replace(place, task=task, run=task.run(place.run_id))
+    return dataclasses.replace(location, task=task, run=task.run(location.run_id))
 
 
 def _is_new(task: TaskPaths) -> bool:
-    """Whether the task's directory was not there; now it is, and nobody else gets it."""
+    """Create the task's directory; return False if it existed. Atomic, so that two replays never share one."""
     try:
         task.root.mkdir(parents=True, mode=0o700)
     except FileExistsError:
@@ -184,7 +186,7 @@ def _is_new(task: TaskPaths) -> bool:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """What must not change between the parts of a run."""
+    """Return what must not change between the parts of a run."""
     pack = plan.pack.manifest
 
     mix = plan.data.mix
@@ -207,7 +209,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 
 def _digest_of(items: Iterable[Item]) -> str:
-    """SHA-256 of a JSON list of what each item says, taken in item by item: there may be more than fit into memory."""
+    """Return the SHA-256 of a JSON list of the items, item by item: there may be more than fit into memory."""
     digest = hashlib.sha256(b"[")
     for number, item in enumerate(items):
         line = canonical_json(item_texts(item))
@@ -220,7 +222,7 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
     for part, now in identity.items():
         before = earlier.get(part, now)
         if isinstance(now, dict) and isinstance(before, dict):
-            before = now | before  # what an older manifest does not know of cannot have changed
+            before = now | before  # fields that an older manifest lacks count as unchanged
         if before != now:
             raise SettingsError.one(
                 f"the run's {part}",
@@ -229,9 +231,9 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             )
 
 
-def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
+def _store(location: _Location, plan: Plan, clock: Clock) -> ExperienceStore:
     return ExperienceStore(
-        place.task.experiences,
+        location.task.experiences,
         approved=approved_stamps([plan.pack]),
         task_id=plan.settings.task_id,
         max_words=plan.pack.max_words,
@@ -240,15 +242,15 @@ def _store(place: _Place, plan: Plan, clock: Clock) -> ExperienceStore:
     )
 
 
-def _champion(place: _Place, plan: Plan) -> tuple[Library, list[str]]:
-    """The library that the run starts from, and warnings for what is lost or retired from it."""
+def _champion(location: _Location, plan: Plan) -> tuple[Library, list[str]]:
+    """Return the library that the run starts from, and warnings for its lost and retired lessons."""
     approved = approved_stamps([plan.pack])
-    store = ExperienceStore(place.source.experiences, approved=approved, task_id=plan.settings.task_id)
-    if place.earlier is None:
-        promoted = champion_library(store, place.source, simulated=plan.simulated)
-        lost = champion_problems(store, place.source, simulated=plan.simulated)
+    store = ExperienceStore(location.source.experiences, approved=approved, task_id=plan.settings.task_id)
+    if location.earlier is None:
+        promoted = champion_library(store, location.source, simulated=plan.simulated)
+        lost = champion_problems(store, location.source, simulated=plan.simulated)
     else:
-        ids = place.earlier["champion"]["experience_ids"]
+        ids = location.earlier["champion"]["experience_ids"]
         promoted = library_of(store, ids)
         lost = missing(store, [(name, None) for name in ids])
     return verified(promoted, store), [*lost, *retirement(promoted, store)]
@@ -265,7 +267,7 @@ def _lock(run: RunPaths) -> FileLock:
 
 
 def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool) -> None:
-    """Let the ledger of the task begin with what its runs have spent, if there is none yet."""
+    """Start the task's ledger with the spending of its earlier runs, unless there is one."""
     if context.task_ledger_path is None:
         return
     try:
@@ -284,42 +286,47 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
     return total
 
 
-def _context(request: RunRequest, plan: Plan, place: _Place) -> RunContext:
+def _context(request: RunRequest, plan: Plan, location: _Location) -> RunContext:
     settings = plan.settings
-    context = run_context(plan, place.run_id, place.run.root, settings.task_id)
+    context = run_context(plan, location.run_id, location.run.root, settings.task_id)
     telemetry = dataclasses.replace(context.telemetry, several_processes=settings.task_runner != "threads")
-    context = dataclasses.replace(context, rules=_rules(place), telemetry=telemetry)
+    context = dataclasses.replace(context, rules=_rules(location), telemetry=telemetry)
     if request.replay is not None:
-        return dataclasses.replace(context, replay=True, replay_from=place.source.run(place.run_id).journal)
-    shared = None if settings.budget.task_max_usd is None else place.task.ledger(simulated=plan.simulated)
-    return dataclasses.replace(context, ledger_path=place.run.ledger, task_ledger_path=shared)
+        return dataclasses.replace(context, replay=True, replay_from=location.source.run(location.run_id).journal)
+    shared = None if settings.budget.task_max_usd is None else location.task.ledger(simulated=plan.simulated)
+    return dataclasses.replace(context, ledger_path=location.run.ledger, task_ledger_path=shared)
 
 
-def _rules(place: _Place) -> int:
-    """Rules of learning that the run began with."""
-    return LEARNING_RULES if place.earlier is None else int(place.earlier.get("learning_rules", 1))
+def _rules(location: _Location) -> int:
+    """Return the learning rules that the run started with."""
+    return LEARNING_RULES if location.earlier is None else int(location.earlier.get("learning_rules", 1))
 
 
 def _opening_fields(
-    request: RunRequest, prepared: Prepared, place: _Place, identity: Mapping[str, Any], champion: Library, clock: Clock
+    request: RunRequest,
+    prepared: Prepared,
+    location: _Location,
+    identity: Mapping[str, Any],
+    champion: Library,
+    clock: Clock,
 ) -> dict[str, Any]:
     plan = prepared.plan
-    before = place.earlier if place.earlier is not None and place.task == place.source else {}
-    # An older manifest does not say which of its warnings last.
+    before = location.earlier if location.earlier is not None and location.task == location.source else {}
+    # Older manifests do not mark lasting warnings.
     lasting = before.get("lasting_warnings", before.get("warnings", []))
     return {
         "warnings": lasting,
         "lasting_warnings": lasting,
         "schema_version": 1,
-        "learning_rules": _rules(place),
-        "run_id": place.run_id,
+        "learning_rules": _rules(location),
+        "run_id": location.run_id,
         "task_id": plan.settings.task_id,
         "pipeline": plan.settings.pipeline,
-        "flow_run_id": request.flow_run_id if place.earlier is None else place.earlier.get("flow_run_id"),
+        "flow_run_id": request.flow_run_id if location.earlier is None else location.earlier.get("flow_run_id"),
         "status": "running",
         "simulated": plan.simulated,
         "model": plan.models.name,
-        "started_at": place.earlier["started_at"] if place.earlier else clock().isoformat(),
+        "started_at": location.earlier["started_at"] if location.earlier else clock().isoformat(),
         "resumed_at": clock().isoformat() if before else None,
         "traceback": None,
         "settings": plan.settings.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Is everything right before anything is spent? The one function that run, doctor and estimate call."""
+"""Check a request before any spending; run, doctor and estimate call the same function."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tfgrpo.tasks.models.preflight import check_endpoint
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request whose settings resolve and whose plan holds."""
+    """A request with valid settings and plan."""
 
     request: RunRequest
-    """As asked for, with the id of a run that was called ``latest``."""
+    """The request, with the run id in place of ``latest``."""
     resolved: Resolved
     plan: Plan
     warnings: tuple[str, ...]
-    """Of the plan, of the actor, and what the endpoint said at preflight."""
+    """Of the plan, the actor and the preflight."""
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
-    """Resolve, plan and, unless told otherwise, try the disk and knock at the endpoint.
+    """Resolve and plan a request; with ``preflight``, also check the output directory and the endpoint.
 
-    Raises ``ConfigError`` with every problem of the first of these steps that finds one.
+    Raises ``ConfigError`` with all problems of the first step that finds one.
     """
     _check_names(request)
     request = with_run_id(request, env)
@@ -50,19 +50,19 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         resolved, checks = settings_of_run(request, env), _CHECKS
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-        resolved = _tonight(resolved)
-        checks = (*_CHECKS, partial(unnamed_world, sources=resolved.sources))  # a run that began so may end so
+        resolved = _with_night(resolved)
+        checks = (*_CHECKS, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
     plan = build_plan(resolved, env, extra_checks=checks)
     _check_run_id(request, plan.paths)
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     if preflight:
         _check_out(plan.paths)
-        said = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
-    return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *said))
+        warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
+    return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings))
 
 
-def _tonight(resolved: Resolved) -> Resolved:
-    """A night of the task is told from those before it, unless the settings say which one it is."""
+def _with_night(resolved: Resolved) -> Resolved:
+    """Number the night by the decisions of earlier ones, unless the settings give a number."""
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
@@ -76,7 +76,7 @@ def _nights_before(settings: Settings) -> int:
     try:
         return sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
     except ValueError:
-        return 0  # a task id that is none, which the plan refuses together with everything else
+        return 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
 
@@ -106,7 +106,7 @@ _CHECKS: tuple[ExtraCheck, ...] = (_check_actor, _check_task_runner)
 
 
 def _check_names(request: RunRequest) -> None:
-    """Of the names of a run to go on with, of one to replay and of a new one, at most one is given."""
+    """Raise ``SettingsError`` for more than one of ``--resume``, ``--replay`` and ``--run-id``."""
     named = {"--resume": request.resume, "--replay": request.replay, "--run-id": request.run_id}
     given = [(option, name) for option, name in named.items() if name is not None]
     if len(given) > 1:
@@ -119,7 +119,7 @@ def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
     if request.run_id is None:
         return
     if request.run_id == LATEST:
-        raise SettingsError.one("--run-id", repr(LATEST), "another name: it stands for the newest run")
+        raise SettingsError.one("--run-id", repr(LATEST), "another name: this one means the newest run")
     try:
         taken = paths.run(request.run_id).manifest.exists()
     except ValueError as error:
@@ -130,7 +130,7 @@ def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
 
 
 def _check_out(paths: TaskPaths) -> None:
-    why = write_error(paths.root / "runs")
-    if why is not None:
-        given = f"{str(paths.root)!r}, where nothing can be written ({why})"
+    reason = write_error(paths.root / "runs")
+    if reason is not None:
+        given = f"{str(paths.root)!r}, where nothing can be written ({reason})"
         raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")

@@ -24,12 +24,12 @@ _IGNORED: Final = frozenset(
         *("stamp_signature", "signatures", "previous", "schema_version", "explanation"),
     }
 )
-"""Clocks, what is computed from a clock, and what is written otherwise by another version."""
+"""Times, values computed from times, and fields that differ between versions."""
 _SHOWN = 80
 
 
 def compare_with_original(session: Session, message: str, gate: Mapping[str, Any] | None) -> tuple[Status, str]:
-    """Status and message of a finished replay: ``failed``, with the first difference, when anything differs."""
+    """Return status and message of a finished replay: ``failed`` with the first difference, if there is one."""
     if session.replay_of is None:
         raise ValueError("not a replay")
     try:
@@ -54,7 +54,7 @@ def _differences(session: Session, task: TaskPaths, gate: Mapping[str, Any] | No
 
 
 def _valid(session: Session, path: Path) -> Iterator[dict[str, Any]]:
-    """Rows but those of void groups: a rewarder that was late may be in time in the replay."""
+    """Yield all rows but those of void groups: a rewarder that timed out may be in time in the replay."""
     return (row for row in rows_of(path) if row.get("group_id") not in session.voided)
 
 
@@ -86,7 +86,7 @@ def _in_rows(
 
 
 def _first(old: Any, new: Any, path: str) -> str | None:
-    """Return the first difference of two JSON values. A field that one of two versions does not write is no difference."""
+    """Return the first difference of two JSON values. Fields that only one of them has do not count."""
     if isinstance(old, dict) and isinstance(new, dict):
         both = [key for key in old if key in new and key not in _IGNORED]
         pairs = [(old[key], new[key], f"{path}.{key}" if path else key) for key in both]

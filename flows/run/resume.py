@@ -1,6 +1,6 @@
-"""Which settings does a resumed or replayed run have? Those it began with; only what cannot change its results may differ.
+"""Settings of a resumed or replayed run: those it started with; only what cannot change its results may differ.
 
-What the command line or the environment asks for besides is refused, never passed over.
+Any other setting from the command line or the environment is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ MAY_CHANGE = (
     "budget.",
     "telemetry.",
 )
-"""Keys, or beginnings of keys, that a resumed run may be given anew."""
+"""Keys, or prefixes of keys, that may change when a run is resumed."""
 
-_PLACE = ("out", "task_id")
+_LOCATION = ("out", "task_id")
 _ADDRESS = "model.base_url"
-"""Without one the run was simulated, and stays so: OPENAI_BASE_URL may stand in the environment for other programs."""
+"""A run without one was simulated, and stays so: OPENAI_BASE_URL may be set for other programs."""
 _ASKED = ("command line", "environment")
 _MISSING = object()
 
 
 def with_run_id(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
-    """The request with the id of the newest run in place of ``latest``. Raises ``SettingsError`` when there is none."""
+    """Return the request with the id of the newest run in place of ``latest``. Raises ``SettingsError`` without any."""
     if request.earlier != LATEST:
         return request
-    _, run, _ = _asked_and_found(request, env)
+    _, run, _ = _asked_and_earlier(request, env)
     return request.model_copy(update={"replay" if request.resume is None else "resume": run.root.name})
 
 
 def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
-    """Settings from the run's manifest, with the permitted options laid over. Raises ``SettingsError`` otherwise."""
-    asked, run, manifest = _asked_and_found(request, env)
+    """Return the settings of the run's manifest, updated by the permitted options; raise ``SettingsError`` for others."""
+    asked, run, manifest = _asked_and_earlier(request, env)
     stored: dict[str, Any] = manifest["settings"]
-    # Before learning calls had a limit of their own they had that of the actors; the journal names them by it.
+    # Runs from before learner_max_tokens used max_tokens for learning calls, and their journal keys depend on it.
     model = stored.get("model")
     if isinstance(model, dict) and "max_tokens" in model:
         model.setdefault("learner_max_tokens", model["max_tokens"])
@@ -65,7 +65,7 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")
     for key, source in asked.sources.items():
-        if not source.startswith(_ASKED) or key in _PLACE:
+        if not source.startswith(_ASKED) or key in _LOCATION:
             continue
         new, old = _leaf(wanted, key), _leaf(stored, key)
         if new == old or (key == _ADDRESS and old is None and source.startswith("environment")):
@@ -79,7 +79,7 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
         sources[key] = source
     if problems:
         raise SettingsError(problems)
-    # Where the manifest was found is where the run goes on, whatever directory it was started from.
+    # The run continues where its manifest is, even if it was started from another directory.
     task = run.root.parent.parent
     stored |= {"out": str(task.parent), "task_id": task.name}
     try:
@@ -91,14 +91,14 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
 
 
 def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
-    """The request as one to resume the run that its own flow run began before: at a retry, or when a worker died.
+    """Return the request as one that resumes the run of the same flow run, at a retry or after a worker died.
 
     Raises ``ConfigError`` for settings that do not resolve.
     """
     if request.flow_run_id is None or request.run_id is None:
         return request
     asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline)).settings
-    with suppress(ValueError, OSError, CorruptFile):  # which ``prepare`` has words for
+    with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
         manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
         if manifest.get("flow_run_id") == request.flow_run_id:
             return request.model_copy(update={"run_id": None, "resume": request.run_id})
@@ -106,18 +106,18 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
 
 
 def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
-    """The manifest of the run that is resumed or replayed. Raises ``SettingsError`` naming the runs there are."""
+    """Return the manifest of the run to resume or replay. Raises ``SettingsError`` that names the existing runs."""
     return _find(request, settings, everywhere=False)[1]
 
 
-def _asked_and_found(request: RunRequest, env: Mapping[str, str]) -> tuple[Resolved, RunPaths, dict[str, Any]]:
-    """What is asked for now, and the earlier run with its manifest: of the task that is named, else of any."""
+def _asked_and_earlier(request: RunRequest, env: Mapping[str, str]) -> tuple[Resolved, RunPaths, dict[str, Any]]:
+    """Return the settings asked for, and the earlier run with its manifest: of the named task, else of any."""
     asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
     return asked, *_find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
 
 
 def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[RunPaths, dict[str, Any]]:
-    """The earlier run and its manifest; ``everywhere`` as in ``find_run``."""
+    """Return the earlier run and its manifest; ``everywhere`` as in ``find_run``."""
     task = TaskPaths.of(settings.out, settings.task_id)
     try:
         run = find_run(task, request.earlier or "", everywhere=everywhere)
@@ -129,7 +129,7 @@ def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
     if not {"settings", "sources"} <= set(manifest):
-        raise _unusable(request, "a run whose manifest holds its settings")
+        raise _unusable(request, "a run whose manifest has its settings")
     return run, manifest
 
 

@@ -1,4 +1,4 @@
-"""What did a run take of the machine? Wall time, processor time and peak memory of the flow's process."""
+"""Measure wall time, processor time and peak memory of the flow process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypedDict
 
 
 class Timing(TypedDict):
-    """As manifest and ``--json`` show it; of this part of the run only, when it was resumed."""
+    """Timing in the manifest and ``--json``; of a resumed run, of this part only."""
 
     wall_s: float
     cpu_s: float
@@ -23,7 +23,7 @@ class Timing(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
-    """Clocks and counter as they stood when the run was opened."""
+    """Clocks and counter at the start of the run."""
 
     wall_s: float
     cpu_s: float
@@ -31,11 +31,11 @@ class Stopwatch:
 
     @classmethod
     def start(cls, calls: int) -> Stopwatch:
-        """Begin to measure; ``calls`` is what the ledger counts already."""
+        """Start to measure; ``calls`` is the current count of the ledger."""
         return cls(time.perf_counter(), time.process_time(), calls)
 
     def read(self, calls: int) -> Timing:
-        """What was taken since; ``calls`` is what the ledger counts now."""
+        """Return the use since the start; ``calls`` is the current count of the ledger."""
         return {
             "wall_s": time.perf_counter() - self.wall_s,
             "cpu_s": time.process_time() - self.cpu_s,
@@ -45,6 +45,6 @@ class Stopwatch:
 
 
 def _peak_memory_bytes() -> int:
-    """Darwin counts in bytes, every other system in kibibytes."""
+    # Darwin counts in bytes, every other system in kibibytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,7 +1,7 @@
-"""Which lines does a run write about its groups? Rollouts, groups, items and prompts, each in a file, and the metrics.
+"""Line files of a run: rollouts, groups, items, prompts and metrics.
 
-Every file is keyed, so that a resumed run, which goes through its batches again, adds only what is missing.
-Totals are kept as sums: memory does not grow with the number of rollouts.
+Every file is keyed, so that a resumed run, which repeats its batches, adds only missing lines. Totals are sums: memory
+does not grow with the number of rollouts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetric
 
 
 def voided_groups(paths: RunPaths) -> dict[str, str]:
-    """Groups that a rewarder was too late for, with the reason, as a run that was stopped or has ended recorded them.
+    """Return the recorded groups for which a rewarder timed out, with the reason.
 
-    Whether a rewarder is in time may turn out otherwise when the run is resumed or replayed; its record may not.
+    A resumed or replayed run keeps the recorded timeouts, also where the rewarder is in time now.
     """
     found: dict[str, str] = {}
     for line in read_lines(paths.groups) if paths.groups.is_file() else ():
-        with suppress(ValueError, TypeError, KeyError):  # a line that somebody damaged holds no group
+        with suppress(ValueError, TypeError, KeyError):  # a damaged line
             row = json.loads(line)
             if row["rewarder_fault"] is not None:
                 found[row["group_id"]] = row["rewarder_fault"]
@@ -43,7 +43,7 @@ def voided_groups(paths: RunPaths) -> dict[str, str]:
 
 
 class RunFiles:
-    """The line files of one run."""
+    """Line files of one run."""
 
     def __init__(
         self, paths: RunPaths, run_id: str, group_size: int, rewarders: Sequence[WeightedRewarder] = ()
@@ -61,7 +61,7 @@ class RunFiles:
         self._judges = CalibrationTally(rewarders)
 
     def prompt(self, pack: PackText) -> None:
-        """Keep a system text as it is sent, once."""
+        """Write a system text as sent, once."""
         row = {
             "digest": pack.digest,
             "pack_id": pack.pack_id,
@@ -73,11 +73,11 @@ class RunFiles:
         self._prompts.append([row])
 
     def items(self, items: Iterable[Item]) -> None:
-        """Keep what was asked, once, so that the run can be exported without its dataset."""
+        """Write the items, once each, so that the run can be exported without its dataset."""
         self._items.append(_item_row(item) for item in items)
 
     def groups(self, results: Sequence[GroupResult]) -> None:
-        """Write a batch of groups: their rollouts, a line each of their own, and their metrics."""
+        """Write a batch of groups: rollouts, groups and metrics."""
         rollouts = [rollout for result in results for rollout in result.rollouts]
         self._rollouts.append([rollout_row(rollout) for rollout in rollouts])
         self._groups.append([_group_row(result) for result in results])
@@ -92,7 +92,7 @@ class RunFiles:
         self._metrics.append_failure(self._run_id, epoch, reason)
 
     def close_epoch(self, ended: Sequence[EpochEnd] = ()) -> None:
-        """Bring ``per-epoch.json`` up to date."""
+        """Write ``per-epoch.json``."""
         self._metrics.write_per_epoch(
             {
                 end.epoch: {
@@ -105,22 +105,22 @@ class RunFiles:
         )
 
     def reward_scores(self) -> dict[str, dict[str, float]]:
-        """Mean and number of the scores by rewarder, ``total`` being the weighted reward."""
+        """Return mean and number of scores by rewarder; ``total`` is the weighted reward."""
         return {name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())}
 
     def calibration(self) -> dict[str, Any] | None:
-        """How far the judges can be believed; None when nobody judges."""
+        """Return the calibration of the judges; None without judges."""
         return self._judges.as_json()
 
     def per_tool(self) -> list[dict[str, Any]]:
-        """Use of each tool over the whole run; a cost is None when any of its calls has an unknown price."""
+        """Return the use of each tool over the run; a cost is None if any call has an unknown price."""
         return [
             {"tool": name, **to_builtins(tool), "tool_cost_usd": tool.cost_usd}
             for name, tool in sorted(self._tools.items())
         ]
 
     def epoch_use(self, epoch: int) -> dict[str, Any]:
-        """What the tools of an epoch cost, None when any price is unknown, and the time of its attempts together."""
+        """Return the tool cost of an epoch (None if any is unknown) and the summed latency of its attempts."""
         used: dict[str, Any] = to_builtins(self._epochs.get(epoch, _EpochSum()))
         return used
 
@@ -193,7 +193,7 @@ class _EpochSum:
 
 def _item_row(item: Item) -> dict[str, Any]:
     texts = {"prompt": item.prompt, "answer": item.answer, "system_prompt": item.system_prompt, "domain": item.domain}
-    # As it goes over the wire: no line of UTF-8 can carry half a surrogate pair.
+    # No line of UTF-8 can contain half a surrogate pair.
     return {"item_id": item.id, **{name: replace_surrogates(text) for name, text in texts.items()}}
 
 
