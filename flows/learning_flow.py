@@ -1,4 +1,4 @@
-"""What does Prefect run? The flow ``tfgrpo-learning`` and the mapped group task; what happens in it is in ``execution``."""
+"""The Prefect flow ``tfgrpo-learning`` and its mapped group task; the run itself is ``flows.run.execution``."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ from tfgrpo.tasks.runtime.host import run_on_runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 _AHEAD = 2
-"""Groups handed to the task runner before any is back, per place for a rollout: enough that no place waits for one."""
+"""Groups submitted ahead, per concurrent rollout: enough that the task runner never waits for one."""
 
 
-class Parcel:
-    """One group and the run it belongs to, as an argument of the mapped task.
+class GroupJob:
+    """One group and its run, as an argument of the mapped task."""
 
-    No dataclass on purpose: Prefect searches the fields of dataclasses for futures, 3 ms of CPU a group.
-    """
+    # No dataclass: Prefect searches the fields of dataclasses for futures, 3 ms of CPU per group.
 
     __slots__ = ("context", "run", "spec")
 
@@ -59,11 +58,10 @@ class Parcel:
         self.run = run
 
 
-class Sealed:
-    """What came of one group, on its way back from the mapped task.
+class GroupReturn:
+    """The result of one group, as returned by the mapped task."""
 
-    No dataclass either: Prefect would remember its fields one by one.
-    """
+    # No dataclass: Prefect would keep a reference to each of its fields.
 
     __slots__ = ("__weakref__", "result")
 
@@ -71,52 +69,52 @@ class Sealed:
         self.result = result
 
 
-def _may_help(_task: object, _run: object, state: State[Any]) -> bool:
-    """Whether a group that broke is tried again: not when our own code refused something."""
+def _should_retry(_task: object, _run: object, state: State[Any]) -> bool:
+    """Return whether to retry a failed group task: not after a typed refusal of our own code."""
     return not isinstance(state.data, TfgrpoError)
 
 
 @task(
     name="group",
-    task_run_name="group-epoch-{parcel.spec.key.epoch}",
+    task_run_name="group-epoch-{job.spec.key.epoch}",
     cache_policy=NO_CACHE,
     persist_result=False,
     log_prints=False,
-    # Whatever a model, tool or rewarder does is a typed outcome inside the result; what is left are faults of the
-    # infrastructure, and the journal makes trying again free.
+    # Failures of models, tools and rewarders are outcomes in the result, so only infrastructure faults arrive here, and
+    # the journal makes a retry free.
     retries=2,
     retry_delay_seconds=1,
-    retry_condition_fn=_may_help,
+    retry_condition_fn=_should_retry,
 )
-async def group_task(parcel: Parcel) -> Sealed:
-    """One group: G rollouts, rewards, reflection."""
-    context = parcel.context
-    work = partial(run_group, parcel.spec, carrier=context.carrier)
-    return Sealed(await parcel.run(context, work, begun))
+async def group_task(job: GroupJob) -> GroupReturn:
+    """Run one group: G rollouts, rewards, reflection."""
+    context = job.context
+    work = partial(run_group, job.spec, carrier=context.carrier)
+    return GroupReturn(await job.run(context, work, begun))
 
 
 @contextmanager
 def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
-    """A way to fan the groups of a batch out, open for a whole run; they are yielded as they come back."""
-    # As many groups as places for rollouts: should each have one straggler left, all places are still taken.
+    """Provide the function that runs the groups of a batch as mapped tasks, for the duration of a run."""
+    # As many groups as rollouts at once: even if each waits for one straggler, all slots are in use.
     name, at_once = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
     workers: AbstractContextManager[RunWork] = nullcontext(run_on_runtime)
     if name == "dask":
-        # Each worker has a place for every rollout; what bounds the rollouts of all of them is the number of groups.
+        # Each worker has slots for all rollouts, so only the number of groups bounds the total.
         at_once = max(1, at_once // plan.group_size)
         workers = dask_workers(at_once)
     task_runner = task_runner_for(name, at_once)
     with workers as run, task_runner as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
-            parcels = (Parcel(spec, context, run) for spec in specs)
-            # Not ``as_completed``, which holds every future, and with it what Prefect knows of the task run, to the end.
+            jobs = (GroupJob(spec, context, run) for spec in specs)
+            # ``as_completed`` would keep every future, with Prefect's record of its task run, to the end.
             back: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
 
             def hand_out(count: int) -> None:
-                if some := list(islice(parcels, count)):
+                if some := list(islice(jobs, count)):
                     # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-                    for future in runner.map(group_task, {"parcel": some}):  # type: ignore[misc]
+                    for future in runner.map(group_task, {"job": some}):  # type: ignore[misc]
                         future.add_done_callback(back.put)
 
             hand_out(_AHEAD * plan.settings.tfgrpo.concurrency)
@@ -126,7 +124,7 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
                     hand_out(1)
                     yield result
             finally:
-                # Nothing is left to cancel, unless the run ends here.
+                # Only a run that ends early has anything left to cancel.
                 if isinstance(runner, EventLoopTaskRunner):
                     runner.cancel_all()
 
@@ -134,30 +132,30 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
 
 
 def _result_of(future: PrefectFuture[Any]) -> GroupResult:
-    """Raises ``RunAborted`` for a group that could not be run at all, which is no matter of models or rewards."""
+    """Return the group's result. Raises ``RunAborted`` if the infrastructure could not run it."""
     try:
-        sealed = _sealed(future)
+        returned = _group_return(future)
     except TfgrpoError:
         raise
     except Exception as error:
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
     flow_run = FlowRunContext.get()
     if flow_run is not None:
-        # Prefect keeps the state of every task run in case its result goes into another task; ours never does.
-        flow_run.run_results.pop(id(sealed), None)
-    return sealed.result
+        # Prefect keeps every state in case the result becomes an argument of another task; ours never do.
+        flow_run.run_results.pop(id(returned), None)
+    return returned.result
 
 
-def _sealed(future: PrefectFuture[Any]) -> Sealed:
+def _group_return(future: PrefectFuture[Any]) -> GroupReturn:
     future.wait()
-    # Where the state holds what the task returned, ``future.result()`` would still ask an event loop in another thread.
+    # ``future.result()`` asks an event loop in another thread even if the state has the value already.
     kept = getattr(future.state.data, "result", None)
-    return kept if isinstance(kept, Sealed) else future.result()
+    return kept if isinstance(kept, GroupReturn) else future.result()
 
 
 def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
     deployed = deployed_run() is not None
-    # Prefect keeps the log of a flow run; what a worker's child says on stderr is read by few.
+    # Deployed runs log to Prefect, because few people read the stderr of a worker's child process.
     console = (
         RichConsole(file=LogFile(get_run_logger()), highlight=False, color_system=None)
         if deployed
@@ -169,7 +167,7 @@ def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
 
 
 RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_here)
-"""Does the run of a flow run and returns its summary; a local run happens in another thread than its flow run."""
+"""Executes the run of a flow run; a local run replaces it, to execute in another thread."""
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
@@ -209,10 +207,10 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         resume: Run to go on with where it ended. A retry of a flow run goes on without it.
         request: All of it as one value: from a command, or a deployment made before there were parameters.
     """
-    given = {name: value for name, value in locals().items() if name != "request"}
+    fields = {name: value for name, value in locals().items() if name != "request"}
     run = deployed_run()
     try:
-        asked = asked_of(RunRequest, request, given)
+        asked = asked_of(RunRequest, request, fields)
     except PrefectUnavailable as error:
         return state_of(RunSummary("failed", None, str(error), {}))
     if run is not None:

@@ -1,4 +1,4 @@
-"""Run a selection on Prefect: the flow ``tfgrpo-select``, whose result is the best of the candidates of one request."""
+"""The Prefect flow ``tfgrpo-select``, which returns the best of K candidates for one request."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
             deployment hold beside it. `tfgrpo config` lists all.
         request: All of it as one value: from a deployment made before there were parameters.
     """
-    given = {name: value for name, value in locals().items() if name != "request"}
+    fields = {name: value for name, value in locals().items() if name != "request"}
     try:
-        return state_of(select(asked_of(SelectRequest, request, given), os.environ))
+        return state_of(select(asked_of(SelectRequest, request, fields), os.environ))
     except ConfigError as error:
         return failure(str(error), RunSummary.refused(None, error).as_json())
     except TfgrpoError as error:

@@ -1,7 +1,4 @@
-"""What is asked in a selection, and in which form? The item, its reference, the format and the rewarders by name.
-
-Everything comes from a request and resolved settings; files are read, nothing is sent.
-"""
+"""Read the item, reference, answer format and rewarders of a selection from its request and settings."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat,
 
 
 def item_asked(request: SelectRequest, settings: Settings) -> Item:
-    """The item, with whatever answer it has. Raises ``ConfigError`` when there is nothing to ask, or too much."""
+    """Return the item with its answer, if any. Raises ``ConfigError`` for no prompt or item, or for both."""
     if request.prompt is not None and request.item is not None:
         raise SettingsError.one("--item", "it beside a prompt", "one of the two")
     if request.item is not None:
@@ -55,7 +52,7 @@ def _item_of(name: str, settings: Settings) -> Item:
 
 
 def answer_asked(request: SelectRequest, settings: Settings) -> str | None:
-    """The reference that was given beside the item, as text; None for none. Raises ``ConfigError``."""
+    """Return the reference of the request as text; None without one. Raises ``ConfigError``."""
     if request.reference is None:
         return request.answer
     if request.answer is not None:
@@ -78,7 +75,7 @@ def answer_asked(request: SelectRequest, settings: Settings) -> str | None:
 
 
 def format_asked(settings: Settings) -> AnswerFormat:
-    """What an answer has to be. Raises ``SettingsError`` for a schema that is none."""
+    """Return the answer format. Raises ``SettingsError`` for an invalid schema."""
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
@@ -106,7 +103,7 @@ def _schema(path: str | None) -> Mapping[str, Any] | None:
 
 
 def rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
-    """The rewarders of the request, else of the settings if they name any; None for what the stage rewards."""
+    """Return the rewarders of the request, else those that the settings name; None for those of the stage."""
     if not request.rewarders:
         return None if resolved.sources["rewarders"] == "default" else resolved.settings.rewarders
     problems: list[Problem] = []

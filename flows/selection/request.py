@@ -32,20 +32,20 @@ FIELDS: Final = MappingProxyType(
 
 
 class SelectRequest(FlowRequest):
-    """One selection as asked for. Absent fields keep what environment, pipeline file and defaults say."""
+    """Request of one selection. Absent fields keep the values of environment, pipeline file and defaults."""
 
     KEYS: ClassVar[Mapping[str, str]] = FIELDS
 
     prompt: str | None = None
-    """What is asked. Either this or ``item``; a dry run without either asks the first item of its world."""
+    """The prompt. Either this or ``item``; a dry run without either takes the first item of its world."""
     item: str | None = None
     """An item of a dataset instead, as ``FILE#id``."""
     answer: str | None = None
     """Reference to compare with, as text."""
     reference: str | None = None
-    """File that holds it instead: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
+    """File with the reference instead: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
     rewarders: list[str] = Field(default_factory=list)
-    """What grades, as NAME or NAME=WEIGHT. None: those of the pipeline file, or what the stage rewards."""
+    """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""
     pipeline: str | None = None
     """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
     k: int | None = None
@@ -58,7 +58,7 @@ class SelectRequest(FlowRequest):
     max_validations: int | None = None
     timeout_s: float | None = None
     task_id: str | None = None
-    """Task whose promoted lessons are used, and whose history and memory are kept. None: nothing is read or written."""
+    """Task of the promoted lessons, history and memory. None: no file is read or written."""
     pack: str | None = None
     """None: the pack of the task's lessons, else ``powl`` for process models where there is one, else ``general``."""
     world: str | None = None

@@ -1,12 +1,12 @@
-"""How is the best of K had for one request? Plan, ask, choose, remember; a value comes back, whatever became of it.
+"""Run a best-of-K selection for one request: plan, sample, choose, record.
 
     from tfgrpo.flows.selection.select import select
     from tfgrpo.flows.selection.request import SelectRequest
 
     answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
 
-No journal is kept: a selection that is interrupted is asked again from the start. Its task's history and memory are
-written at its end, if it is of a task.
+There is no journal: an interrupted selection starts again. History and memory of its task, if any, are written at its
+end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Selected:
 
     @property
     def status(self) -> Status:
-        """``stopped`` when the budget left nothing to choose from, ``failed`` when nothing else did."""
+        """``stopped`` if the budget left no candidate, ``failed`` if there is none for another reason."""
         choice = self.selection.choice
         if not isinstance(choice, NotChosen):
             return "finished"
@@ -60,12 +60,12 @@ class Selected:
 
     @property
     def exit_code(self) -> int:
-        """The process's exit code."""
+        """Exit code of the process."""
         return EXIT_CODES[self.status]
 
     @property
     def message(self) -> str:
-        """One sentence: which was chosen and why, and what was lost on the way; or why none was."""
+        """One sentence: the choice with its reason and the losses, or why there is none."""
         choice, losses = self.selection.choice, self.selection.losses
         if isinstance(choice, NotChosen):
             return choice.why
@@ -77,7 +77,7 @@ class Selected:
         return f"candidate {choice.index}: {choice.why}{lost}"
 
     def as_json(self) -> dict[str, Any]:
-        """The selection as one JSON object."""
+        """Return the selection as one JSON object."""
         selection, plan = self.selection, self.plan
         chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
         return {
@@ -107,16 +107,16 @@ class Selected:
 def select(request: SelectRequest, env: Mapping[str, str] = os.environ, *, clock: Clock = utc_now) -> Selected:
     """Run a selection, for callers without an event loop.
 
-    Raises ``ConfigError`` with every problem before anything is sent. That no candidate could be chosen is in the value;
-    ``selection.best`` raises it.
+    Raises ``ConfigError`` with all problems before any call. A selection without a choice is returned like any other;
+    its ``selection.best`` raises.
     """
     plan = plan_selection(request, env, clock=clock)
     return asyncio.run(run_selection(plan, clock=clock))
 
 
 async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selected:
-    """Run a selection that was planned, on the running event loop. Raises ``EndpointError`` when no call could succeed."""
-    said = await check_endpoint_of(plan)
+    """Run a planned selection on the running event loop. Raises ``EndpointError`` if no call could succeed."""
+    warnings = await check_endpoint_of(plan)
     runtime = await open_runtime(plan.context, journaled=False)
     try:
         selection = await select_best(plan.spec, runtime)
@@ -124,11 +124,11 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
         await runtime.aclose()
         lost = await asyncio.to_thread(runtime.telemetry.shutdown)
     kept = await asyncio.to_thread(_remember, plan, selection, clock)
-    return Selected(plan, selection, (*plan.warnings, *said, *kept, *([lost] if lost else [])))
+    return Selected(plan, selection, (*plan.warnings, *warnings, *kept, *([lost] if lost else [])))
 
 
 def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[str, ...]:
-    """Write history and memory; a disk that refuses costs neither answer nor exit code, and is said."""
+    """Write history and memory; a ``StoreError`` becomes a warning, so that the answer is not lost."""
     if plan.task is None:
         return ()
     try:
@@ -141,7 +141,7 @@ def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[
 
 
 def _observations(selection: Selection) -> list[Observation]:
-    """Every graded candidate whose format gives it a structure, whatever its reward."""
+    """Return an observation of every graded candidate whose format has a structure."""
     found = []
     for candidate in selection.candidates:
         grade = selection.grades.get(candidate.index)
