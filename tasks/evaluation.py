@@ -1,7 +1,7 @@
-"""How did both arms do on the same items? Pairs the groups of champion and candidate; decides nothing.
+"""Pair the groups of champion and candidate by item, as evidence for the gate.
 
-Only scored rollouts enter a mean. An item that has none on one side is lost, and counted as lost; lost attempts are
-counted by arm.
+Only scored rollouts enter a mean. An item without any in one of the arms counts as lost; lost attempts are counted by
+arm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfgrpo.tasks.shapes import GroupResult
 
 @dataclass(frozen=True, slots=True)
 class ItemPair:
-    """One item under both libraries: the rewards of its scored rollouts, and how many have none."""
+    """One item under both libraries: rewards of its scored rollouts, and numbers of lost ones."""
 
     item_id: str
     champion: tuple[float, ...]
@@ -45,13 +45,13 @@ class ItemPair:
         return self.candidate_mean - self.champion_mean
 
     def filled(self, champion: float, candidate: float) -> float:
-        """Candidate minus champion if every lost attempt of an arm had this reward, and an arm without any had one."""
+        """Return candidate minus champion with every lost attempt of an arm (at least one attempt) given this reward."""
         before = (*self.champion, *(champion,) * self.champion_lost) or (champion,)
         after = (*self.candidate, *(candidate,) * self.candidate_lost) or (candidate,)
         return math.fsum(after) / len(after) - math.fsum(before) / len(before)
 
     def flipped(self, reward: Range = UNIT) -> Literal["regressed", "recovered"] | None:
-        """From always right, the upper end of the range, to always wrong, the lower end, or the other way round."""
+        """Return whether all attempts went from the upper end of the range to the lower one, or the reverse."""
         before, after = self.champion, self.candidate
         if is_highest(min(before), reward) and is_lowest(max(after), reward):
             return "regressed"
@@ -60,7 +60,7 @@ class ItemPair:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Attempts of one arm in the sweep, and how many of them have no reward."""
+    """Attempts of one arm in the sweep, and those of them without a reward."""
 
     lost: int
     made: int
@@ -68,16 +68,16 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class PairedEvidence:
-    """What the evaluation sweep showed."""
+    """Evidence of the evaluation sweep."""
 
     pairs: tuple[ItemPair, ...]
-    """In an order that no property of the items decides: by a digest of their ids."""
+    """Ordered by a digest of their ids, which is independent of any property of the items."""
     lost: tuple[str, ...]
     """Items without a scored rollout on at least one side, sorted."""
     identical: bool
-    """Both arms were sent the very same system texts: there is nothing to compare."""
+    """Both arms had the same system texts, so that there is no comparison."""
     lost_pairs: tuple[ItemPair, ...] = ()
-    """The lost items with what they have."""
+    """The lost items with their rewards."""
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -100,7 +100,7 @@ class PairedEvidence:
 
     @property
     def lost_share(self) -> float:
-        """Share of items that are lost; 1 when there are no items at all, but for equal arms, which need none."""
+        """Share of lost items; without any items 1, or 0 for identical arms."""
         items = len(self.pairs) + len(self.lost)
         return len(self.lost) / items if items else float(not self.identical)
 
@@ -125,10 +125,10 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
 
 
 def noise_floor(pairs: Sequence[ItemPair]) -> float | None:
-    """Standard error that the mean difference would have between two identical arms, from luck within items alone.
+    """Return the standard error of the mean difference between two identical arms, from variance within items.
 
     ``sqrt(sum_i (s²_champion,i / n + s²_candidate,i / m)) / pairs`` with sample variances; None as soon as one
-    item has fewer than two scored rollouts in either arm, because luck cannot be told from a single attempt.
+    item has fewer than two scored rollouts in either arm, which have no variance.
     """
     if not pairs or any(min(len(pair.champion), len(pair.candidate)) < 2 for pair in pairs):
         return None
@@ -147,7 +147,7 @@ def _rewards(groups: Iterable[GroupResult]) -> dict[str, list[float]]:
 
 
 def _lost(groups: Iterable[GroupResult]) -> Counter[str]:
-    """Rollouts without a reward, by item."""
+    """Count rollouts without a reward by item."""
     lost: Counter[str] = Counter()
     for group in groups:
         lost[group.key.item] += sum(not isinstance(rollout.outcome, Scored) for rollout in group.rollouts)

@@ -1,12 +1,11 @@
-"""Is the candidate library better than the champion? Promote, reject, or undecided, with the reasons in words.
+"""The promotion gate: decide from paired evidence whether the candidate library is better than the champion.
 
-The interval stays valid however often the evidence is looked at (``rewarders.statistics.sequential``). The gate abstains rather
-than guess: when too much evidence is lost, when rewards lie outside the range that their rewarders declare, or when both
-arms are the same library.
+The interval is valid however often the evidence is inspected (``rewarders.statistics.sequential``). The gate abstains if too
+much evidence is lost, if rewards are outside their declared range, or if both arms are the same library.
 
-Lost attempts are no chance loss when one arm loses more of them: a candidate that loses its wrong attempts looks better
-than it is. Where Fisher's exact test tells the arms' shares of lost attempts apart, the interval reaches from the worst
-case (a lost attempt of the candidate is worth the lower end of the range, one of the champion the upper end) to the best.
+A candidate that loses its wrong attempts looks better than it is. So if Fisher's exact test finds different shares of lost
+attempts in the arms, the interval extends from the worst case (a lost attempt of the candidate is worth the lower end of
+the range, one of the champion the upper end) to the best.
 """
 
 from __future__ import annotations
@@ -25,36 +24,36 @@ from tfgrpo.tasks.evaluation import Attempts, PairedEvidence, noise_floor
 _NARROW = 0.1
 _ROUNDING = 1e-9
 _TIE = 1e-7
-"""Of logarithms: tables as likely as the one seen, but for rounding, count."""
+"""Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count."""
 
 GateVerdict: TypeAlias = Literal["promote", "reject", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """The decision on the candidate, and everything it rests on."""
+    """The decision on the candidate and its evidence."""
 
     decision: GateVerdict
     reasons: tuple[str, ...]
     interval: Interval | None
-    """Of the mean paired difference; None when there is nothing to compute it from."""
+    """Of the mean paired difference; None without valid pairs."""
     pairs: int
     lost: tuple[str, ...]
     lost_share: float
     champion_attempts: Attempts
     candidate_attempts: Attempts
     loss_chance: float
-    """Chance of shares of lost attempts as unequal as these, if both arms lost attempts alike (Fisher's exact test)."""
+    """p-value of Fisher's exact test for equal shares of lost attempts."""
     regressions: tuple[str, ...]
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
     """Items that flipped from always wrong to always right."""
     noise_floor: float | None
-    """Standard error of the difference between two identical arms; None when it cannot be told."""
+    """Standard error of the difference between two identical arms; None if unknown."""
 
 
 def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> GateDecision:
-    """Hold the evidence against the settings. ``score_range`` is that of the rewards. Never raises."""
+    """Decide by the settings; ``score_range`` is that of the rewards. Never raises."""
     pairs = evidence.pairs
     chance = _loss_chance(evidence)
     unequal = chance <= 1.0 - settings.confidence
@@ -79,17 +78,14 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: R
 
 
 def off_scale(rewards: Sequence[float], score_range: Range) -> bool:
-    """Whether any reward lies outside the range, but for rounding."""
+    """Return whether any reward is outside the range, up to rounding."""
     low, high = score_range
     slack = _ROUNDING * max(high - low, abs(low), abs(high))
     return bool(rewards) and not low - slack <= min(rewards) <= max(rewards) <= high + slack
 
 
 def narrow_scale(evidence: PairedEvidence, score_range: Range) -> str:
-    """A warning when the rewards of the sweep use less than a tenth of their range; empty otherwise.
-
-    Equal rewards are no matter of the scale.
-    """
+    """Return a warning if the rewards of the sweep differ, but use less than a tenth of their range; else empty."""
     rewards = _all_rewards(evidence)
     spread = max(rewards) - min(rewards) if rewards else 0.0
     if not 0.0 < spread < _NARROW * (score_range[1] - score_range[0]):
@@ -102,10 +98,10 @@ def narrow_scale(evidence: PairedEvidence, score_range: Range) -> str:
 
 
 def fisher_test(first: Attempts, second: Attempts) -> float:
-    """Two-sided p-value of Fisher's exact test (1935) that two arms lose attempts with the same chance.
+    """Return the two-sided p-value of Fisher's exact test (1935) that two arms lose attempts equally often.
 
-    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the one seen; 1.0
-    when nothing or everything was lost.
+    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the observed one;
+    1.0 if no attempt or every attempt was lost.
     """
     lost, made = first.lost + second.lost, first.made + second.made
     whole = _log_comb(made, lost)
@@ -116,10 +112,10 @@ def fisher_test(first: Attempts, second: Attempts) -> float:
 
 
 def sign_test(worse: int, better: int) -> float:
-    """Chance of at least ``worse`` of ``worse + better`` flips for the worse if both were equally likely.
+    """Return the p-value of at least ``worse`` of ``worse + better`` flips if both directions were equally likely.
 
-    One-sided binomial tail at 1/2 (Dixon and Mood 1946); 1.0 when nothing flipped. By logarithms, since the counts of a
-    large sweep have more digits than a float has range.
+    One-sided binomial tail at 1/2 (Dixon and Mood 1946); 1.0 without flips. Computed with logarithms, because binomials
+    of a large sweep overflow a float.
     """
     flips = worse + better
     return min(
@@ -151,7 +147,7 @@ def _decide(
 
 
 def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
-    """Why the evidence cannot speak at all; empty when it can."""
+    """Return the reason to abstain; empty if there is none."""
     if evidence.identical:
         swept = "" if evidence.pairs else ", and no sweep was run"
         return f"candidate and champion are the same library: nothing to compare{swept}"
@@ -166,7 +162,7 @@ def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
 def _too_many_flips(
     evidence: PairedEvidence, settings: GateSettings, score_range: Range
 ) -> tuple[GateVerdict, tuple[str, ...]] | None:
-    """Regressions beyond the limit stop a promotion; they reject when luck alone would hardly make so many."""
+    """Return the verdict on regressions above the limit: reject if significant, else undecided; None below it."""
     worse, better = (len(_flipped(evidence, how, score_range)) for how in ("regressed", "recovered"))
     if worse / len(evidence.pairs) <= settings.max_regressions:
         return None
@@ -177,9 +173,9 @@ def _too_many_flips(
 
 
 def _interval(evidence: PairedEvidence, confidence: float, score_range: Range, *, unequal: bool) -> Interval | None:
-    """Of differences within the width of the range; None for rewards outside it and without pairs.
+    """Return the interval of the mean difference; None without pairs, or with rewards outside the range.
 
-    ``unequal``: from the lower end of the worst case to the upper end of the best, over the lost items too.
+    ``unequal``: from the lower end of the worst case to the upper end of the best, including lost items.
     """
     low, high = score_range
     bound = high - low

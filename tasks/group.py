@@ -1,7 +1,6 @@
-"""What came of one group? G attempts at one item, graded together, compared, and reflected on when they differ.
+"""Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
-The whole group runs here, whatever becomes of single attempts. It writes nothing to disk and decides nothing about the
-run: a refused budget or a dead endpoint is reported in the result.
+It writes no file and does not end the run: a refused budget or a dead endpoint is reported in the result.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ RECORDED_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How the scored attempts of a group stand to each other, by rollout id."""
+class GroupComparison:
+    """Comparison of the scored attempts of a group, by rollout id."""
 
     rewards: Mapping[str, float]
     advantages: Mapping[str, float]
@@ -46,19 +45,19 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """All attempts of a group, with what was said of them."""
+    """All attempts of a group with their scores."""
 
     rollouts: Sequence[FinishedRollout]
     scores: GroupScores
     outcomes: Mapping[str, Outcome]
     """By rollout id."""
-    standing: Standing
+    comparison: GroupComparison
 
 
 async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
-    """Run, grade, compare and, where the group teaches something, reflect. Raises nothing but cancellation.
+    """Run, score and compare the attempts, and reflect if the group is informative. Raises only cancellation.
 
-    ``carrier`` is the place of the group in the trace; None: that of the run.
+    ``carrier`` is the trace context of the group; None: that of the run.
     """
     telemetry = runtime.telemetry
     with (
@@ -81,19 +80,19 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     judge = GroupJudge(spec, runtime)
     graded = await _graded(spec, judge, runtime)
-    rollouts, standing = graded.rollouts, graded.standing
+    rollouts, comparison = graded.rollouts, graded.comparison
     stopped = judge.spend.budget_refused or judge.spend.fatal
-    reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, standing, runtime)
-    with runtime.telemetry.span(SPAN_SUMMARIZE, _where(spec)):
+    reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, comparison, runtime)
+    with runtime.telemetry.span(SPAN_SUMMARIZE, _span_fields(spec)):
         records = tuple(
-            _record(spec, rollout, graded.outcomes, _given(graded.scores, place), standing, runtime)
-            for rollout, place in _placed(rollouts)
+            _record(spec, rollout, graded.outcomes, _scores_at(graded.scores, position), comparison, runtime)
+            for rollout, position in _indexed(rollouts)
         )
-    result = _result(spec, rollouts, records, standing, reflection, judge.spend)
+    result = _result(spec, rollouts, records, comparison, reflection, judge.spend)
     return replace(result, rewarder_fault=graded.scores.timed_out, duration_s=perf_counter() - start)
 
 
-def _where(spec: GroupSpec) -> dict[str, str | int]:
+def _span_fields(spec: GroupSpec) -> dict[str, str | int]:
     return {
         EPOCH: spec.key.epoch,
         PHASE: spec.key.phase,
@@ -104,23 +103,27 @@ def _where(spec: GroupSpec) -> dict[str, str | int]:
 
 
 async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Graded:
-    """All attempts and what they are worth. Their spans are open until that is known, or until this is cancelled."""
+    """Run and score all attempts; their spans stay open until they are scored, or this is cancelled."""
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(
             *(run_rollout(spec, index, runtime, until_graded) for index in range(spec.size))
         )
-        said = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
-        scores = scrubbed_scores(said, runtime.scrub)
-        placed = _placed(rollouts)
-        outcomes = {rollout.rollout_id: outcome_of(rollout, scores, place) for rollout, place in placed}
+        raw = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
+        scores = scrubbed_scores(raw, runtime.scrub)
+        indexed = _indexed(rollouts)
+        outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in indexed}
         rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
-        standing = compare(rewards, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
-        for rollout, place in placed:
+        comparison = compare(rewards, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
+        for rollout, position in indexed:
             name = rollout.rollout_id
             observe_verdict(
-                rollout.span, outcomes[name], standing.ranks.get(name), _given(scores, place), runtime.rewarders
+                rollout.span,
+                outcomes[name],
+                comparison.ranks.get(name),
+                _scores_at(scores, position),
+                runtime.rewarders,
             )
-    return _Graded(rollouts, scores, outcomes, standing)
+    return _Graded(rollouts, scores, outcomes, comparison)
 
 
 def _score_range(runtime: Runtime) -> Range:
@@ -130,13 +133,13 @@ def _score_range(runtime: Runtime) -> Range:
     return total_range(runtime.rewarders)
 
 
-def compare(rewards: Mapping[str, float], min_spread: float, score_range: Range = UNIT) -> Standing:
-    """Advantages, ranks and signal of the scored attempts. One alone has an advantage of 0 and no rank."""
+def compare(rewards: Mapping[str, float], min_spread: float, score_range: Range = UNIT) -> GroupComparison:
+    """Return advantages, ranks and signal of the scored attempts. A single one has advantage 0 and no rank."""
     if not rewards:
-        return Standing({}, {}, {}, None, None, "lost")
+        return GroupComparison({}, {}, {}, None, None, "lost")
     values = list(rewards.values())
     advantage = group_advantage(values)
-    return Standing(
+    return GroupComparison(
         rewards=rewards,
         advantages=dict(zip(rewards, advantage.advantages, strict=True)),
         ranks=dict(zip(rewards, relative_ranks(values), strict=True)) if len(values) > 1 else {},
@@ -147,7 +150,7 @@ def compare(rewards: Mapping[str, float], min_spread: float, score_range: Range 
 
 
 def classify(rewards: Sequence[float], spread: float, min_spread: float, score_range: Range = UNIT) -> Signal:
-    """What a group can teach. Equal rewards teach nothing, however small ``min_spread`` is."""
+    """Return the signal of a group. Equal rewards are never ``mixed``, however small ``min_spread`` is."""
     if len(rewards) < 2:
         return "lost"
     if spread > 0.0 and spread >= min_spread:
@@ -158,31 +161,31 @@ def classify(rewards: Sequence[float], spread: float, min_spread: float, score_r
 
 
 def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:
-    """The typed end of a rollout. ``position`` is its place among the graded ones, None when it was not graded."""
+    """Return the outcome of a rollout. ``position`` is its index among the graded ones, None if it was not graded."""
     if rollout.loss is not None:
         return rollout.loss
     if position is None:
         raise ValueError(f"rollout {rollout.rollout_id} ended with an output but was not graded")
     reward = scores.totals.get(rollout.rollout_id)
     if reward is not None:
-        return Scored(reward, _given(scores, position))
+        return Scored(reward, _scores_at(scores, position))
     silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
     return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
 
 
-def _placed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:
-    """Every rollout with its place among those that are graded."""
-    place = 0
-    placed: list[tuple[FinishedRollout, int | None]] = []
+def _indexed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:
+    """Return every rollout with its index among the graded ones."""
+    position = 0
+    indexed: list[tuple[FinishedRollout, int | None]] = []
     for rollout in rollouts:
         graded = rollout.loss is None
-        placed.append((rollout, place if graded else None))
-        place += graded
-    return placed
+        indexed.append((rollout, position if graded else None))
+        position += graded
+    return indexed
 
 
-def _given(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]:
+def _scores_at(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]:
     if position is None:
         return ()
     return tuple(verdict for verdict in scores.verdicts[position] if isinstance(verdict, RewardScore))
@@ -197,19 +200,19 @@ def _attempts(rollouts: Sequence[FinishedRollout]) -> list[Attempt]:
 
 
 async def _reflection(
-    spec: GroupSpec, rollouts: Sequence[FinishedRollout], standing: Standing, runtime: Runtime
+    spec: GroupSpec, rollouts: Sequence[FinishedRollout], comparison: GroupComparison, runtime: Runtime
 ) -> Reflection:
-    if not spec.reflect or standing.signal != "mixed" or standing.spread is None or _stopped(rollouts):
+    if not spec.reflect or comparison.signal != "mixed" or comparison.spread is None or _stopped(rollouts):
         return _no_reflection()
     ranked = [
-        RankedAttempt(rollout, standing.rewards[rollout.rollout_id], standing.ranks[rollout.rollout_id])
+        RankedAttempt(rollout, comparison.rewards[rollout.rollout_id], comparison.ranks[rollout.rollout_id])
         for rollout in rollouts
-        if rollout.rollout_id in standing.rewards
+        if rollout.rollout_id in comparison.rewards
     ]
-    # Behind the rollouts that wait for a slot: the longest chain of a batch, rollout then reflection, begins first.
+    # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
-        with runtime.telemetry.span(SPAN_EXTRACT, _where(spec)):
-            return await reflect_on_group(spec, ranked, standing.spread, runtime)
+        with runtime.telemetry.span(SPAN_EXTRACT, _span_fields(spec)):
+            return await reflect_on_group(spec, ranked, comparison.spread, runtime)
 
 
 def _no_reflection() -> Reflection:
@@ -217,7 +220,7 @@ def _no_reflection() -> Reflection:
 
 
 def _stopped(rollouts: Sequence[FinishedRollout]) -> bool:
-    """Whether the run ends with this group anyway, so that reflecting would only spend."""
+    """Return whether the run ends with this group, so that a reflection would be wasted."""
     return any(rollout.fatal for rollout in rollouts) or _refusal(rollouts) is not None
 
 
@@ -231,7 +234,7 @@ def _record(
     rollout: FinishedRollout,
     outcomes: Mapping[str, Outcome],
     scores: tuple[RewardScore, ...],
-    standing: Standing,
+    comparison: GroupComparison,
     runtime: Runtime,
 ) -> RolloutRecord:
     name = rollout.rollout_id
@@ -242,8 +245,8 @@ def _record(
         index=rollout.index,
         outcome=outcomes[name],
         scores=scores,
-        advantage=standing.advantages.get(name),
-        relative_rank=standing.ranks.get(name),
+        advantage=comparison.advantages.get(name),
+        relative_rank=comparison.ranks.get(name),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
         summary=summarize_trajectory(
             rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
@@ -261,7 +264,7 @@ def _result(
     spec: GroupSpec,
     rollouts: Sequence[FinishedRollout],
     records: tuple[RolloutRecord, ...],
-    standing: Standing,
+    comparison: GroupComparison,
     reflection: Reflection,
     judging: Spend,
 ) -> GroupResult:
@@ -270,9 +273,9 @@ def _result(
         group_id=spec.group_id,
         key=spec.key,
         rollouts=records,
-        signal=standing.signal,
-        mean_reward=standing.mean,
-        spread=standing.spread,
+        signal=comparison.signal,
+        mean_reward=comparison.mean,
+        spread=comparison.spread,
         proposals=reflection.proposals,
         rejected=reflection.rejected,
         reflection_failure=spend.failure,

@@ -1,6 +1,6 @@
-"""How does one attempt end? With a trajectory, or with the typed reason why there is none; never with a number.
+"""Run one rollout: the actor under its time limit, ending in a trajectory or a typed loss.
 
-It runs the actor under the rollout's time limit. Grading is the group's business.
+Scoring is left to the group.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 
 @dataclass(frozen=True, slots=True)
 class FinishedRollout:
-    """An attempt that is over, not yet graded. Heavy texts live here until the group is recorded, no longer."""
+    """A completed attempt before scoring. Its long texts are dropped once the group is recorded."""
 
     rollout_id: str
     index: int
     seed: int
     trajectory: Trajectory | None
-    """None when the attempt did not end by itself."""
+    """None if the attempt did not run to its end."""
     loss: Ungraded | Failed | Refused | None
-    """Why it cannot be graded; None when it can."""
+    """Reason why it cannot be graded; None if it can."""
     frames: tuple[Frame, ...]
     tools: tuple[ToolMetricEvent, ...]
     usage: Usage
@@ -44,31 +44,30 @@ class FinishedRollout:
     fatal: str | None = None
     """Set when the run cannot go on."""
     span: SpanHandle | None = None
-    """Open until whoever grades the attempt closes it; None once it is closed."""
+    """Open until the attempt is graded; None once closed."""
 
     @property
     def tool_cost_usd(self) -> float | None:
-        """None when any is unknown, or when the agent calls by itself."""
+        """None if any cost is unknown, or for an agent that calls models by itself."""
         return None if self.usage.calls is None else add_costs(event.cost_usd for event in self.tools)
 
     @property
     def output(self) -> str:
-        """Final text; empty when there is none."""
+        """Final text, or empty."""
         return self.trajectory.output if self.trajectory else ""
 
 
 def rollout_id_of(spec: GroupSpec, index: int) -> str:
-    """Name of one rollout of a group."""
+    """Return the id of one rollout of a group."""
     return f"{spec.group_id}/{index}"
 
 
 async def run_rollout(
     spec: GroupSpec, index: int, runtime: Runtime, graded: ExitStack | None = None
 ) -> FinishedRollout:
-    """Attempt the item once. Whatever goes wrong is in the result; only cancellation passes through.
+    """Attempt the item once. Failures are in the result; only cancellation is raised.
 
-    With ``graded`` the span of the attempt stays open for its verdict until that is closed, and ends with the attempt's
-    own time all the same.
+    With ``graded`` the span stays open for the scores until that stack is closed; its end time is that of the attempt.
     """
     around = runtime.telemetry.rollout_span(
         epoch=spec.key.epoch,
@@ -98,7 +97,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         start = perf_counter()
         try:
             trajectory = await _within_limit(attempt, runtime)
-        except Exception as raised:  # noqa: BLE001 - every failure becomes a typed outcome, also of a user's agent
+        except Exception as raised:  # noqa: BLE001 - failures of any agent become typed outcomes
             error = raised
         finally:
             attempt.end()
@@ -120,7 +119,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
-    """In a task of its own, so that an agent which ignores its cancellation can be left behind."""
+    """Run the attempt in a separate task, so that an agent that ignores its cancellation can be abandoned."""
     limit = runtime.context.settings.actor.timeout_s
     work = asyncio.ensure_future(runtime.actor.attempt(attempt))
     try:
@@ -178,7 +177,7 @@ def _loss(
 
 
 def _failed(error: Exception, waiting_for: str | None, scrub: Callable[[str], str]) -> Failed:
-    """A failed call is named by its key, so that the run can record it once the batch is accepted."""
+    """Return the failure with the key of its call, so that the run can record it once the batch is accepted."""
     if isinstance(error, TfgrpoError):
         return Failed(type(error).__name__, scrub(str(error)), waiting_for)
     return Failed("ActorError", scrub(described(error, whole=True)), waiting_for)

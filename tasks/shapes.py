@@ -1,4 +1,4 @@
-"""What do the steps hand to each other? Frozen and picklable, so that a group can run in another process."""
+"""Data that the steps pass on: frozen and picklable, so that a group can run in another process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Frame:
     name: str
     """Model or tool name."""
     text: str
-    """What came back, possibly long."""
+    """The reply or result, possibly long."""
     tokens: int | None
-    """None when the endpoint did not say."""
+    """None when the endpoint sent no usage."""
     cost_usd: float | None
     latency_ms: float
     error: str | None = None
@@ -30,7 +30,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """What an actor hands back when its attempt ended by itself."""
+    """Result of an attempt that ran to its end."""
 
     output: str
     frames: tuple[Frame, ...]
@@ -52,7 +52,7 @@ class ToolMetricEvent:
 
 @dataclass(frozen=True, slots=True)
 class PackText:
-    """The text a whole group gets: pack and library rendered, with what it was made of."""
+    """System text of a group: the rendered pack with lessons, and its sources."""
 
     system: str
     digest: str
@@ -61,12 +61,12 @@ class PackText:
     stamp: str
     experience_ids: tuple[str, ...]
     experiences: tuple[ExperienceRecord, ...] = ()
-    """The records behind those ids, for rewarders that look at them."""
+    """The records of those ids, for rewarders that use them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Everything one group needs; the argument of the mapped Prefect task."""
+    """Specification of one group; the argument of the mapped Prefect task."""
 
     group_id: str
     """Made from run, epoch, arm and position: the assignment id of the scheduler (requirement 6)."""
@@ -91,14 +91,14 @@ class RolloutRecord:
     """Group index of the actor, 0 … G-1 (requirement 57)."""
     outcome: Outcome
     scores: tuple[RewardScore, ...]
-    """Every score given, also by rewarders of weight 0 and for rollouts that stayed ungraded."""
+    """All scores, including those of rewarders of weight 0 and of ungraded rollouts."""
     advantage: float | None
     relative_rank: float | None
     """1 is best, 0 is worst, ties share the mean; None when not ranked."""
     output: str
     """Final text, shortened for the record."""
     summary: str
-    """At most 32 words on how the attempt went."""
+    """Summary of the trajectory, at most 32 words."""
     tools: tuple[ToolMetricEvent, ...]
     usage: Usage
     latency_s: float
@@ -124,7 +124,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class ReflectionFailure:
-    """The reflection on an informative group brought no lesson because a call or its answer broke."""
+    """A reflection on an informative group that failed with its call or its answer."""
 
     error_type: str
     reason: str
@@ -138,7 +138,7 @@ class ReflectionFailure:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What comes back from a group: small, whatever the rollouts said."""
+    """Result of one group, of bounded size."""
 
     group_id: str
     key: GroupKey
@@ -148,7 +148,7 @@ class GroupResult:
     spread: float | None
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
-    """Proposed texts that broke a rule, with the reason."""
+    """Proposed texts that violate a rule, with the reason."""
     reflection_failure: ReflectionFailure | None
     learning: Usage
     """Of the reflection."""
@@ -160,8 +160,8 @@ class GroupResult:
     """Set when the run cannot go on (the endpoint refuses the key)."""
     duration_s: float
     broken_calls: tuple[ReflectionFailure, ...] = ()
-    """Calls of judges and of learning that brought no answer, each with its key, to be recorded when the batch is
-    accepted. Holds the failure above if a call was its cause; those of rollouts are in their outcomes."""
+    """Failed calls of judges and of learning with their keys, to be recorded when the batch is accepted; those of rollouts
+    are in their outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen
     """Of the group's judges."""
 
