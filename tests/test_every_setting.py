@@ -57,7 +57,7 @@ class Demo:
 
 TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
 PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
-COSTS = of_exchange(lambda it: [rollout.cost_usd for rollout in it.result.rollouts])
+COSTS = of_exchange(lambda it: [rollout.usage.cost_usd for rollout in it.result.rollouts])
 REWARDS = of_exchange(lambda it: [getattr(rollout.outcome, "reward", None) for rollout in it.result.rollouts])
 
 

@@ -229,7 +229,7 @@ def groups_of(tmp_path, monkeypatch, run_group):
 def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
     async def run_group(given, _runtime, *, carrier):
         assert carrier == {}
-        await asyncio.sleep(0.5 * (given.epoch == 1))
+        await asyncio.sleep(0.5 * (given.key.epoch == 1))
         return group((record(),), epoch=given.key.epoch)
 
     assert groups_of(tmp_path, monkeypatch, run_group)[-1] == 1
@@ -239,8 +239,8 @@ def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):
     tries = []
 
     async def run_group(given, _runtime, *, carrier):
-        tries.append(given.epoch)
-        if tries.count(2) == 1 and given.epoch == 2:
+        tries.append(given.key.epoch)
+        if tries.count(2) == 1 and given.key.epoch == 2:
             raise ConnectionResetError("the worker went away")
         return group((record(),), epoch=given.key.epoch)
 
@@ -260,7 +260,7 @@ def test_what_our_own_code_refuses_is_not_tried_again(tmp_path, monkeypatch):
     tries = []
 
     async def run_group(given, _runtime, *, carrier):
-        tries.append(given.epoch)
+        tries.append(given.key.epoch)
         raise SettingsError.one("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke", "grpc or http/protobuf")
 
     with pytest.raises(SettingsError, match="smoke"):
