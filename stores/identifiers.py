@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
-from tfgrpo.stores.canonical import sha256_hex
-
 LONGEST = 100
 """Characters of an identifier."""
 _SHAPE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
-_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 ACCEPTED = f"1 to {LONGEST} of A-Z a-z 0-9 . _ -, starting with a letter or digit, not ending in a dot, no device name"
 
 
@@ -19,12 +16,3 @@ def check_identifier(value: str) -> str:
     if not _SHAPE.fullmatch(value) or value.endswith(".") or ".." in value or _RESERVED.fullmatch(value):
         raise ValueError(f"{value[:60]!r} is not an identifier; accepted: {ACCEPTED}")
     return value
-
-
-def sanitize_identifier(text: str) -> str:
-    """Return any text as an identifier: itself if valid, else a readable part with a short hash."""
-    try:
-        return check_identifier(text)
-    except ValueError:
-        readable = re.sub(r"\.\.+", ".", _OTHER.sub("-", text)).strip("-._")[:80]
-        return f"{readable or 'id'}-{sha256_hex(text.encode('utf-8', 'surrogatepass'))[:8]}"

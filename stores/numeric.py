@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final, SupportsFloat
 
 MAX_SAFE_INTEGER: Final = 2**53
 """Every integer up to it is exact as a float; more than any number of tokens."""
+_CENT: Final = Decimal("0.01")
 
 
 def is_finite(value: SupportsFloat) -> bool:
@@ -48,3 +50,9 @@ def as_list(value: object) -> list[Any] | None:
         return None
     values = tolist()
     return values if isinstance(values, list) else None
+
+
+def two_decimals(value: float) -> str:
+    """Return two decimals, halves of the decimal value rounded up: 0.575 is 0.58, unlike in ``format``."""
+    exact = Decimal(repr(value))
+    return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)

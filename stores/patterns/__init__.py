@@ -1,3 +1,3 @@
 """Running averages of the hints of best-of-K selection."""
 
-__all__ = ["averages", "memory", "stats"]
+__all__ = ["memory", "stats"]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
 from types import MappingProxyType
 from typing import Final
 
+from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns.stats import SUCCESS, PatternStats
 
 HEADING: Final = "Previously successful process patterns (avoid exact duplication):"
-_CENT: Final = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,3 @@ class LabelAverages:
             for number, (label, entry) in enumerate(best, 1)
         ]
         return "\n".join([HEADING, *lines]).rstrip() if lines else ""
-
-
-def two_decimals(value: float) -> str:
-    """Return two decimals, halves of the decimal value rounded up: 0.575 is 0.58, unlike in ``format``."""
-    exact = Decimal(repr(value))
-    return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)

@@ -30,9 +30,9 @@ from tfgrpo.stores.telemetry.export import (
     trace_provider,
 )
 from tfgrpo.stores.telemetry.metrics import Instruments, Recorder
-from tfgrpo.stores.telemetry.spans import SpanHandle, SpanMaker
+from tfgrpo.stores.telemetry.spans import OpenSpan, SpanHandle, SpanMaker
 
-__all__ = ["SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
+__all__ = ["OpenSpan", "SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
 
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 _LAST_JOIN_S: Final = 0.2

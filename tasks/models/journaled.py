@@ -16,8 +16,7 @@ from typing import Any
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
-from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
-from tfgrpo.stores.telemetry.spans import OpenSpan
+from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.replies import is_plausible, usage_of
 from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest

@@ -12,7 +12,7 @@ from typing import Final
 from tfgrpo.pipelines.settings.selection import MemorySettings
 from tfgrpo.prompt_packs.attacks import attack_in
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.patterns.averages import two_decimals
+from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns.memory import Remembered
 from tfgrpo.stores.patterns.stats import PatternStats
 

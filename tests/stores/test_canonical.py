@@ -18,19 +18,19 @@ _JSON = st.recursive(
 )
 
 
-def test_keys_are_sorted_and_characters_kept():
+def test_keys_are_sorted_and_characters_unescaped():
     assert canonical_json({"b": [1, 1.0], "a": "\u00e9\u2028"}) == '{"a":"\u00e9\u2028","b":[1,1.0]}'
 
 
 @given(st.dictionaries(st.text(), _JSON, max_size=5))
-def test_order_of_insertion_does_not_matter_and_nothing_is_lost(value):
+def test_canonical_json_ignores_insertion_order_and_round_trips(value):
     backwards = dict(reversed(value.items()))
     assert canonical_json(value) == canonical_json(backwards)
     assert json.loads(canonical_json(value)) == value
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
-def test_numbers_that_are_none_are_refused(value):
+def test_nan_and_infinity_are_refused(value):
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(value)
 

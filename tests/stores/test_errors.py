@@ -80,7 +80,7 @@ def test_a_shape_error_is_a_value_error_that_shows_every_problem_and_has_the_fir
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_cross_processes_with_what_they_carry(error):
+def test_errors_keep_their_fields_when_pickled(error):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
@@ -89,7 +89,7 @@ def test_errors_cross_processes_with_what_they_carry(error):
 
 
 @pytest.mark.parametrize("name", [*_CLASSES, "NoSuchError", "annotations", "Problem", "Exception"])
-def test_a_recorded_failure_comes_back_as_what_it_was(name):
+def test_a_recorded_failure_is_read_as_its_class(name):
     error = error_named(name, "why")
     kind = _CLASSES.get(name, errors.ActorError)
     carries_more = issubclass(kind, ConfigError | RepairExhausted | ShapeError)

@@ -26,7 +26,7 @@ def test_outcomes_without_evidence_have_no_reward_to_read(outcome):
     assert not hasattr(outcome, "reward")
 
 
-def test_names_tell_the_outcomes_apart_and_nothing_can_be_changed():
+def test_outcomes_have_distinct_names_and_are_immutable():
     names = [outcome.name for outcome in [Scored(0.5, ()), *_NO_REWARD]]
     assert names == ["scored", "ungraded", "failed", "refused"]
     with pytest.raises(dataclasses.FrozenInstanceError):

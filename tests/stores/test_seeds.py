@@ -42,5 +42,5 @@ def test_streams_repeat_and_do_not_share_state():
     assert other.random() not in drawn
 
 
-def test_the_clock_tells_its_zone():
+def test_the_clock_has_a_time_zone():
     assert utc_now().utcoffset().total_seconds() == 0

@@ -12,8 +12,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.telemetry.names import ExperienceOp
-from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.stores.telemetry.spans import OpenSpan
+from tfgrpo.stores.telemetry.setup import OpenSpan, Telemetry
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 

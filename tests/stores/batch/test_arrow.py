@@ -15,14 +15,14 @@ from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError, Sh
 GROUPS = [full_group(), group("q2", (None, 0.5)), group("empty", (), target_size=4), group("q3")]
 
 
-def test_every_field_comes_back_from_a_table():
+def test_every_field_round_trips_through_a_table():
     table = to_table(GROUPS)
     assert table.num_rows == 7
     assert table.column("reward").to_pylist() == [1.0, None, None, 0.5, None, 1.0, 0.0]
     assert from_table(table) == tuple(GROUPS)
 
 
-def test_every_field_comes_back_from_a_file_of_any_length(tmp_path):
+def test_every_field_round_trips_through_a_file_of_any_length(tmp_path):
     path = tmp_path / "out" / "groups.parquet"
     many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0, 0.5)) for index in range(1_500))]
     assert write_parquet(path, iter(many)) == 6 + 4_500
@@ -43,13 +43,13 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["groups.parquet"]
 
 
-def test_a_place_that_cannot_be_written_to_is_a_store_error(tmp_path):
+def test_an_unwritable_path_is_a_store_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         write_parquet(tmp_path / "file" / "groups.parquet", [group()])
 
 
-def test_files_that_are_none_of_ours_are_refused(tmp_path):
+def test_foreign_files_are_refused(tmp_path):
     path = tmp_path / "x.parquet"
     with pytest.raises(DatasetError, match="no such file"):
         list(read_parquet(path))

@@ -19,7 +19,7 @@ from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, Sampling
 # --- shapes
 
 
-def test_nothing_in_a_batch_can_be_changed():
+def test_a_batch_is_immutable_at_every_depth():
     made = full_group()
     state = [{"role": "user", "content": "hi"}]
     mine = RolloutGroup("g", state, [rollout("g")])
@@ -99,7 +99,7 @@ def test_the_spread_of_a_group_is_of_the_rewards_there_are():
 # --- checks
 
 
-def test_every_problem_of_a_batch_is_told_at_once():
+def test_every_problem_of_a_batch_is_in_one_error():
     odd = LogProbs((-1.0, math.inf), (1,), complete=True, kind="?", count=-1, mask=(2,))
     bad = RolloutGroup(
         "",
@@ -148,11 +148,11 @@ def test_log_probabilities_that_are_called_complete_are_so(logprob, told):
         LogProbs((-0.1, -0.2), total=float(np.float32(-0.1) + np.float32(-0.2)), complete=True),
     ],
 )
-def test_log_probabilities_that_are_not_complete_or_add_up_are_kept(logprob):
+def test_consistent_or_incomplete_log_probabilities_are_accepted(logprob):
     assert batch(group("q", rollouts=(rollout("q", 0, 1.0, logprob=logprob),))).groups[0].rollouts[0].logprob == logprob
 
 
-def test_how_it_was_sampled_and_what_it_used_are_numbers_that_a_file_can_hold():
+def test_sampling_and_usage_are_serialisable_numbers():
     odd = replace(
         rollout("q", 0, 1.0),
         sampling=Sampling("m", temperature=math.nan, top_p=-0.1, max_tokens=1.5),
@@ -181,7 +181,7 @@ def test_nan_and_infinity_are_refused_unless_they_are_let_in():
         assert ExperienceBatch((made,), allow_nan=True).groups[0].rewards[1] == 1.0
 
 
-def test_a_batch_that_is_wrong_throughout_is_told_in_bounded_length():
+def test_the_error_of_a_batch_has_a_bounded_length():
     error = refused(lambda: batch(*(group("q1") for _ in range(80))))
     assert len(error.problems) == 51
     assert "29 more like these" in str(error)
@@ -198,7 +198,7 @@ def test_only_groups_of_rollouts_make_a_batch():
 # --- arrays
 
 
-def test_arrays_hide_what_is_absent_behind_masks_and_nan():
+def test_arrays_mask_absent_values_as_nan():
     arrays = batch(full_group("q1"), group("q2", (0.5, None, 0.25))).arrays()
     np.testing.assert_array_equal(arrays.rewards, [[1.0, math.nan, math.nan], [0.5, math.nan, 0.25]])
     np.testing.assert_array_equal(arrays.mask, [[1, 0, 0], [1, 0, 1]])
@@ -229,12 +229,12 @@ def test_the_shapes_are_read_without_loading_numpy():
 # --- merge, filter, split
 
 
-def test_batches_merge_unless_they_hold_the_same_group():
+def test_batches_merge_unless_they_share_a_group():
     assert [made.id for made in batch(group("a")).merge(batch(group("b")), batch(group("c")))] == ["a", "b", "c"]
     assert "one of its own" in str(refused(lambda: batch(group("a")).merge(batch(group("a")))))
 
 
-def test_flat_groups_are_left_out_by_spread_and_others_by_choice():
+def test_groups_are_filtered_by_spread_and_by_function():
     made = batch(group("mixed"), group("flat", (1.0, 1.0)), group("alone", (1.0, None)), group("near", (1.0, 1.001)))
     assert [kept.id for kept in made.filter(min_spread=0.01)] == ["mixed"]
     assert [kept.id for kept in made.filter(min_spread=0.0)] == ["mixed", "near"]
@@ -268,7 +268,7 @@ def test_pad_leaves_everything_to_the_masks():
     assert batch(*RAGGED).shaped("pad") == (batch(*RAGGED), ())
 
 
-def test_drop_group_says_what_went_and_why():
+def test_drop_group_reports_excluded_groups_with_reasons():
     shaped, dropped = batch(*RAGGED).shaped("drop_group")
     assert [made.id for made in shaped] == ["whole", "short"]
     assert [(lost.group_id, lost.rollouts, lost.reason) for lost in dropped] == [

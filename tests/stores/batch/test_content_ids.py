@@ -30,7 +30,7 @@ def test_equal_states_of_one_buffer_are_two_groups():
     assert len({each.id for each in made}) == 2
 
 
-def test_whatever_a_group_may_hold_can_name_it():
+def test_any_content_of_a_group_gives_an_id():
     made = ExperienceBatch.from_lists(
         [MappingProxyType({"q": "\ud83d"})], [[("x", None)]], [[math.nan]], allow_nan=True
     )
@@ -38,7 +38,7 @@ def test_whatever_a_group_may_hold_can_name_it():
     assert default_id(0, {1: 2}) == default_id(0, {1: 2}) != default_id(0, {1: 3})
 
 
-def test_a_name_is_of_what_was_asked_answered_and_rewarded_and_not_of_how_long_it_took():
+def test_an_id_depends_on_prompt_replies_and_rewards_not_on_latency():
     def named(**changes):
         return with_content_id(group(rollouts=(rollout(**changes),)), 3)
 

@@ -18,7 +18,7 @@ def path(tmp_path):
     return tmp_path / "out" / "groups.jsonl"
 
 
-def test_every_field_comes_back(path):
+def test_every_field_round_trips(path):
     groups = [full_group(), group("q2", (None, 0.5)), group("empty", (), target_size=4)]
     assert append_groups(path, groups) == 4
     assert list(read_groups(path)) == groups
@@ -38,7 +38,7 @@ def test_every_field_of_the_shapes_is_in_the_lines():
     assert head["schema_version"] == SCHEMA_VERSION
 
 
-def test_appending_again_goes_on_where_the_file_ends(path):
+def test_appending_again_continues_at_the_end_of_the_file(path):
     append_groups(path, [group("a")])
     append_groups(path, (group(f"b{index}") for index in range(700)))
     assert [made.id for made in read_groups(path)] == ["a", *(f"b{index}" for index in range(700))]
@@ -55,7 +55,7 @@ def test_a_group_that_cannot_be_written_leaves_the_file_as_it_was(path):
     assert [made.id for made in read_groups(path)] == ["a"]
 
 
-def test_a_place_that_cannot_be_written_to_is_a_store_error(tmp_path):
+def test_an_unwritable_path_is_a_store_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError):
         append_groups(tmp_path / "file" / "groups.jsonl", [group()])
@@ -103,12 +103,12 @@ def edited(number, **changes):
         (edited(1, group_id="other"), "group_id: expected 'q1', received 'other'"),
     ],
 )
-def test_a_line_that_is_not_what_it_should_be_is_named(path, change, message):
+def test_an_invalid_line_is_named(path, change, message):
     text = broken(path, change)
     assert __import__("re").search(message, text), text
 
 
-def test_every_problem_of_a_group_is_told_at_once(path):
+def test_every_problem_of_a_group_is_in_one_error(path):
     text = broken(path, edited(2, reward="high", index="last"))
     assert "groups.jsonl:3: reward" in text
     assert "groups.jsonl:3: index" in text
@@ -138,7 +138,7 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path):
 # --- long texts
 
 
-def test_long_texts_are_kept_once_beside_the_file(path, tmp_path):
+def test_long_texts_are_stored_once_next_to_the_file(path, tmp_path):
     texts = TextStore(tmp_path / "texts", limit=100)
     prompt = "long prompt \r\n" * 50
     groups = [group(f"q{index}", state=[{"role": "user", "content": prompt}]) for index in range(3)]

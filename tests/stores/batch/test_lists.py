@@ -23,14 +23,14 @@ def from_lists(states=STATES, actions=ACTIONS, rewards=REWARDS, logps=LOGPS, **m
     return ExperienceBatch.from_lists(states, actions, rewards, logps, **more)
 
 
-def test_four_lists_come_back_as_they_were():
+def test_four_lists_round_trip():
     lists = from_lists().to_lists()
     assert lists == (STATES, ACTIONS, REWARDS, LOGPS)
     lists.states[1]["question"] = "changed"
     assert STATES[1] == {"question": "b"}
 
 
-def test_groups_of_different_sizes_come_back_too():
+def test_groups_of_different_sizes_round_trip():
     made = from_lists(actions=[["x"], ["y", "z"]], rewards=[[1.0], [2.0, 3.0]], logps=None)
     assert made.to_lists(partial=True) == (STATES, [["x"], ["y", "z"]], [[1.0], [2.0, 3.0]], [[None], [None, None]])
 
@@ -109,7 +109,7 @@ def test_lists_that_do_not_fit_together_are_refused_with_expected_received_and_w
     assert message in str(error)
 
 
-def test_every_problem_of_the_lists_is_told_at_once():
+def test_every_problem_of_the_lists_is_in_one_error():
     error = refused(
         lambda: from_lists(actions=ACTIONS[:1], rewards=REWARDS * 2, logps=[["a", 1], [2, 3]], group_size=-1)
     )
@@ -166,14 +166,14 @@ def test_nan_passes_only_when_it_is_let_in():
     assert math.isnan(made.filter(keep=lambda group: True).groups[0].rewards[1])
 
 
-def test_what_is_absent_does_not_become_a_number_on_the_way_out():
+def test_absent_values_never_become_numbers_in_lists():
     error = refused(lambda: batch(full_group()).to_lists())
     assert [problem.name for problem in error.problems] == ["rewards", "log_probs_old"]
     assert "first: group index 0, rollout 'q1/3'" in str(error)
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_any_lists_come_back_and_agree_with_the_flat_and_the_array_form(rewards):
+def test_any_lists_round_trip_and_agree_with_flat_and_arrays(rewards):
     states = [f"s{place}" for place in range(len(rewards))]
     actions = [[f"a{index}" for index in range(len(row))] for row in rewards]
     logprobs = [[-abs(value) for value in row] for row in rewards]

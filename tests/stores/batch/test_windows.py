@@ -18,7 +18,7 @@ def names(groups):
     return [made.id for made in groups]
 
 
-def test_a_window_forgets_the_oldest_groups():
+def test_a_window_drops_the_oldest_groups():
     window = ExperienceWindow(3)
     for index in range(5):
         window.append(group(f"q{index}"))
@@ -30,7 +30,7 @@ def test_a_window_forgets_the_oldest_groups():
     assert len(window.window()) == 0
 
 
-def test_a_group_that_comes_again_is_passed_over(tmp_path):
+def test_a_repeated_group_is_skipped(tmp_path):
     path = tmp_path / "groups.jsonl"
     window = ExperienceWindow(3, path=path)
     window.extend([group("a", (1.0, 0.0)), group("b")])
@@ -41,7 +41,7 @@ def test_a_group_that_comes_again_is_passed_over(tmp_path):
     assert names(window) == names(read_groups(path)) == ["a", "b", "c"]
 
 
-def test_another_group_of_a_known_name_is_refused_and_overwrites_nothing(tmp_path):
+def test_a_different_group_with_a_known_id_is_refused(tmp_path):
     path = tmp_path / "groups.jsonl"
     window = ExperienceWindow(3, path=path)
     window.extend([group("a", (1.0, 0.0)), group("b")])
@@ -60,7 +60,7 @@ def test_groups_are_added_all_or_none():
 
 
 @pytest.mark.parametrize("odd", [float("nan"), "\ud83d"])
-def test_a_late_group_that_no_file_can_hold_keeps_the_first_thousands_out(tmp_path, odd):
+def test_one_unserialisable_group_keeps_the_whole_batch_out(tmp_path, odd):
     window = ExperienceWindow(3, path=tmp_path / "groups.jsonl")
     many = [group(f"q{index}") for index in range(500)]
     with pytest.raises(RecordRejected, match="group 'late'"):
@@ -71,7 +71,7 @@ def test_a_late_group_that_no_file_can_hold_keeps_the_first_thousands_out(tmp_pa
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 1.5])
-def test_a_size_that_is_none_is_refused(size):
+def test_an_invalid_size_is_refused(size):
     for ask in (
         lambda: ExperienceWindow(size),
         lambda: ExperienceWindow(3).window(size),
@@ -81,12 +81,12 @@ def test_a_size_that_is_none_is_refused(size):
             ask()
 
 
-def test_the_count_of_the_latest_groups_is_told_by_its_name(tmp_path):
+def test_an_invalid_count_is_named_in_the_error(tmp_path):
     with pytest.raises(ShapeError, match="count: expected a whole number of at least 1, received 0"):
         latest_groups(tmp_path / "groups.jsonl", 0)
 
 
-def test_what_the_window_forgets_is_still_in_its_file(tmp_path):
+def test_dropped_groups_are_still_in_the_file(tmp_path):
     path = tmp_path / "groups.jsonl"
     window = ExperienceWindow(2, path=path)
     for index in range(4):
@@ -113,7 +113,7 @@ def test_threads_may_add_while_others_look():
     assert len(window) == 50
 
 
-def test_a_stream_comes_in_batches():
+def test_a_stream_is_split_into_batches():
     assert [names(part) for part in batches((group(f"q{index}") for index in range(5)), 2)] == [
         ["q0", "q1"],
         ["q2", "q3"],
@@ -121,7 +121,7 @@ def test_a_stream_comes_in_batches():
     ]
 
 
-def test_a_group_by_itself_is_not_checked_and_nan_is_refused_where_it_is_used(tmp_path):
+def test_a_single_group_is_unchecked_and_nan_is_refused_on_use(tmp_path):
     unchecked = group("a", (float("nan"), 1.0))
     uses = (
         lambda: ExperienceBatch((unchecked,)),

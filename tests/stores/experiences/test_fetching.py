@@ -21,7 +21,7 @@ def fetched(store, *args, **options):
     return ids(store.fetch_top("general", *args, **options))
 
 
-def test_the_best_supported_come_first_then_reward_then_rank_then_id(store):
+def test_records_are_ranked_by_support_reward_rank_and_id(store):
     two_groups = ("g1/0", "g1/1", "g2/0")
     store.record_batch(
         [
@@ -51,7 +51,7 @@ def test_the_reward_threshold_is_inclusive(store):
     assert fetched(store, 9, 0.0) == ["high", "at", "low"]
 
 
-def test_other_domains_and_other_tags_are_left_out(store):
+def test_only_records_of_the_domain_and_tags_are_fetched(store):
     store.record_batch(
         [
             make_record("both", tags=("sums", "units")),
@@ -90,7 +90,7 @@ def test_superseded_and_deleted_experiences_are_out_of_force(store):
     assert len(list(store.records())) == 8
 
 
-def test_a_stale_or_forged_record_is_neither_shown_nor_able_to_remove_others(store, tmp_path):
+def test_a_stale_or_forged_record_is_not_fetched_and_supersedes_none(store, tmp_path):
     store.record_batch(make_batch(2), MANIFEST)
     forged = make_record("f", operation="delete", supersedes=("exp-0",), summary32="").model_copy(
         update={"stamp_signature": "f" * 64}
@@ -104,7 +104,7 @@ def test_a_stale_or_forged_record_is_neither_shown_nor_able_to_remove_others(sto
     assert len(list(retired.records())) == 3
 
 
-def test_lines_edited_by_hand_are_left_out_and_counted(store):
+def test_lines_edited_by_hand_are_skipped_and_counted(store):
     store.record_batch(make_batch(2), MANIFEST)
     text = make_record("long").model_dump_json()
     append_by_hand(store, text.replace("Check the units of long.", "word " * 33))
@@ -121,7 +121,7 @@ def test_lines_edited_by_hand_are_left_out_and_counted(store):
     assert store.record_batch(make_batch(3), MANIFEST) == 1
 
 
-def test_an_experience_above_a_lowered_limit_is_hidden_and_what_it_replaced_stays_out(store, tmp_path):
+def test_an_experience_above_a_lowered_limit_is_hidden_and_still_supersedes(store, tmp_path):
     store.record_batch([make_record("short", summary32="Check units.")], MANIFEST)
     wordy = make_record("wordy", operation="modify", supersedes=("short",), summary32="Always check all units twice.")
     store.record_batch([wordy], MANIFEST)
@@ -133,7 +133,7 @@ def test_an_experience_above_a_lowered_limit_is_hidden_and_what_it_replaced_stay
 @pytest.mark.parametrize(
     "options", [{"limit": -1}, {"limit": 1, "max_per_group": 0}, {"limit": 1, "min_reward": float("nan")}]
 )
-def test_a_request_that_means_nothing_is_refused(store, options):
+def test_an_invalid_limit_is_refused(store, options):
     with pytest.raises(ValueError, match=r"limit|min_reward"):
         store.fetch_top("general", **options)
 

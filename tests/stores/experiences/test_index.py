@@ -83,11 +83,11 @@ def test_an_index_that_does_not_fit_is_made_anew(store, damage):
     assert store.record_batch(make_batch(6), MANIFEST) == 1
 
 
-def test_the_index_is_for_its_owner_alone(store):
+def test_the_index_file_is_private(store):
     assert stat.S_IMODE(index_of(store).stat().st_mode) == 0o600
 
 
-def test_what_was_edited_or_replaced_by_hand_is_what_is_fetched(store):
+def test_edits_by_hand_are_what_is_fetched(store):
     text = store.path.read_text()
     store.path.write_text(text.replace('"experience_id":"exp-1"', '"experience_id":"exp-X"'))  # the same length
     os.utime(store.path, ns=(1, 1))
@@ -103,14 +103,14 @@ def test_what_was_edited_or_replaced_by_hand_is_what_is_fetched(store):
     assert everything(store)[0] == []
 
 
-def test_an_edited_pack_retires_at_once_what_was_indexed_and_its_return_brings_it_back(store, tmp_path):
+def test_an_edited_pack_retires_its_records_until_it_is_restored(store, tmp_path):
     assert open_store(tmp_path, approved={"general": STALE}).fetch_top("general", 9) == []
     assert len(open_store(tmp_path).fetch_top("general", 9)) == 5
     assert open_store(tmp_path, task_id="another").fetch_top("general", 9) == []
     assert len(open_store(tmp_path, task_id="task-1").fetch_top("general", 9)) == 5
 
 
-def test_where_no_index_can_be_kept_the_store_is_read_all_the_same(store, monkeypatch):
+def test_a_store_is_readable_where_no_index_can_be_written(store, monkeypatch):
     expected = everything(store)
     index_of(store).unlink()
     index_of(store).mkdir()
@@ -157,7 +157,7 @@ def drawn(rng, number):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_in_force_is_the_same_however_the_index_came_about(tmp_path, seed, monkeypatch):
+def test_records_in_force_do_not_depend_on_how_the_index_was_built(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(experience_index, "_LINES", 7)
     rng = random.Random(seed)
     followed = open_store(tmp_path)
@@ -214,7 +214,7 @@ def test_memory_does_not_grow_with_the_store(tmp_path):
     assert peak(lambda: sum(1 for _ in store.records())) < held
 
 
-def test_ids_are_found_by_their_beginning_and_in_file_order(tmp_path):
+def test_ids_are_found_by_prefix_and_in_file_order(tmp_path):
     store = open_store(tmp_path)
     odd = ["b%", "b_", "bä", "b\U0001f600", "b", "a", "c"]
     store.record_batch([make_record(name) for name in odd], MANIFEST)

@@ -30,17 +30,17 @@ def delete(name: str, target: str):
     return make_record(name, operation="delete", supersedes=(target,), summary32="")
 
 
-def test_added_experiences_come_last():
+def test_added_experiences_are_last():
     base = fold(EMPTY, make_batch(2))
     assert names(fold(base, [make_record("a")])) == ["exp-0", "exp-1", "a"]
 
 
-def test_a_reworded_experience_keeps_its_place():
+def test_a_modified_experience_keeps_its_position():
     base = fold(EMPTY, make_batch(3))
     assert names(fold(base, [modify("m", "exp-1")])) == ["exp-0", "m", "exp-2"]
 
 
-def test_a_merged_text_takes_the_first_of_the_places():
+def test_a_merged_experience_takes_the_first_position():
     base = fold(EMPTY, make_batch(4))
     assert names(fold(base, [merge("m", "exp-3", "exp-1")])) == ["exp-0", "m", "exp-2"]
 
@@ -59,11 +59,11 @@ def test_a_deleted_experience_leaves():
     ],
     ids=["modify", "merge-none", "merge-some", "delete"],
 )
-def test_targets_that_are_not_there_are_passed_over(record, expected):
+def test_missing_targets_are_ignored(record, expected):
     assert names(fold(fold(EMPTY, make_batch(2)), [record])) == expected
 
 
-def test_a_record_in_force_changes_nothing_again():
+def test_folding_a_record_twice_has_no_effect():
     base = fold(EMPTY, make_batch(3))
     assert fold(base, make_batch(3)) == base
 

@@ -31,7 +31,7 @@ def decision(kind="promote", ids=("exp-1",), **changes):
     return Promotion(**{**fields, **changes})
 
 
-def test_decisions_come_back_oldest_first(tmp_path):
+def test_decisions_are_read_oldest_first(tmp_path):
     path = tmp_path / "task" / "promotions.jsonl"
     made = [
         decision(),
@@ -50,7 +50,7 @@ def test_without_a_decision_there_is_no_champion(tmp_path):
     assert champion_ids(path) == ()
 
 
-def test_what_was_promoted_last_is_champion_whatever_was_rejected_since(tmp_path):
+def test_the_last_promotion_is_champion_also_after_rejections(tmp_path):
     path = tmp_path / "promotions.jsonl"
     for one in (
         decision(ids=("a", "b")),
@@ -71,7 +71,7 @@ def test_a_simulated_promotion_is_no_champion_for_a_real_model_nor_the_other_way
     assert champion_ids(path) == ("real",)
 
 
-def test_a_rehearsal_pushes_no_real_lesson_out_of_force_and_counts_where_there_is_nothing_else(tmp_path):
+def test_a_simulated_promotion_counts_only_without_a_real_one(tmp_path):
     path = tmp_path / "promotions.jsonl"
     record_promotion(path, decision(ids=("pretended",), simulated=True))
     assert champion_ids(path) == ("pretended",)
@@ -108,7 +108,7 @@ def test_a_damaged_line_never_silently_changes_the_champion(tmp_path, line):
     ],
     ids=str,
 )
-def test_a_decision_that_is_none_is_refused(changes):
+def test_an_invalid_decision_is_refused(changes):
     with pytest.raises(ValidationError):
         decision(**changes)
 
@@ -133,7 +133,7 @@ def three(path):
     return path.read_text().splitlines(keepends=True)
 
 
-def test_the_last_lines_can_be_removed_and_the_chain_goes_on(tmp_path):
+def test_removing_the_last_lines_leaves_a_valid_chain(tmp_path):
     path = tmp_path / "promotions.jsonl"
     first, *_ = three(path)
     assert chain_problems(path) == []
@@ -165,7 +165,7 @@ def test_an_incomplete_last_line_is_named(tmp_path):
     assert len(list(promotions(path))) == 2
 
 
-def test_decisions_of_an_older_version_are_read_and_the_chain_begins_after_them(tmp_path):
+def test_decisions_of_an_older_version_are_read_before_the_chain(tmp_path):
     path = tmp_path / "promotions.jsonl"
     old = decision().model_dump(mode="json", exclude={"signatures", "previous"}) | {"schema_version": 1}
     path.write_text((json.dumps(old) + "\n") * 2)

@@ -86,7 +86,7 @@ def test_characters_are_limited_too():
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused(changes):
+def test_invalid_records_are_refused(changes):
     with pytest.raises(ValidationError):
         record(**changes)
 

@@ -44,7 +44,7 @@ def test_before_the_first_run_there_is_no_view(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
-def test_what_is_no_view_is_an_error(tmp_path, text):
+def test_an_invalid_view_is_an_error(tmp_path, text):
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(CorruptFile, match=r"state\.json"):
         read_state(tmp_path / "state.json")

@@ -30,7 +30,7 @@ def store(tmp_path) -> ExperienceStore:
 # --- storing
 
 
-def test_a_batch_comes_back_as_it_was_with_its_manifest(store):
+def test_a_batch_round_trips_with_its_manifest(store):
     batch = make_batch(3)
     assert store.record_batch(batch, MANIFEST) == 3
     assert list(store.records()) == batch
@@ -143,7 +143,7 @@ def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn
     assert store.record_batch(make_batch(25, prefix="w3-b5"), MANIFEST) == 0
 
 
-def test_a_full_disk_stores_nothing(store):
+def test_a_full_disk_leaves_the_store_unchanged(store):
     store.record_batch(make_batch(5), MANIFEST)
     before = store.path.read_bytes()
     assert in_process(writers.store_on_a_full_disk, store.path, len(before) + 3_000) == 0
@@ -181,7 +181,7 @@ def test_a_batch_that_the_disk_does_not_confirm_is_not_stored(store, monkeypatch
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
-def test_storing_costs_the_batch_and_not_the_store(tmp_path):
+def test_storing_cost_depends_on_the_batch_not_the_store(tmp_path):
     costs = []
     for name, size in (("small", 1), ("large", 5_000)):
         store = open_store(tmp_path / name)

@@ -27,7 +27,7 @@ def mode_of(path: Path) -> int:
 # --- appending and reading
 
 
-def test_lines_come_back_in_order_from_a_private_file_with_its_parents(tmp_path):
+def test_lines_are_read_in_order_from_a_private_file(tmp_path):
     path = tmp_path / "a" / "b" / "file.jsonl"
     append_lines(path, ["one", "zwei \u00e4\u2028\x85"])
     append_lines(path, ["three"], fsync=True)
@@ -37,7 +37,7 @@ def test_lines_come_back_in_order_from_a_private_file_with_its_parents(tmp_path)
     assert [entry.name for entry in path.parent.iterdir()] == ["file.jsonl"]
 
 
-def test_nothing_to_append_makes_no_file(tmp_path):
+def test_appending_no_lines_makes_no_file(tmp_path):
     append_lines(tmp_path / "file", [])
     assert list(tmp_path.iterdir()) == []
     assert list(read_lines(tmp_path / "file")) == []
@@ -81,7 +81,7 @@ def test_reading_streams(tmp_path):
     assert bytes_read() - before < 10_000
 
 
-def test_what_comes_later_is_not_in_a_reading_that_has_begun(tmp_path):
+def test_later_lines_are_not_in_a_running_read(tmp_path):
     path = tmp_path / "file"
     append_lines(path, ["one", "two"])
     lines = read_lines(path)
@@ -98,14 +98,14 @@ def test_reading_needs_only_reading_rights(tmp_path):
     assert path.read_bytes() == b"one\n"
 
 
-def test_what_is_no_file_is_a_store_error(tmp_path):
+def test_a_directory_is_a_store_error(tmp_path):
     with pytest.raises(StoreError, match=str(tmp_path)):
         append_lines(tmp_path, ["x"])
     with pytest.raises(StoreError):
         list(read_lines(tmp_path))
 
 
-def test_a_line_is_found_by_the_byte_it_begins_at(tmp_path):
+def test_a_line_is_read_by_its_offset(tmp_path):
     path = tmp_path / "file"
     long = "x" * 3_000_000
     with line_file.exclusively(path) as file:
@@ -212,7 +212,7 @@ def test_a_write_the_system_cuts_short_is_undone(tmp_path, monkeypatch):
     ("batch", "refused"),
     [(["two"], 1), (["two"], 2), (["two", "three"], 1), (["two", "three"], 2), (["two", "three"], 3)],
 )
-def test_what_the_disk_does_not_confirm_is_taken_back(tmp_path, monkeypatch, batch, refused):
+def test_an_append_that_cannot_be_synced_is_undone(tmp_path, monkeypatch, batch, refused):
     path = tmp_path / "file"
     append_lines(path, ["one"])
     count = iter(range(1, 9))
@@ -251,7 +251,7 @@ def test_appending_reads_as_little_from_a_large_file_as_from_a_small_one(tmp_pat
 # --- replacing
 
 
-def test_replacing_is_private_and_leaves_nothing_beside(tmp_path):
+def test_replacing_is_private_and_leaves_no_temporary_file(tmp_path):
     path = tmp_path / "deep" / "state.json"
     replace_json(path, {"b": 1, "a": "\u00e4"})
     replace_json(path, {"b": 2, "a": "\u00e4"})
@@ -261,7 +261,7 @@ def test_replacing_is_private_and_leaves_nothing_beside(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"a": object()}, {"a": "\ud800"}])
-def test_what_is_no_json_replaces_nothing(tmp_path, value):
+def test_an_unserialisable_value_leaves_the_file_unchanged(tmp_path, value):
     path = tmp_path / "state.json"
     replace_json(path, 1)
     with pytest.raises(RecordRejected, match=r"state\.json"):

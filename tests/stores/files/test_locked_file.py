@@ -69,7 +69,7 @@ def test_a_lock_that_cannot_be_let_go_of_is_a_store_error_and_the_thread_s_turn_
 
 
 @pytest.mark.parametrize("written", [None, 1])
-def test_a_write_that_cannot_be_taken_back_is_a_store_error_too(
+def test_an_undo_that_fails_is_a_store_error(
     file: LockedFile, monkeypatch: pytest.MonkeyPatch, written: int | None
 ) -> None:
     monkeypatch.setattr(os, "write", _refuse if written is None else lambda *_: written)
@@ -78,14 +78,14 @@ def test_a_write_that_cannot_be_taken_back_is_a_store_error_too(
         file.append(b"xy")
 
 
-def test_a_place_for_what_was_torn_that_cannot_be_had_is_a_store_error(file: LockedFile) -> None:
+def test_an_unwritable_torn_file_is_a_store_error(file: LockedFile) -> None:
     file.path.with_name("file.torn").mkdir()
     with pytest.raises(StoreError, match=r"file\.torn: Is a directory"):
         file.cut(1)
     assert file.size() == 3
 
 
-def test_a_descriptor_that_cannot_be_closed_is_said_once(file: LockedFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_close_is_raised_once(file: LockedFile, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.close
 
     def refused(fd: int) -> None:

@@ -76,7 +76,7 @@ def test_a_batch_cut_at_a_line_end_by_a_loss_of_power_was_never_there(tmp_path):
 
 
 @pytest.mark.parametrize("note", [b"", b'{"old": 4, "ne', b"[]", b'{"old":4,"new":900,"digest":"x","more":1}'])
-def test_a_note_that_is_itself_torn_announces_nothing(tmp_path, note):
+def test_an_incomplete_pending_note_is_ignored(tmp_path, note):
     path = tmp_path / "file"
     append_lines(path, ["one", "two"])
     (tmp_path / "file.pending").write_bytes(note)
@@ -86,7 +86,7 @@ def test_a_note_that_is_itself_torn_announces_nothing(tmp_path, note):
     assert not (tmp_path / "file.pending").exists()
 
 
-def test_a_note_older_than_the_file_voids_nothing(tmp_path):
+def test_a_pending_note_older_than_the_file_is_ignored(tmp_path):
     path = tmp_path / "file"
     append_lines(path, ["one", "two", "three"])
     (tmp_path / "file.pending").write_text('{"old":4,"new":8,"digest":"x"}')

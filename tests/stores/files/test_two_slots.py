@@ -66,7 +66,7 @@ def test_a_first_write_cut_short_never_happened(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{}", b"x" * 2 * SLOT])
-def test_a_file_that_holds_something_else_is_refused(path: Path, content: bytes) -> None:
+def test_a_file_with_other_content_is_refused(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(CorruptFile, match="no whole state"):
@@ -82,7 +82,7 @@ def test_a_slot_that_is_no_text_does_not_count(path: Path) -> None:
     assert slots.read() == Stored(1, "one")
 
 
-def test_what_is_too_long_or_does_not_fit_the_disk_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_over_long_state_or_a_full_disk_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = TwoSlots(path)
     slots.write(1, "one")
     with pytest.raises(StoreError, match="more than a slot"):
@@ -94,7 +94,7 @@ def test_what_is_too_long_or_does_not_fit_the_disk_is_refused(path: Path, monkey
     assert slots.read() == Stored(1, "one")
 
 
-def test_a_place_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be opened"):
         TwoSlots(tmp_path)
 

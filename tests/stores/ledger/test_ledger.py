@@ -22,7 +22,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "ledger.json" if request.param == "shared" else None
 
 
-async def test_what_is_settled_is_what_was_used(where: Path | None) -> None:
+async def test_settling_counts_the_actual_usage(where: Path | None) -> None:
     ledger = Ledger(Budget(max_usd=1.0, max_tokens=1000, max_calls=10), shared=where)
     reservation = await ledger.reserve(tokens=100, nano_usd=5_000)
     assert ledger.in_flight() == Amount(1, 100, 5_000)

@@ -28,7 +28,7 @@ def test_cached_tokens_cost_like_others_unless_priced_and_never_exceed_the_promp
     assert Price(3, 5, 1).cost(10, 0, cached=99) == 10
 
 
-def test_a_free_model_costs_a_known_nothing() -> None:
+def test_a_free_model_has_a_known_cost_of_zero() -> None:
     assert Price(0, 0).cost(10, 10) == 0
 
 

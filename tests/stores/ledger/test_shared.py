@@ -68,7 +68,7 @@ def test_several_processes_share_one_budget_to_the_last_token(tmp_path: Path) ->
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.json", "ledger.json.lock"]
 
 
-def test_what_a_killed_process_had_in_flight_is_lost_not_waited_for(tmp_path: Path) -> None:
+def test_calls_in_flight_of_a_killed_process_are_lost(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     script = f"""
         import asyncio, sys, time
@@ -98,7 +98,7 @@ def test_what_a_killed_process_had_in_flight_is_lost_not_waited_for(tmp_path: Pa
     ledger.close()
 
 
-async def test_closing_counts_what_is_still_in_flight_as_lost(tmp_path: Path) -> None:
+async def test_closing_counts_calls_in_flight_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     ledger = Ledger(Budget(), shared=path)
     await ledger.reserve(tokens=5, nano_usd=2)
@@ -110,7 +110,7 @@ async def test_closing_counts_what_is_still_in_flight_as_lost(tmp_path: Path) ->
     Ledger(Budget()).close()
 
 
-def test_owner_files_of_the_dead_are_swept_and_those_of_the_living_kept(tmp_path: Path) -> None:
+def test_owner_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     (tmp_path / "ledger.json.1-dead.owner").touch()
     living = Ledger(Budget(), shared=path)
@@ -128,7 +128,7 @@ def test_a_flight_whose_owner_file_is_gone_is_lost(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_a_forked_child_is_an_owner_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_is_a_separate_owner(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     script = f"""
         import os, sys

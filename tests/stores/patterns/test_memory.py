@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.support.vectors import VECTORS
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.signing import PackStamp
-from tfgrpo.stores.patterns.averages import LabelAverages, RunningAverage, two_decimals
+from tfgrpo.stores.numeric import two_decimals
+from tfgrpo.stores.patterns.averages import LabelAverages, RunningAverage
 from tfgrpo.stores.patterns.memory import MAX_TEXT_CHARS, MemoryLimits, MemoryScope, PatternMemory
 from tfgrpo.stores.patterns.stats import Observation, rank_patterns, with_observation
 
@@ -60,7 +61,7 @@ def test_every_observation_counts(rewards):
         assert pattern.std_error is None
 
 
-def test_what_was_seen_a_half_life_ago_weighs_half():
+def test_an_observation_has_half_its_weight_after_a_half_life():
     old = with_observation(None, seen("a", 1.0), 1, 10.0)
     assert old.faded(11, 10.0).weight == pytest.approx(0.5)
     both = with_observation(old, seen("a", 0.0), 11, 10.0)
@@ -74,7 +75,7 @@ def test_a_reward_is_finite():
             seen("a", reward)
 
 
-def test_good_and_bad_are_on_either_side_of_the_mean_and_one_lucky_draw_leads_nothing():
+def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
     patterns = [with_observation(None, seen("lucky", 1.0), 3, 50.0)]
     steady = None
     for number in range(1, 9):
@@ -86,7 +87,7 @@ def test_good_and_bad_are_on_either_side_of_the_mean_and_one_lucky_draw_leads_no
     assert [each.structure for each in ranked.tried] == ["steady", "bad", "lucky"]
 
 
-def test_equal_structures_stand_in_a_stable_order():
+def test_equal_structures_have_a_stable_order():
     patterns = [with_observation(None, seen(name, 0.7), 1, 50.0) for name in "cab"]
     assert [each.structure for each in rank_patterns(patterns, 1, 50.0).good] == ["a", "b", "c"]
     assert rank_patterns([], 0, 50.0).tried == ()
@@ -95,7 +96,7 @@ def test_equal_structures_stand_in_a_stable_order():
 # The file.
 
 
-def test_rounds_come_back_as_they_were(tmp_path):
+def test_rounds_round_trip(tmp_path):
     first = memory(tmp_path).observe([seen("a", 0.9), seen("b", 0.2)], "s1")
     second = memory(tmp_path).observe([seen("a", 0.1)], "s2")
     read = memory(tmp_path).read()
@@ -106,7 +107,7 @@ def test_rounds_come_back_as_they_were(tmp_path):
     assert (tmp_path / "patterns.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_without_a_file_nothing_is_remembered_and_nothing_is_made(tmp_path):
+def test_reading_without_a_file_is_empty_and_makes_no_file(tmp_path):
     assert memory(tmp_path).read().patterns == ()
     assert memory(tmp_path / "deep").observe([], "s1").patterns == ()
     assert list(tmp_path.iterdir()) == []
@@ -121,7 +122,7 @@ def test_without_a_file_nothing_is_remembered_and_nothing_is_made(tmp_path):
         replace(SCOPE, pack=PackStamp("general", "cd" * 32, "2026-01-01T12:00:00Z")),
     ],
 )
-def test_another_field_measure_model_or_pack_has_a_memory_of_its_own(tmp_path, other):
+def test_memories_are_separate_by_domain_measure_model_and_pack(tmp_path, other):
     memory(tmp_path).observe([seen("a", 0.9)], "s1")
     assert memory(tmp_path, other).read().patterns == ()
     memory(tmp_path, other).observe([seen("b", 0.5)], "s2")
@@ -137,7 +138,7 @@ def test_a_new_version_of_the_pack_retires_what_was_seen_under_the_old_one(tmp_p
 
 
 @pytest.mark.parametrize("damage", ["edited", "torn", "no object", "not signed"])
-def test_a_line_that_was_changed_counts_for_nothing(tmp_path, damage):
+def test_a_changed_line_does_not_count(tmp_path, damage):
     memory(tmp_path).observe([seen("a", 0.2)], "s1")
     path = tmp_path / "patterns.jsonl"
     line = path.read_text(encoding="utf-8")
@@ -184,7 +185,7 @@ def test_the_file_stays_small_and_compacting_it_changes_no_figure(tmp_path):
     assert not plain.path.exists()
 
 
-def test_a_structure_too_long_for_a_prompt_is_not_kept(tmp_path):
+def test_an_over_long_structure_is_not_remembered(tmp_path):
     after = memory(tmp_path).observe([seen("a", 0.9, text="x" * (MAX_TEXT_CHARS + 1)), seen("b", 0.1)], "s1")
     assert list(by_structure(after)) == ["b"]
 
@@ -207,7 +208,7 @@ def _write(path, name):
         PatternMemory(Path(path), SCOPE).observe([seen("a", 0.5), seen(name, 0.5)], f"{name}{number}")
 
 
-def test_processes_lose_nothing_of_each_other(tmp_path):
+def test_processes_lose_no_observations_of_each_other(tmp_path):
     start = multiprocessing.get_context("spawn")
     writers = [start.Process(target=_write, args=(str(tmp_path / "patterns.jsonl"), name)) for name in "xy"]
     for writer in writers:
@@ -250,12 +251,12 @@ def test_running_averages_and_their_hint_are_those_of_earlier_systems(case):
                 assert table.hint(int(most)) == hint
 
 
-def test_the_same_averages_come_out_of_the_memory(tmp_path):
+def test_averages_of_a_memory_equal_those_of_its_rounds(tmp_path):
     after = memory(tmp_path).observe([seen("s1", 0.6, "a → b"), seen("s2", 1.0, "a → b"), seen("s3", 0.4, "c")], "s1")
     assert dict(after.averages().entries) == {"a → b": RunningAverage(2, 1.6)}
 
 
-def test_equal_averages_stand_by_their_hits_and_then_the_latest_first(tmp_path):
+def test_equal_averages_are_ordered_by_hits_then_latest_first(tmp_path):
     table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
     names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
     assert names == ["twice", "later", "once"]

@@ -37,7 +37,7 @@ def lines_of(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_key_text_holds_every_part_and_sixteen_digits_of_the_digest() -> None:
+def test_a_key_text_has_every_field_and_sixteen_digits_of_the_digest() -> None:
     key = CallKey(GroupKey(1, "train", "train", 2, "q/7"), rollout=3, turn=4, role="rollout")
     assert key.text("0123456789abcdef99") == "1/train/2/q/7/3/4/rollout/0#0123456789abcdef"
 
@@ -88,7 +88,7 @@ def test_different_calls_never_share_a_key_text(one: CallKey, other: CallKey) ->
     assert (one.text("d") == other.text("d")) == (one == other)
 
 
-def test_a_reply_is_found_again_and_survives_reopening(path: Path) -> None:
+def test_a_reply_survives_reopening(path: Path) -> None:
     def clock() -> datetime:
         return datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -127,7 +127,7 @@ def test_a_failure_is_an_entry_of_its_own_kind_and_a_later_reply_counts_more(pat
         st.text(max_size=5), st.text() | st.integers() | st.none() | st.floats(allow_nan=False, allow_infinity=False)
     ),
 )
-def test_any_key_and_any_json_come_back_as_they_were(tmp_path: Path, key: str, payload: dict[str, object]) -> None:
+def test_any_key_and_any_json_round_trip(tmp_path: Path, key: str, payload: dict[str, object]) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
         journal.append(key, payload)
     with Journal(tmp_path / "journal.jsonl") as journal:
@@ -148,7 +148,7 @@ def test_a_long_reply_is_read_whole(path: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [{"x": float("nan")}, {"x": float("inf")}, {"x": object()}])
-def test_what_is_no_json_is_refused_and_the_file_untouched(path: Path, payload: dict[str, object]) -> None:
+def test_an_unserialisable_payload_is_refused_and_the_file_unchanged(path: Path, payload: dict[str, object]) -> None:
     with Journal(path) as journal:
         with pytest.raises(RecordRejected, match="journal entry k"):
             journal.append("k", payload)
@@ -156,7 +156,7 @@ def test_what_is_no_json_is_refused_and_the_file_untouched(path: Path, payload: 
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
-def test_a_torn_tail_is_cut_off_and_kept_beside(path: Path, cut: int) -> None:
+def test_a_torn_tail_is_moved_to_the_torn_file(path: Path, cut: int) -> None:
     with Journal(path) as journal:
         journal.append("a", {"n": 1})
         journal.append("b", {"n": 2})
@@ -224,7 +224,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("old", [False, True], ids=["with checksums", "without"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_line_is_counted_kept_aside_and_unanswered_whatever_its_last_byte(path: Path, damage, old) -> None:
+def test_a_damaged_line_is_counted_moved_away_and_unanswered(path: Path, damage, old) -> None:
     first, second, third = three(path, old=old)
     path.write_bytes(first + damage(second) + third)
     with Journal(path, repair=False) as journal:
@@ -267,7 +267,7 @@ def test_a_replay_counts_an_incomplete_last_line_and_leaves_it(path: Path) -> No
     assert path.read_bytes() == first + second + third[:-1]
 
 
-def test_entries_of_another_writer_are_seen_at_once(path: Path) -> None:
+def test_entries_of_another_writer_are_seen(path: Path) -> None:
     with Journal(path) as mine, Journal(path) as other:
         assert mine.get("k") is None
         other.append("k", {"n": 1})
@@ -320,7 +320,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
     assert [entry["key"] for entry in lines_of(path)] == ["a", "b"]
 
 
-def test_a_place_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be opened"):
         Journal(tmp_path / "file" / "journal.jsonl")
@@ -436,7 +436,7 @@ def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> Non
     file.close()
 
 
-def test_a_lock_that_cannot_be_had_keeps_nobody_out(tmp_path: Path) -> None:
+def test_a_failed_lock_blocks_no_other_thread(tmp_path: Path) -> None:
     file = LockedFile(tmp_path / "file")
     file.close()
     for _ in range(2):

@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
     return TaskPaths.of(tmp_path / "out", "task").run("r1").manifest
 
 
-def test_a_run_has_one_manifest_at_its_place(path: Path, tmp_path: Path) -> None:
+def test_a_run_has_one_manifest_at_its_path(path: Path, tmp_path: Path) -> None:
     ManifestFile(path).update(run_id="r1")
     assert path == tmp_path / "out" / "task" / "runs" / "r1" / "manifest.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -45,7 +45,7 @@ def test_fields_are_merged_and_survive_reopening(path: Path) -> None:
     assert (content["settings"], content["status"], content["simulated"]) == ({"a": 1}, "finished", True)
 
 
-def test_a_lasting_warning_is_kept_apart_as_well(path: Path) -> None:
+def test_a_lasting_warning_is_in_both_lists(path: Path) -> None:
     manifest = ManifestFile(path)
     for text, lasting in (("a", False), ("b", True), ("b", True), ("a", True)):
         manifest.warn(text, lasting=lasting)
@@ -70,7 +70,7 @@ def test_a_warning_is_kept_once(path: Path) -> None:
         ({"x": object()}, "serializable"),
     ],
 )
-def test_what_is_no_manifest_is_refused_and_the_file_untouched(
+def test_an_invalid_manifest_is_refused_and_the_file_unchanged(
     path: Path, fields: dict[str, object], message: str
 ) -> None:
     manifest = ManifestFile(path)

@@ -79,7 +79,7 @@ def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "per-epoch.json").read_text()) == content
 
 
-def test_a_failed_epoch_leaves_a_line_that_says_failed(tmp_path: Path) -> None:
+def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     store.append_groups([GROUP])
     assert store.append_failure("r1", 1, "judge ran over 30 s")
@@ -153,7 +153,7 @@ def test_a_tool_without_calls_has_no_mean_latency() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_no_number_is_refused(tmp_path: Path, bad: float) -> None:
+def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> None:
     store = MetricsStore(tmp_path)
     with pytest.raises(RecordRejected):
         store.append_groups([replace(GROUP, reward_mean=bad)])
@@ -187,7 +187,7 @@ def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values
 
 
 @pytest.mark.untraced
-def test_memory_does_not_hold_the_lines(tmp_path: Path) -> None:
+def test_lines_are_not_kept_in_memory(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     line = json.dumps({**GROUP.to_line(), "reason": "x" * 500})
     with store.path.open("w") as file:

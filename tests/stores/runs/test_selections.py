@@ -35,7 +35,7 @@ def entry(name, **changed):
     return SelectionRound(**{**values, **changed})
 
 
-def test_rounds_come_back_in_order_and_by_kind_of_model(tmp_path):
+def test_rounds_are_read_in_order_and_by_kind_of_model(tmp_path):
     path = tmp_path / "selections.jsonl"
     rounds = [entry("a"), entry("b", simulated=True), entry("c", chosen=None, reward=None)]
     for each in rounds:
@@ -49,7 +49,7 @@ def test_without_a_file_there_is_no_history(tmp_path):
     assert list(recorded_rounds(tmp_path / "none.jsonl", simulated=False)) == []
 
 
-def test_a_line_that_is_no_round_is_told(tmp_path):
+def test_an_invalid_line_is_an_error_with_its_number(tmp_path):
     path = tmp_path / "selections.jsonl"
     record_round(path, entry("a"))
     with path.open("a", encoding="utf-8") as file:

@@ -21,7 +21,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, configure
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_provider_that_breaks_at_its_end_breaks_nothing_else() -> None:
+def test_a_provider_that_fails_at_shutdown_does_not_fail_the_process() -> None:
     def broken() -> None:
         raise RuntimeError("no")
 
@@ -30,7 +30,7 @@ def test_a_provider_that_breaks_at_its_end_breaks_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("mode", ["503", "hang"])
-def test_shutdown_keeps_its_deadline_and_says_what_was_lost_once(
+def test_shutdown_keeps_its_deadline_and_reports_losses_once(
     otlp_receiver: OtlpReceiver, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     otlp_receiver.mode = mode  # type: ignore[assignment]

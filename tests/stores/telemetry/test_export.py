@@ -28,7 +28,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "ftp://x"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"),
     ],
 )
-def test_an_endpoint_that_is_none_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
+def test_an_invalid_endpoint_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
     with pytest.raises(ConfigError) as caught:
         configure(OPTIONS, ENDPOINT | extra)
     (problem,) = caught.value.problems
@@ -57,9 +57,7 @@ OTLP = Target("otlp", "http://127.0.0.1:4318/v1/traces")
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, OTLP, "not a time above 0, so 2.5 s is used"),
     ],
 )
-def test_values_meant_for_other_programs_stop_nothing_and_what_is_not_done_is_said(
-    extra: dict[str, str], target: Target | None, said: str
-) -> None:
+def test_unsupported_values_are_warnings(extra: dict[str, str], target: Target | None, said: str) -> None:
     warnings: list[str] = []
     assert find_target(ENDPOINT | extra, "traces", warnings.append) == target
     assert len(warnings) == bool(said)
@@ -123,7 +121,7 @@ def test_timeouts_are_seconds_and_default_to_two_and_a_half() -> None:
     assert target.timeout_s == 7.5
 
 
-def test_otlp_without_an_endpoint_sends_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_otlp_without_an_endpoint_is_off_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
         assert not configure(OPTIONS, {"OTEL_TRACES_EXPORTER": "otlp"}).active
     assert "no OTEL_EXPORTER_OTLP_ENDPOINT is set" in caplog.text
@@ -137,5 +135,5 @@ def test_otlp_without_an_endpoint_sends_nothing_and_says_so(caplog: pytest.LogCa
         (Target("otlp", "collector:4317", "grpc"), "collector:4317"),
     ],
 )
-def test_places_are_named_without_credentials(target: Target, where: str) -> None:
+def test_destinations_are_named_without_credentials(target: Target, where: str) -> None:
     assert target.where == where

@@ -91,7 +91,7 @@ def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> N
     assert {point.metric for point in otlp_receiver.points()} == expected
 
 
-def test_metrics_are_found_by_epoch_and_keep_their_units(otlp_receiver: OtlpReceiver) -> None:
+def test_metrics_have_epochs_and_units(otlp_receiver: OtlpReceiver) -> None:
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     for epoch in (1, 2, 3):
         record_everything(telemetry, epoch=epoch, phase="eval" if epoch == 3 else "train")
@@ -135,7 +135,7 @@ def test_an_attribute_that_is_not_in_the_catalogue_is_dropped(otlp_receiver: Otl
     assert point.attributes == {"tfgrpo.epoch": 1}
 
 
-def test_unknown_figures_make_no_points(otlp_receiver: OtlpReceiver) -> None:
+def test_unknown_figures_are_not_recorded(otlp_receiver: OtlpReceiver) -> None:
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     telemetry.record_tool_call(epoch=1, phase="train", tool="t", duration_s=0.1)
     telemetry.record_llm_call(
@@ -180,7 +180,7 @@ def test_collecting_sends_metrics_before_the_end(otlp_receiver: OtlpReceiver) ->
     telemetry.collect()
 
 
-def test_the_resource_names_run_and_task_and_lets_the_user_name_the_service(
+def test_the_resource_has_run_and_task_and_the_users_service_name(
     otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     telemetry = configure(OPTIONS, otlp_receiver.environment())
@@ -264,7 +264,7 @@ def test_no_global_provider_is_set(otlp_receiver: OtlpReceiver) -> None:
     assert trace.get_tracer_provider() is before
 
 
-def test_without_an_endpoint_nothing_is_built_and_everything_still_works() -> None:
+def test_without_an_endpoint_no_provider_is_built_and_every_method_works() -> None:
     threads = threading.active_count()
     telemetry = configure(OPTIONS, {})
     assert not telemetry.active
@@ -326,7 +326,7 @@ def test_headers_and_the_signal_endpoint_are_used_as_they_are(otlp_receiver: Otl
     assert otlp_receiver.span("chat m")
 
 
-def test_half_a_surrogate_pair_costs_neither_a_batch_nor_an_export(otlp_receiver: OtlpReceiver) -> None:
+def test_a_lone_surrogate_fails_neither_a_batch_nor_an_export(otlp_receiver: OtlpReceiver) -> None:
     telemetry = configure(TelemetryOptions(content=True), otlp_receiver.environment())
     with telemetry.chat_span(model="m\ud800") as span:
         span.content("output", "it says \udc00")
