@@ -131,13 +131,13 @@ def test_bad_input_is_one_json_object_and_one_message_with_nothing_written(capsy
     assert any(source in problem["source"] for problem in problems), problems
 
 
-def test_all_problems_of_a_command_line_are_told_at_once(capsys):
+def test_all_problems_of_a_command_line_are_reported_together(capsys):
     problems = refused(capsys, "run", "--epochs", "1", "--group-size", "x", "--concurrency", "0")
     assert {problem["source"] for problem in problems} == {"--epochs", "--group-size", "--concurrency"}
 
 
 @pytest.mark.parametrize("command", ["run", "experiences", "powl", "report"])
-def test_an_unknown_option_is_told_without_its_value(capsys, command):
+def test_an_unknown_option_is_reported_without_its_value(capsys, command):
     assert cli.main([command, "--api-kee=sk-very-secret", "--sed", "sk-secret-too"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -146,7 +146,7 @@ def test_an_unknown_option_is_told_without_its_value(capsys, command):
     assert "secret" not in said.err
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"tfgrpo {installed_version()}\n"
 
@@ -163,6 +163,18 @@ def test_a_setting_may_be_given_twice_as_long_as_both_say_the_same(capsys):
     assert cli.main(["config", *same]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [shown[key]["value"] for key in ("tfgrpo.group_size", "tfgrpo.seed")] == ["3", "2"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["report", "latest"], ["experiences", "list"], ["export", "latest", "--to", "verl"]]
+)
+def test_a_folder_without_runs_is_refused_with_the_command_that_makes_the_first(capsys, arguments):
+    (problem,) = refused(capsys, *arguments)
+    assert (problem["source"], problem["given"]) == ("out", "no runs yet")
+    assert "`tfgrpo run --dry-run` makes the first" in problem["accepted"]
+    (problem,) = refused(capsys, *arguments, "--task-id", "mine")
+    assert (problem["source"], problem["given"]) == ("--task-id", "'mine'")
+    assert "no runs in out yet" in problem["accepted"]
 
 
 def test_options_are_not_abbreviated(capsys):
@@ -196,7 +208,7 @@ def test_no_command_takes_a_simulated_world_for_the_items_of_a_real_model(capsys
     assert problem["source"] == "--dataset"
 
 
-def test_an_endpoint_that_is_not_there_is_refused_before_anything_is_spent(capsys):
+def test_an_unreachable_endpoint_is_refused_before_the_run(capsys):
     problems = refused(capsys, "run", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--world", "arithmetic")
     assert "http://127.0.0.1:9/v1" in problems[0]["source"]
 
@@ -310,7 +322,7 @@ def test_positional_arguments_are_read_around_an_option():
     assert (options.action, options.names, options.task_id, options.out) == ("show", ["a", "b"], "list", "x")
 
 
-def test_options_may_stand_before_the_command(capsys):
+def test_options_may_precede_the_command(capsys):
     assert cli.main(["--seed", "3", "--json", "config"]) == 0
     assert json.loads(capsys.readouterr().out)["tfgrpo.seed"]["value"] == "3"
 
@@ -403,7 +415,7 @@ def test_python_m_flows_tfgrpo_is_tfgrpo_run():
     assert "--epochs" in done.stderr
 
 
-def test_what_was_typed_after_a_command_is_counted_not_repeated(capsys):
+def test_excess_words_are_counted_not_repeated(capsys):
     assert "2 words too many" in refused(capsys, "config", "sk-secret", "more")[0]["given"]
 
 

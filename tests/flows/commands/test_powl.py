@@ -50,14 +50,14 @@ def test_a_model_is_read_from_text_and_written_in_one_form(ask):
         f"Here you are:\n```\n{MODEL}\n```",
     ],
 )
-def test_text_and_json_are_told_apart(ask, given):
+def test_text_and_json_are_distinguished(ask, given):
     answer = json.loads(ask("parse", "--json", given=given).out)
     assert parse_json(answer["model"]) == parse_text(answer["text"]) == parse_text(MODEL)
     assert answer["activities"] == ["a", "b", "c", "d"]
     assert answer["key"] == structural_key(parse_text(MODEL))
 
 
-def test_the_form_can_be_demanded(ask):
+def test_the_format_can_be_set(ask):
     assert "this is no JSON" in ask("parse", "--format", "json", code=2).err
     assert "read it with parse_json" in ask("parse", "--format", "text", given=to_json(parse_text(MODEL)), code=2).err
 
@@ -67,7 +67,7 @@ def test_other_names_of_operators_are_taken_on_request(ask):
     assert ask("parse", "--aliases", given="seq(a, AND(b, c), d)").out == ask("parse").out
 
 
-def test_a_mistake_is_one_message_with_its_place(ask):
+def test_a_syntax_error_is_one_message_with_its_location(ask):
     said = ask("parse", given="SEQUENCE(a,\n  XOR(b, (c)))", code=2)
     assert said.out == ""
     assert said.err.splitlines() == [
@@ -77,7 +77,7 @@ def test_a_mistake_is_one_message_with_its_place(ask):
     ]
 
 
-def test_a_mistake_is_one_object_with_its_place(ask):
+def test_a_syntax_error_is_one_object_with_its_location(ask):
     wrong = '{"type": "XOR", "children": [{"type": "ACTIVITY"}]}'
     assert json.loads(ask("parse", "--json", given=wrong, code=2).out) == {
         "status": "refused",
@@ -93,7 +93,7 @@ def test_no_text_is_refused(ask, given, reason):
     assert reason in ask("validate", given=given, code=2).err
 
 
-def test_lines_of_the_output_stay_beside_those_of_the_input(ask):
+def test_output_lines_match_input_lines(ask):
     said = ask("score", "--lines", "--consensus", given=f"\n{MODEL}\n  \n{MODEL}\n\n")
     assert said.out.splitlines() == ["", "1.0000", "", "1.0000", ""]
     assert said.err == ""
@@ -101,13 +101,13 @@ def test_lines_of_the_output_stay_beside_those_of_the_input(ask):
     assert [json.loads(value)["line"] for value in values] == [2]
 
 
-def test_words_of_a_label_without_a_comma_between_them_are_warned_of(ask):
+def test_a_missing_comma_in_a_label_is_a_warning(ask):
     said = ask("parse", "--lines", given="XOR(a, b)\nSEQUENCE(check credit, ship)\n")
     assert said.out.splitlines()[1] == "SEQUENCE(ACTIVITY(check), ACTIVITY(credit), ACTIVITY(ship))"
     assert "warning: line 2: column 16: no comma before this" in said.err
 
 
-def test_lines_are_answered_one_by_one_and_a_bad_one_is_told_with_its_number(ask):
+def test_lines_are_processed_one_by_one_and_errors_have_line_numbers(ask):
     given = f"{MODEL}\nI'm sorry, I cannot.\n\n{to_json(parse_text('XOR(a, b)'))}\nXOR(a,,b)\n"
     said = ask("parse", "--lines", given=given, code=2)
     assert [bool(line) for line in said.out.splitlines()] == [True, False, False, True, False]
@@ -169,7 +169,7 @@ def test_a_footprint_is_shown_as_the_table_of_textbooks(ask):
     assert ask("footprint", given="SILENT()").out == "\n"
 
 
-def test_scores_are_the_likeness_to_a_reference(ask, tmp_path):
+def test_scores_are_the_similarity_to_a_reference(ask, tmp_path):
     (tmp_path / "model.txt").write_text("SEQUENCE(a, b, c, d)")
     (tmp_path / "model.json").write_text(to_json(parse_text("SEQUENCE(a, b, c, d)")))
     value = footprint_to_value(footprint(parse_text("SEQUENCE(a, b, c, d)")))
@@ -224,7 +224,7 @@ def test_without_a_reference_scores_are_of_consistency_or_of_consensus(ask):
         (["paint"], "ACTION"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(ask, arguments, source):
+def test_options_that_do_not_fit_the_action_are_refused(ask, arguments, source):
     (problem,) = json.loads(ask(*arguments, "--json", code=2).out)["problems"]
     assert problem["source"] == source
 
@@ -237,7 +237,7 @@ def test_options_that_make_no_sense_are_refused(ask, arguments, source):
         ('{"direct_succession": [], "mode": "order"}', "block", "a footprint of mode order"),
     ],
 )
-def test_a_reference_that_is_none_is_refused_with_its_name(ask, tmp_path, text, mode, reason):
+def test_an_invalid_reference_is_refused_with_its_name(ask, tmp_path, text, mode, reason):
     (tmp_path / "reference").write_text(text)
     said = ask("score", "--mode", mode, "--reference", str(tmp_path / "reference"), code=2)
     assert f"--reference {tmp_path / 'reference'}" in said.err
@@ -251,7 +251,7 @@ def test_a_model_is_drawn(ask):
     assert json.loads(ask("draw", "--json").out) == {"mermaid": picture.rstrip("\n")}
 
 
-def test_a_person_at_a_terminal_is_told_what_is_waited_for(ask):
+def test_a_terminal_gets_a_hint_that_input_is_read(ask):
     assert ask("parse", stdin=Terminal).err == "Reading from the terminal; end with Ctrl-D.\n"
 
 

@@ -40,7 +40,7 @@ def test_the_closing_table_fits_eighty_columns_and_keeps_both_arms_apart(small_r
     assert small_run.summary.details["report"] in page
 
 
-def test_a_run_that_stopped_says_how_to_go_on():
+def test_a_stopped_run_prints_the_command_that_resumes_it():
     details = {"resume with": "--resume night", "run": "elsewhere/task/runs/night", "spent": "$1.0000"}
     page = closing(RunSummary("stopped", "night", "the budget is spent", details))
     assert "tfgrpo run --resume night --out elsewhere" in page
@@ -50,7 +50,7 @@ def test_a_run_that_stopped_says_how_to_go_on():
     assert "tfgrpo run --resume night --out 'my work'" in page
 
 
-def test_what_was_warned_of_in_the_night_is_read_in_the_morning():
+def test_warnings_of_a_run_are_repeated_at_its_end():
     warnings = [f"warning number {number}" for number in range(7)]
     page = closing(RunSummary("finished", "night", "promote", {"warnings": warnings}))
     assert [line.split("  ")[-1] for line in page.splitlines() if "warning  " in line] == [
@@ -121,7 +121,7 @@ def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
 @pytest.mark.parametrize(
     ("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN: got '../x'; accepted: 1 to")]
 )
-def test_a_report_of_nobody_is_refused(capsys, small_run, run, says):
+def test_a_report_of_an_unknown_run_is_refused(capsys, small_run, run, says):
     assert cli.main(["report", run, "--out", str(small_run.out)]) == 2
     said = capsys.readouterr().err
     assert says in said
@@ -154,7 +154,7 @@ def test_a_server_with_bad_options_is_refused(capsys, arguments):
     assert said.count("accepted:") == 1
 
 
-def test_the_simulated_server_says_where_it_is_and_refuses_other_keys(capsys):
+def test_the_simulated_server_prints_its_address_and_refuses_other_keys(capsys):
     command = [
         sys.executable,
         "-m",
@@ -180,7 +180,7 @@ def test_the_simulated_server_says_where_it_is_and_refuses_other_keys(capsys):
         server.stdout.close()
 
 
-def test_the_server_announces_itself_in_plain_text_too(capsys, monkeypatch):
+def test_the_server_prints_its_address_as_text_too(capsys, monkeypatch):
     def announce(options, host, port, ready):
         ready("http://127.0.0.1:1/v1")
 

@@ -33,7 +33,7 @@ def on(server, *arguments):
     return cli.main(["select", "--base-url", server.url, "--model", "m", "--set", "model.max_retries=0", *arguments])
 
 
-def test_a_newcomer_sees_it_work_without_a_key(capsys):
+def test_a_dry_run_works_without_a_key(capsys):
     assert cli.main(["select", "--dry-run"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].startswith("Answer: ")
@@ -41,7 +41,7 @@ def test_a_newcomer_sees_it_work_without_a_key(capsys):
     assert "chosen  candidate" in said.err
 
 
-def test_the_chosen_text_is_on_stdout_and_the_table_beside_it(capsys):
+def test_the_chosen_text_is_on_stdout_and_the_table_on_stderr(capsys):
     def answer(number, body):
         return 503 if body["temperature"] == 0.5 else f"Answer: {7 if body['temperature'] == 0.9 else 8}"
 
@@ -80,7 +80,7 @@ def test_an_empty_pipe_asks_nothing(capsys, monkeypatch):
     assert "--prompt: got nothing to ask" in capsys.readouterr().err
 
 
-def test_a_prompt_that_is_no_text_is_refused(capsys, monkeypatch):
+def test_a_binary_prompt_is_refused(capsys, monkeypatch):
     piped(monkeypatch, b"\xff")
     assert cli.main(["select"]) == 2
     assert "standard input: got no UTF-8 at byte 0" in capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_as_json_it_is_one_object(capsys):
     assert value["text"] == value["candidates"][value["chosen"]]["text"]
 
 
-def test_when_nothing_can_be_chosen_stdout_stays_empty_and_the_code_is_one(capsys):
+def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one(capsys):
     with ChatServer(lambda number, body: "I cannot.") as server:
         code = on(server, "--prompt", "Model it.", "--format", "powl", "--k", "2", "--max-validations", "1")
     said = capsys.readouterr()
@@ -102,7 +102,7 @@ def test_when_nothing_can_be_chosen_stdout_stays_empty_and_the_code_is_one(capsy
     assert len(server.bodies) == 4
 
 
-def test_best_effort_hands_out_what_there_is(capsys):
+def test_best_effort_prints_the_best_flawed_answer(capsys):
     with ChatServer(lambda number, body: "I cannot.") as server:
         code = on(
             server, "--prompt", "x", "--format", "powl", "--k", "1", "--none-valid", "best_effort",
@@ -113,7 +113,7 @@ def test_best_effort_hands_out_what_there_is(capsys):
     assert "best effort, 0 of 1 candidate valid" in said.err
 
 
-def test_a_spent_budget_is_exit_code_three(capsys):
+def test_an_exhausted_budget_is_exit_code_three(capsys):
     with ChatServer(lambda number, body: "no model") as server:
         assert on(server, "--prompt", "x", "--format", "powl", "--k", "2", "--max-calls", "2") == 3
 
@@ -135,7 +135,7 @@ def test_a_function_of_another_signature_is_refused_before_anything_is_asked(cap
     assert "(context) with that name" in capsys.readouterr().err
 
 
-def test_a_rewarder_that_breaks_is_told(capsys):
+def test_a_broken_rewarder_is_reported(capsys):
     with ChatServer(lambda number, body: "7") as server:
         code = on(server, "--prompt", "x", "--rewarder", "json_valid", "--rewarder", "builtins:divmod=0", "--k", "2")
     assert code == 0
@@ -151,12 +151,12 @@ def test_a_rewarder_that_breaks_is_told(capsys):
         (["--set", "selection.kk=3"], "--set selection.kk"),
     ],
 )
-def test_a_slip_is_told_in_the_words_of_the_command(arguments, source, capsys):
+def test_problems_name_the_options_of_the_command(arguments, source, capsys):
     assert cli.main(["select", "--prompt", "x", "--json", *arguments]) == 2
     assert source in json.loads(capsys.readouterr().out)["problems"][0]["source"]
 
 
-def test_an_endpoint_that_is_not_there_is_one_message(capsys):
+def test_an_unreachable_endpoint_is_one_message(capsys):
     assert cli.main(["select", "--prompt", "x", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
     assert "no connection" in capsys.readouterr().err
 

@@ -162,7 +162,7 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_l
 
 
 @pytest.mark.parametrize("options", [[], ["--host", "0.0.0.0"], ["--token-env", "MY_TOKEN"]])
-def test_another_host_name_gets_in_only_where_others_may_ask(tmp_path, options):
+def test_other_host_names_are_accepted_only_with_a_token_or_a_public_address(tmp_path, options):
     with serving(mix(tmp_path), *options, MY_TOKEN=TOKEN) as server:
         headers = {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
         address = server.url.replace("0.0.0.0", "127.0.0.1")
@@ -170,7 +170,7 @@ def test_another_host_name_gets_in_only_where_others_may_ask(tmp_path, options):
 
 
 @pytest.mark.parametrize(("share", "status"), [("0.5", 503), ("0.7", 200), (None, 200)])
-def test_a_trainer_that_must_not_learn_from_failures_is_told_to_come_again(tmp_path, share, status):
+def test_on_failure_refuse_answers_with_503(tmp_path, share, status):
     options = [] if share is None else ["--on-failure", "refuse", "--max-lost-share", share]
     with serving(rogue(tmp_path, "Raising"), *options) as server:
         body = {"iteration": 0, "items": [item(), item("boom"), item("boom")]}
@@ -181,13 +181,13 @@ def test_a_trainer_that_must_not_learn_from_failures_is_told_to_come_again(tmp_p
         assert answer.json()["detail"] == "graders failed on 2 of 3 items: Raising: RuntimeError: boom"
 
 
-def test_an_address_open_to_others_without_a_token_is_warned_of(tmp_path):
+def test_a_public_address_without_a_token_is_a_warning(tmp_path):
     with serving(mix(tmp_path), "--host", "0.0.0.0") as server:
         _, said = server.end(signal.SIGTERM)
     assert b"warning: 0.0.0.0 can be reached from other machines" in said
 
 
-def test_all_is_given_back_and_what_telemetry_could_not_send_is_told(tmp_path, capsys, monkeypatch):
+def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys, monkeypatch):
     path = mix(tmp_path)
     (tmp_path / "plain.jsonl").write_text('{"prompt": "p"}\n{"answer": "1"}\n')
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -208,7 +208,7 @@ def test_the_facts_are_one_object(tmp_path, capsys):
     assert facts["base_url"].startswith("http://127.0.0.1:")
 
 
-def test_a_terminal_that_is_gone_does_not_stop_the_server():
+def test_a_closed_terminal_does_not_stop_the_server():
     class Gone(Console):
         def say(self, *_, **__):
             raise BrokenPipeError
@@ -226,7 +226,7 @@ def test_what_only_this_machine_can_reach_needs_no_token(host, kept):
     assert is_loopback(host) is kept
 
 
-def test_every_mistake_is_told_at_once_and_nothing_is_served(tmp_path, capsys):
+def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsys):
     path = mix(tmp_path, seed="x", more={})
     options = [
         "--port",
@@ -273,7 +273,7 @@ def test_a_token_on_the_command_line_is_refused_without_being_shown(tmp_path, ca
     assert TOKEN not in said.err + said.out
 
 
-def test_a_port_that_is_taken_is_told(tmp_path, capsys):
+def test_a_port_in_use_is_reported(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (problem,) = refused(capsys, mix(tmp_path), "--port", port)
@@ -283,9 +283,9 @@ def test_a_port_that_is_taken_is_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "203.0.113.9", "..."])
-def test_an_address_that_cannot_be_had_is_told(tmp_path, capsys, host):
+def test_an_unavailable_address_is_reported(tmp_path, capsys, host):
     assert refused(capsys, mix(tmp_path), "--host", host)[0]["source"] == "--host"
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path, capsys):
+def test_a_missing_file_is_reported(tmp_path, capsys):
     assert "nowhere.yaml" in refused(capsys, tmp_path / "nowhere.yaml")[0]["source"]

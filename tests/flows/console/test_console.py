@@ -46,7 +46,7 @@ def test_a_plain_table_is_a_line_per_row_however_wide():
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_of_a_long_table_or_list_only_the_first_rows_are_held(terminal, monkeypatch):
+def test_only_the_first_rows_of_a_long_table_are_kept_in_memory(terminal, monkeypatch):
     monkeypatch.setattr("tfgrpo.flows.console.console._MAX_ROWS", 3)
     console, out, _ = voices(terminal=terminal)
     written = []
@@ -84,7 +84,7 @@ def test_long_lines_wrap_between_words_on_a_terminal_and_paths_stay_whole():
     assert lines[-1] == "/a/path/that/is/longer/than/the/terminal/is/wide"
 
 
-def test_problems_are_told_to_both_audiences():
+def test_problems_go_to_people_and_to_programs():
     console, out, err = voices(as_json=True)
     console.problems(SettingsError([Problem("--a", "1", "2"), Problem("--b", "x", "y")]))
     assert len(err.getvalue().splitlines()) == 3
@@ -100,14 +100,14 @@ def test_json_is_one_ascii_line_without_nan():
         console.result({"nan": float("nan")})
 
 
-def test_a_failure_says_nothing_on_stdout_unless_asked_for_json():
+def test_a_failure_prints_to_stdout_only_with_json():
     console, out, err = voices()
     console.failure("it broke")
     assert out.getvalue() == ""
     assert err.getvalue() == "tfgrpo: it broke\n"
 
 
-def test_when_nobody_reads_any_more_what_is_under_way_goes_on(tmp_path):
+def test_a_run_continues_when_its_reader_goes_away(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as nobody:

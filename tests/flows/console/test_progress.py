@@ -48,7 +48,7 @@ def plain(small_run):
     return console.file.getvalue()
 
 
-def test_plain_lines_are_few_and_tell_everything(small_run):
+def test_plain_lines_are_few_and_complete(small_run):
     said = plain(small_run)
     lines = said.splitlines()
     assert lines[0] == SIMULATED_BANNER
@@ -134,7 +134,7 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
 
 
-def test_an_epoch_without_any_reward_says_so():
+def test_an_epoch_without_rewards_is_reported():
     console = screen(terminal=False)
     progress = Progress(console)
     progress.group_done(group(None), Totals())
@@ -156,7 +156,7 @@ def opening(plan):
     return console.file.getvalue()
 
 
-def test_a_sweep_that_is_a_sample_says_of_how_many_held_out_items(small_run):
+def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
     plan = plan_of(small_run)
     assert "289 items to learn on; 12 of 111 held out are measured; groups of 2" in opening(plan)
     every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
@@ -167,7 +167,7 @@ def plan_of(small_run):
     return next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
 
 
-def test_warnings_of_the_plan_are_said_first(small_run):
+def test_warnings_of_the_plan_are_printed_first(small_run):
     plan = plan_of(small_run)
     console = screen(terminal=False)
     Progress(console).run_started(plan, "night", ("a price is unknown",))
@@ -195,11 +195,11 @@ def test_rewards_of_two_arms_are_never_averaged():
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
-def test_spans_of_time_are_written_as_people_write_them(seconds, says):
+def test_time_spans_have_hours_minutes_and_seconds(seconds, says):
     assert duration(seconds) == says
 
 
-def test_what_lost_calls_may_still_cost_stands_beside_what_was_spent():
+def test_the_risk_of_lost_calls_is_shown_with_the_cost():
     assert spending(Totals(nano_usd=144_500_000)) == "$0.1445"
     assert spending(Totals(nano_usd=144_500_000, at_risk_nano=41_500_000)) == "$0.1445, and up to $0.0415 of lost calls"
 

@@ -51,7 +51,7 @@ def test_a_lesson_is_shown_by_the_beginning_of_its_id(ask, champion):
 
 
 @pytest.mark.parametrize(("name", "says"), [("exp-", "one of exp-"), ("nobody", "list --all")])
-def test_an_id_of_nobody_or_of_several_is_refused(ask, name, says):
+def test_an_unknown_or_ambiguous_id_is_refused(ask, name, says):
     assert says in ask("show", name, code=2).err
 
 
@@ -106,7 +106,7 @@ def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, champion)
     assert f"{evidence[0]}  no reward" in ask("blame", champion[0], out=own_run.out).out
 
 
-def test_blame_names_the_line_of_a_run_that_is_damaged(ask, champion, own_run):
+def test_blame_names_the_line_of_a_damaged_file(ask, champion, own_run):
     with own_run.paths.rollouts.open("a") as file:
         file.write("{torn\n")
     said = ask("blame", champion[0], out=own_run.out, code=1).err
@@ -123,7 +123,7 @@ def test_diff_shows_what_a_run_changed(ask, champion):
     assert json.loads(ask("diff", "small", "small", "--json").out) == {"removed": [], "added": []}
 
 
-def test_diff_of_a_run_that_decided_nothing_names_those_that_did(ask):
+def test_diff_of_a_run_without_a_decision_names_those_with_one(ask):
     assert "accepted: small" in ask("diff", "other", code=2).err
 
 
@@ -132,7 +132,7 @@ def test_diff_without_the_manifest_is_refused(ask, own_run):
     assert "two runs" in ask("diff", "small", out=own_run.out, code=2).err
 
 
-def test_diff_shows_what_left(ask, own_run, champion):
+def test_diff_shows_removed_lessons(ask, own_run, champion):
     decisions = own_run.task.promotions.read_text()
     later = {**json.loads(decisions), "run_id": "later", "experience_ids": champion[1:]}
     own_run.task.promotions.write_text(decisions + json.dumps(later) + "\n")
@@ -164,7 +164,7 @@ def test_the_export_can_be_pasted_into_a_prompt(ask, champion):
     assert [lesson["id"] for lesson in asked[0]["lessons"]] == list(champion)
 
 
-def test_a_rehearsal_in_a_task_pushes_no_real_lesson_out(ask, own_run, champion):
+def test_a_simulated_promotion_replaces_no_real_library(ask, own_run, champion):
     assert "SIMULATED" in ask("list", out=own_run.out).err
     rehearsed = list(promotions(own_run.task.promotions))[-1]
     real = rehearsed.model_copy(update={"run_id": "real", "simulated": False, "experience_ids": champion[:1]})
@@ -175,7 +175,7 @@ def test_a_rehearsal_in_a_task_pushes_no_real_lesson_out(ask, own_run, champion)
     assert "SIMULATED" not in said.err
 
 
-def test_lessons_of_a_pack_that_is_not_known_here_are_kept_out_and_the_remedy_is_told(ask, own_run, champion):
+def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(ask, own_run, champion):
     stored = own_run.task.experiences.read_text()
     own_run.task.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
     said = ask("export", out=own_run.out, code=1)
@@ -192,7 +192,7 @@ def test_before_any_promotion_there_is_nothing_in_force(ask, own_run):
     assert "none: no run" in ask("diff", "small", out=own_run.out, code=2).err
 
 
-def test_the_environment_names_the_place_too(capsys, monkeypatch, small_run):
+def test_the_environment_names_the_task_too(capsys, monkeypatch, small_run):
     monkeypatch.setenv("TFGRPO_OUT", str(small_run.out))
     assert cli.main(["experiences", "list"]) == 0
     monkeypatch.setenv("TFGRPO_TASK_ID", "another")
@@ -200,12 +200,12 @@ def test_the_environment_names_the_place_too(capsys, monkeypatch, small_run):
     assert "tfgrpo-learning" in capsys.readouterr().err
 
 
-def test_a_place_without_a_name_is_refused(ask):
+def test_an_empty_directory_name_is_refused(ask):
     assert "--out: got ''; accepted: a directory" in ask("list", out="", code=2).err
 
 
 @pytest.mark.parametrize("task", ["../up", "nobody", ""])
-def test_a_task_that_is_not_there_is_refused(ask, task):
+def test_an_unknown_task_is_refused(ask, task):
     assert "--task-id" in ask("list", "--task-id", task, code=2).err
 
 
@@ -214,7 +214,7 @@ def test_a_task_that_learned_nothing_is_refused(ask, tmp_path):
     assert "learned something" in ask("list", out=tmp_path, code=2).err
 
 
-def test_packs_of_ones_own_are_in_force_beside_those_that_ship(ask, tmp_path):
+def test_own_packs_are_in_force_with_those_that_ship(ask, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{}")
     assert json.loads(ask("verify", "--json", "--packs-root", str(tmp_path)).out)["ok"]
@@ -244,7 +244,7 @@ def test_torn_promotions_fail_the_check(ask, own_run):
     assert len(json.loads(ask("verify", "--json", out=own_run.out, code=1).out)["problems"]) == 1
 
 
-def test_a_promotion_taken_back_by_hand_leaves_a_store_that_verifies(ask, own_run):
+def test_a_promotion_removed_by_hand_leaves_a_store_that_verifies(ask, own_run):
     own_run.task.promotions.write_text("")
     own_run.task.state.unlink()
     assert json.loads(ask("verify", "--json", out=own_run.out).out)["problems"] == []

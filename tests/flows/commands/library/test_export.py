@@ -101,7 +101,7 @@ def test_the_canonical_form_keeps_flat_groups_and_can_be_exported_again(export, 
     assert [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()] == direct
 
 
-def test_an_export_stands_beside_the_runs_unless_told_otherwise(own_run, ask):
+def test_the_default_path_of_an_export_is_in_the_task(own_run, ask):
     said = ask("small", "--out", own_run.out, "--to", "trl-sft")
     file = own_run.task.export("small-trl-sft.jsonl")
     assert said.out.strip() == str(file)
@@ -152,14 +152,14 @@ def test_of_a_run_that_stopped_the_accepted_batches_leave(own_run, ask, tmp_path
     assert "the run is stopped: only its accepted batches are here" in said["notes"]
 
 
-def test_the_prompts_of_a_callable_are_said_to_be_its_own(own_run, ask):
+def test_an_export_notes_that_a_callable_made_its_own_prompts(own_run, ask):
     manifest = json.loads(own_run.paths.manifest.read_text())
     manifest["settings"]["actor"]["kind"] = "agent:answer"
     own_run.paths.manifest.write_text(json.dumps(manifest))
     assert "agent:answer made its own prompts" in ask("small", "--out", own_run.out, "--to", "trl-sft").err
 
 
-def test_when_nothing_is_left_nothing_is_written_and_the_exit_code_says_so(export, tmp_path, ask, small_run):
+def test_an_empty_export_writes_no_file_and_exits_with_one(export, tmp_path, ask, small_run):
     rows, report = export("trl-sft", "--min-reward", "5", code=1)
     assert rows == []
     assert report["file"] is None
@@ -206,13 +206,13 @@ def test_an_option_that_the_target_does_not_take_is_refused(option, value, taker
         ask("small", "--out", small_run.out, "--to", target, option, value, "--file", file)
 
 
-def test_all_options_that_the_target_does_not_take_are_told_at_once(ask, small_run):
+def test_all_options_that_do_not_fit_the_target_are_reported_together(ask, small_run):
     said = ask("small", "--out", small_run.out, "--to", "verl", "--pairs", "2", "--min-reward", "1", code=2).err
     assert "--pairs" in said
     assert "--min-reward" in said
 
 
-def test_an_older_file_does_not_pass_for_an_export_that_came_to_nothing(ask, small_run, tmp_path):
+def test_an_empty_export_renames_the_file_of_an_older_one(ask, small_run, tmp_path):
     file = tmp_path / "x.jsonl"
     command = ("small", "--out", small_run.out, "--to", "trl-sft", "--file", file)
     ask(*command)
@@ -258,7 +258,7 @@ def test_a_run_keeps_each_item_once_however_often_it_was_attempted(small_run):
 # --- import
 
 
-def test_groups_of_somebody_else_are_checked_and_written(tmp_path, capsys):
+def test_imported_groups_are_checked_and_written(tmp_path, capsys):
     lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1, 0]]}
     (tmp_path / "lists.json").write_text(json.dumps(lists))
     command = ["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]
@@ -270,7 +270,7 @@ def test_groups_of_somebody_else_are_checked_and_written(tmp_path, capsys):
     assert (tmp_path / "again-trl-dpo.jsonl").is_file()
 
 
-def test_bad_groups_are_all_told_and_nothing_is_written(tmp_path, capsys):
+def test_all_bad_groups_are_reported_and_no_file_is_written(tmp_path, capsys):
     lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1]], "log_prob_old_groups": [[1]]}
     (tmp_path / "lists.json").write_text(json.dumps(lists))
     assert cli.main(["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]) == 2

@@ -58,9 +58,7 @@ def test_a_library_can_be_taken_to_another_task(form, ask, lessons):
     assert again == ask("export").out
 
 
-def test_a_promotion_is_taken_back_by_removing_its_line_and_not_by_importing_what_was_there_before(
-    ask, lessons, own_run
-):
+def test_a_promotion_is_undone_by_removing_its_line_not_by_an_import(ask, lessons, own_run):
     decisions = own_run.task.promotions
     first, earlier = champion_ids(decisions), ask("export", "--to", "json").out
     later = json.dumps({**json.loads(earlier), "lessons": [{"says": "do", "text": "Name the unit of every figure."}]})
@@ -103,7 +101,7 @@ def test_a_review_stamps_and_stores_with_its_origin_and_changes_no_library(ask, 
     assert json.loads(ask("import", lessons(), "--reviewed-by", "Ann", "--json").out)["stored"] == 0
 
 
-def test_an_import_done_again_forgets_nothing_that_it_stored(ask, lessons, own_run):
+def test_a_repeated_import_keeps_the_ids_that_it_stored(ask, lessons, own_run):
     told = json.loads(ask("import", lessons(), "--reviewed-by", "Ann", "--json").out)
     manifest = own_run.task.imported(told["import"])
     before = manifest.read_text()
@@ -114,7 +112,7 @@ def test_an_import_done_again_forgets_nothing_that_it_stored(ask, lessons, own_r
     assert "is no record of an import" in ask("import", lessons(), "--reviewed-by", "Ann", code=1).err
 
 
-def test_promoting_is_asked_for_and_recorded_as_resting_on_nothing(ask, lessons, own_run):
+def test_a_promotion_by_import_is_recorded_without_evidence(ask, lessons, own_run):
     before = champion_ids(own_run.task.promotions, simulated=False)
     said = ask("import", lessons(), "--reviewed-by", "Ann", "--promote")
     assert "without the gate's evidence" in said.err
@@ -186,7 +184,7 @@ def test_the_form_is_guessed_by_the_ending_only_where_there_is_one(ask, lessons)
     ask("import", lessons('{"lessons": [{"says": "do", "text": "Name the unit."}]}', "x.json"))
 
 
-def test_a_new_task_has_to_be_told_its_pack(ask, lessons):
+def test_a_new_task_needs_a_pack(ask, lessons):
     assert "arithmetic" in ask("import", lessons(), code=2, task="fresh").err
 
 
@@ -198,7 +196,7 @@ def test_packs_of_ones_own_can_be_stamped_for(ask, lessons, tmp_path):
     assert "arithmetic" in ask("import", lessons(), *root, code=2, task="fresh").err
 
 
-def test_a_file_in_another_encoding_is_told_with_the_byte(ask, lessons):
+def test_a_file_in_another_encoding_is_reported_with_the_byte(ask, lessons):
     file = lessons()
     file.write_bytes(b"- Do: caf\xe9\n")
     assert "got no UTF-8 at byte 9; accepted: a file of lessons in UTF-8" in ask("import", file, code=2).err

@@ -45,7 +45,7 @@ def everything(run):
         "replays/small-1/x.jsonl", "experiences.jsonl", "batches.jsonl", "promotions.jsonl", "selections.jsonl",
     ],
 )  # fmt: skip
-def test_the_records_of_a_task_are_never_written_over(name, own_run, write):
+def test_the_records_of_a_task_are_never_overwritten(name, own_run, write):
     before = everything(own_run)
     said = write(own_run.task.root / name, code=2)
     assert said.startswith("tfgrpo: --file: got ")
@@ -53,38 +53,38 @@ def test_the_records_of_a_task_are_never_written_over(name, own_run, write):
     assert everything(own_run) == before
 
 
-def test_the_state_of_a_task_is_never_written_over(own_run, capsys):
+def test_the_state_of_a_task_is_never_overwritten(own_run, capsys):
     before = everything(own_run)
     command = ["export", "small", "--out", str(own_run.out), "--to", "verl", "--file", str(own_run.task.state)]
     assert cli.main(command) == 2
     assert everything(own_run) == before
 
 
-def test_a_way_around_through_a_link_leads_nowhere_else(own_run, write, tmp_path):
+def test_records_are_protected_through_links_too(own_run, write, tmp_path):
     (tmp_path / "link").symlink_to(own_run.paths.root)
     assert "records of a task" in write(tmp_path / "link" / "new.jsonl", code=2)
 
 
-def test_a_directory_called_like_one_of_ours_is_anybodys(write, tmp_path):
+def test_a_directory_named_like_one_of_ours_can_be_written(write, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     write(tmp_path / "runs" / "mine" / "groups.jsonl")
     assert (tmp_path / "runs" / "mine" / "groups.jsonl").is_file()
 
 
 @pytest.mark.parametrize("text", ["notes", '{"kind": "note"}\n', "", "[1]\n"])
-def test_a_file_of_somebody_elses_is_never_written_over(text, write, tmp_path):
+def test_a_file_of_another_program_is_never_overwritten(text, write, tmp_path):
     (tmp_path / "mine.jsonl").write_text(text)
     assert "which is there already; accepted: a new file, or one" in write(tmp_path / "mine.jsonl", code=2)
     assert (tmp_path / "mine.jsonl").read_text() == text
 
 
-def test_what_was_written_before_is_replaced(write, tmp_path):
+def test_an_earlier_export_is_replaced(write, tmp_path):
     for _ in range(2):
         write(tmp_path / "deep" / "x.jsonl")
     assert kit.lines(tmp_path / "deep" / "x.jsonl")[0]["kind"] == "group"
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(write, tmp_path):
+def test_an_unwritable_path_is_refused_before_reading(write, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "a.jsonl").mkdir()
     assert "a directory; accepted: a file of your own that can be written" in write(tmp_path / "a.jsonl", code=2)

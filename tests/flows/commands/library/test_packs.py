@@ -71,7 +71,7 @@ def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(caps
     assert "<lessons>" in text
 
 
-def test_lessons_of_a_task_that_is_not_there_are_refused(ask):
+def test_lessons_of_an_unknown_task_are_refused(ask):
     assert "--task-id" in ask("render", "arithmetic", "--task-id", "nobody", code=2).err
 
 
@@ -80,7 +80,7 @@ def test_where_no_pack_verifies_stdout_is_empty(ask):
 
 
 @pytest.mark.parametrize("arguments", [("render",), ("stamp",), ("stamp", "nobody"), ("render", "nobody")])
-def test_a_pack_that_is_not_named_or_not_there_is_refused(ask, arguments):
+def test_a_missing_or_unknown_pack_is_refused(ask, arguments):
     assert "arithmetic" in ask(*arguments, code=2).err
 
 
@@ -90,7 +90,7 @@ def test_a_directory_without_packs_is_refused(capsys, tmp_path):
     assert "a directory with packs in it" in capsys.readouterr().err
 
 
-def test_packs_of_ones_own_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
+def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, capsys):
     assert "ids: arithmetic, general;" in ask("verify", "powl", code=2).err
     for command, says in (
         ("packs verify", "instead of those that ship"),
