@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, ClassVar
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict, pop_rewarder_id
-from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
+from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
-from tfgrpo.rewarders.judge.prompt import SCORE_NAME, messages, score_instructions, score_schema, shortened
+from tfgrpo.rewarders.judge.prompt import SCORE_FORM, score_instructions
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
 from tfgrpo.stores.frozen_json import frozen
@@ -50,39 +50,17 @@ class JudgeRewarder:
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every output."""
-        options = self.options
-        return (
-            JudgeLoad(
-                model=options.model,
-                calls_low=options.votes,
-                calls_high=group_size * options.votes * (1 + options.retries),
-                instructions=self.instructions,
-                shown=1,
-                max_chars=options.max_chars,
-                max_tokens=options.max_tokens,
-                retries=options.retries,
-            ),
-        )
+        votes = self.options.votes
+        return (self.options.load(self.instructions, shown=1, calls_low=votes, questions=group_size * votes),)
 
     async def _judged(self, attempt: Attempt, context: RewardContext, voter: Voter) -> Verdict:
         read = partial(read_score, scale=self.options.scale)
-        questions = (self._question(attempt, context, vote) for vote in range(self.options.votes))
-        return self._verdict(await all_of(voter.vote(question, read) for question in questions))
-
-    def _question(self, attempt: Attempt, context: RewardContext, vote: int) -> JudgeQuestion:
-        options = self.options
-        reference = context.answer if options.reference else None
-        shown = {"output": shortened(attempt.output, options.max_chars)}
-        return JudgeQuestion(
-            messages=messages(self.instructions, context.prompt, reference, shown),
-            schema_name=SCORE_NAME,
-            schema=score_schema(),
-            rollout=attempt.index,
-            turn=vote,
-            temperature=options.temperature,
-            max_tokens=options.max_tokens,
-            model=options.model,
+        shown = {"output": attempt.output}
+        questions = (
+            self.options.question(self.instructions, context, shown, SCORE_FORM, attempt.index, vote)
+            for vote in range(self.options.votes)
         )
+        return self._verdict(await all_of(voter.vote(question, read) for question in questions))
 
     def _verdict(self, votes: Sequence[Vote[ReadScore]]) -> Verdict:
         usable = [vote.read for vote in votes if vote.read is not None]

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
+from tfgrpo.rewarders.base import RewardContext
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
+from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC, AnswerForm, messages, shortened
 from tfgrpo.rewarders.judge.reading import Scale
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.numeric import is_finite
@@ -69,6 +71,35 @@ class JudgeOptions:
         if self.rubric_file is None:
             return (self.rubric or DEFAULT_RUBRIC).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
+
+    def question(
+        self, system: str, context: RewardContext, shown: Mapping[str, str], form: AnswerForm, rollout: int, turn: int
+    ) -> JudgeQuestion:
+        """Return the question about the shown outputs; ``rollout`` and ``turn`` name the call."""
+        texts = {name: shortened(output, self.max_chars) for name, output in shown.items()}
+        return JudgeQuestion(
+            messages=messages(system, context.prompt, context.answer if self.reference else None, texts),
+            schema_name=form.name,
+            schema=form.schema,
+            rollout=rollout,
+            turn=turn,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            model=self.model,
+        )
+
+    def load(self, system: str, *, shown: int, calls_low: int, questions: int) -> JudgeLoad:
+        """Return the load of one group with at most this number of questions."""
+        return JudgeLoad(
+            model=self.model,
+            calls_low=calls_low,
+            calls_high=questions * (1 + self.retries),
+            instructions=system,
+            shown=shown,
+            max_chars=self.max_chars,
+            max_tokens=self.max_tokens,
+            retries=self.retries,
+        )
 
 
 def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
-from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
+from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.judge.pair_strength import Duel, bradley_terry, chosen_pairs, win_shares
-from tfgrpo.rewarders.judge.prompt import PAIR_NAME, messages, pair_instructions, pair_schema, shortened
+from tfgrpo.rewarders.judge.prompt import PAIR_FORM, pair_instructions
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
 from tfgrpo.rewarders.relative import Variant, relative_values
@@ -98,20 +98,8 @@ class PairwiseRewarder:
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
-        options = self.options
-        asked = 2 * options.votes * len(chosen_pairs(group_size, options.max_pairs))
-        return (
-            JudgeLoad(
-                model=options.model,
-                calls_low=0,
-                calls_high=asked * (1 + options.retries),
-                instructions=self.instructions,
-                shown=2,
-                max_chars=options.max_chars,
-                max_tokens=options.max_tokens,
-                retries=options.retries,
-            ),
-        )
+        questions = 2 * self.options.votes * len(chosen_pairs(group_size, self.options.max_pairs))
+        return (self.options.load(self.instructions, shown=2, calls_low=0, questions=questions),)
 
     async def _pair(
         self, one: int, other: int, rivals: Sequence[Attempt], context: RewardContext, voter: Voter
@@ -121,31 +109,19 @@ class PairwiseRewarder:
 
     async def _meeting(self, one: Attempt, other: Attempt, vote: int, context: RewardContext, voter: Voter) -> _Meeting:
         turn = other.index * _TURNS + 2 * vote
-        asked = (
-            self._question(one, other, (one.index, turn), context),
-            self._question(other, one, (one.index, turn + 1), context),
+        questions = (
+            self.options.question(
+                self.instructions,
+                context,
+                {"first": first.output, "second": second.output},
+                PAIR_FORM,
+                one.index,
+                turn + backwards,
+            )
+            for backwards, (first, second) in enumerate(((one, other), (other, one)))
         )
-        forward, backward = await all_of(voter.vote(question, read_preference) for question in asked)
+        forward, backward = await all_of(voter.vote(question, read_preference) for question in questions)
         return _Meeting(forward, _turned(backward))
-
-    def _question(
-        self, first: Attempt, second: Attempt, name: tuple[int, int], context: RewardContext
-    ) -> JudgeQuestion:
-        options = self.options
-        shown = {
-            "first": shortened(first.output, options.max_chars),
-            "second": shortened(second.output, options.max_chars),
-        }
-        return JudgeQuestion(
-            messages=messages(self.instructions, context.prompt, context.answer if options.reference else None, shown),
-            schema_name=PAIR_NAME,
-            schema=pair_schema(),
-            rollout=name[0],
-            turn=name[1],
-            temperature=options.temperature,
-            max_tokens=options.max_tokens,
-            model=options.model,
-        )
 
     def _strengths(self, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[float | None]:
         if len(rivals) == 1:

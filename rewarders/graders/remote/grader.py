@@ -1,7 +1,7 @@
-"""What does a grading service say? Sends a batch as JSON over HTTP, and reads the results back item by item.
+"""Grader that sends a batch as JSON to an HTTP service, and reads the results item by item.
 
-The time limit is one for the whole call, however many attempts and however slowly an answer trickles. An item that the
-service says nothing usable of is not graded; a service that cannot be asked raises.
+One time limit covers the whole call, with all retries and a slow response. Items without a usable result are not graded;
+an unavailable service raises.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _WAIT_S: Final = 0.25
 _MOST_RETRIES: Final = 10
 _FIXED_BYTES: Final = 1 << 20
 _BYTES_PER_ITEM: Final = 64 << 10
-"""Longest answer: an honest result has a few hundred bytes, and may explain itself."""
+"""Longest response: a usual result has a few hundred bytes, and may have an explanation."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteGrader:
-    """A grading service at an address. Raises ``PipelineError`` with every option that has no meaning."""
+    """A grading service at an address. Raises ``PipelineError`` with every unusable option."""
 
     url: str
     timeout_s: float = 60.0
     """Seconds for a batch in total, retries included."""
     retries: int = 2
-    """Further attempts when there is no connection, or the answer is 429 or 5xx."""
+    """Further attempts after a failed connection, 429 or 5xx."""
     token_env: str | None = None
-    """Name of the environment variable whose value is sent as bearer token; read for every call."""
+    """Environment variable with the bearer token; read for every call."""
     pool: HttpPool = field(default_factory=HttpPool, compare=False, repr=False)
-    """Connections, which graders may share."""
+    """Connections, which several graders may share."""
 
     def __post_init__(self) -> None:
         refuse(
@@ -52,17 +52,17 @@ class RemoteGrader:
         )
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """One result for each input, in order; a ``FailedResult`` for what the service said nothing usable of.
+        """Return one result for each input, in order; a ``FailedResult`` without a usable one.
 
-        Raises ``RewarderTimeout`` when there is no whole answer in time, ``GraderUnavailable`` when the service cannot be
-        reached, refuses, or answers something else than results.
+        Raises ``RewarderTimeout`` without a complete response in time, ``GraderUnavailable`` when the service cannot be
+        reached, refuses, or sends no results.
         """
         samples = [_sample(item) for item in inputs]
         bodies = [sample for sample in samples if isinstance(sample, bytes)]
-        asked = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
-        said = iter(matched(asked, await self._asked(bodies), strict=True) if asked else ())
+        sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
+        grades = iter(matched(sent, await self._post(bodies), strict=True) if sent else ())
         return [
-            _result(item, next(said) if isinstance(sample, bytes) else not_graded(sample))
+            _result(item, next(grades) if isinstance(sample, bytes) else not_graded(sample))
             for item, sample in zip(inputs, samples, strict=True)
         ]
 
@@ -70,21 +70,21 @@ class RemoteGrader:
         """Close the connections that are open on the running event loop."""
         await self.pool.aclose()
 
-    async def _asked(self, samples: Sequence[bytes]) -> list[Any]:
-        """What the service returned, in whatever order."""
+    async def _post(self, samples: Sequence[bytes]) -> list[Any]:
+        """Return the results of the service, in its order."""
         body = b'{"samples": [' + b", ".join(samples) + b"]}"
         most_bytes = _FIXED_BYTES + len(samples) * _BYTES_PER_ITEM
         try:
             async with asyncio.timeout(self.timeout_s):
-                reply = await self._answered(body, most_bytes)
+                reply = await self._with_retries(body, most_bytes)
             return _results(reply)
         except TimeoutError:
-            raise RewarderTimeout(f"{self._place}: no whole answer within {self.timeout_s:g} s") from None
+            raise RewarderTimeout(f"{self._address}: no whole answer within {self.timeout_s:g} s") from None
         except GraderUnavailable as error:
-            raise GraderUnavailable(f"{self._place}: {error}") from None
+            raise GraderUnavailable(f"{self._address}: {error}") from None
 
-    async def _answered(self, body: bytes, most_bytes: int) -> Reply:
-        """The first answer that is no transient fault."""
+    async def _with_retries(self, body: bytes, most_bytes: int) -> Reply:
+        """Return the first response that is no transient failure."""
         headers = self._headers()
         fault = ""
         for attempt in range(self.retries + 1):
@@ -111,13 +111,13 @@ class RemoteGrader:
         return {**headers, "authorization": f"Bearer {token}"}
 
     @property
-    def _place(self) -> str:
-        """The address without its query, which may hold what is nobody's business."""
+    def _address(self) -> str:
+        """The address without its query, which may be confidential."""
         return self.url.partition("?")[0].partition("#")[0]
 
 
 def _sample(item: GraderInput) -> bytes | ValueError:
-    """An item as it goes over the wire, or why it cannot: the record is a user's, and may hold NaN."""
+    """Return the item as JSON, or the error: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
         **{name: of_record(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
@@ -128,19 +128,19 @@ def _sample(item: GraderInput) -> bytes | ValueError:
         "completion_index": item.completion_index,
     }
     try:
-        return json.dumps(fields, allow_nan=False, default=_plain).encode()
+        return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return ValueError(f"its record cannot be sent as JSON: {error}")
 
 
-def _plain(value: object) -> dict[Any, Any]:
+def _as_dict(value: object) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a {type(value).__name__} is no JSON value")
 
 
 def _results(reply: Reply) -> list[Any]:
-    """What an answer holds under ``results``; nothing there is an empty list. Raises ``GraderUnavailable``."""
+    """Return ``results`` of a response, an empty list when absent. Raises ``GraderUnavailable``."""
     if not 200 <= reply.status < 300:
         moved = ", a redirect, which is not followed" if 300 <= reply.status < 400 else ""
         raise GraderUnavailable(f"it answered {reply.status}{moved}")
@@ -166,7 +166,7 @@ def _address(url: object) -> Iterator[Problem]:
         parts = urlsplit(url) if isinstance(url, str) else None
         fine = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
         if parts is None or not fine or parts.username is not None or parts.password is not None:
-            # Not repeated: a password may be in it.
+            # Not repeated in the message: it may contain a password.
             yield Problem("url", f"a {type(url).__name__} that is no such address", accepted)
     except ValueError:
         yield Problem("url", "text that is no address", accepted)

@@ -1,7 +1,7 @@
-"""How does one POST reach a grading service, and what comes back of it? One pooled client per event loop.
+"""Connection pool for POST requests to grading services, with one client per event loop.
 
-The client runs over aiohttp, whose pool stays cheap with hundreds of requests in flight. Retries nothing, follows no
-redirect, and leaves the time limit to the caller. The HTTP libraries are loaded with the first request.
+The client uses aiohttp, whose pool stays fast with hundreds of concurrent requests. No retries, no redirects; the caller
+sets the time limit. The HTTP libraries are loaded with the first request.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _CONNECT_S: Final = 15.0
 _CONNECTIONS: Final = 64
 _KEEPALIVE_S: Final = 4.0
-"""Seconds an idle connection is kept; shorter than the 5 s of uvicorn, or a request would meet a closing server."""
+"""Seconds an idle connection is kept; less than the 5 s of uvicorn, which would close it during a request."""
 
 
 class Reply(NamedTuple):
-    """An answer, read to its end."""
+    """A complete response."""
 
     status: int
     content: bytes
 
 
 class HttpPool:
-    """The client of each event loop, opened when first used. May be shared by graders, and used from several threads."""
+    """The client of each event loop, opened on first use. Several graders and threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the clients, which loops in several threads look up
@@ -43,10 +43,10 @@ class HttpPool:
         return type(self), ()
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], most_bytes: int) -> Reply:
-        """Send a request and read the answer.
+        """Send a request and read the response.
 
-        Raises ``ConnectionError`` when there is no connection or it breaks, and ``GraderUnavailable`` for an answer that is
-        compressed or longer than ``most_bytes``, and for an address that is none.
+        Raises ``ConnectionError`` for a failed connection, and ``GraderUnavailable`` for a response that is compressed or
+        longer than ``most_bytes``, and for an invalid address.
         """
         import aiohttp  # noqa: PLC0415
         import httpx  # noqa: PLC0415
@@ -63,7 +63,7 @@ class HttpPool:
             # Of the address itself, or of the one that a redirect points to.
             raise GraderUnavailable(f"no usable address: {error}") from None
         except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError) as error:
-            # The aiohttp transport lets some errors of its library through, and reports others as what they are not.
+            # The aiohttp transport passes some errors of its library through, and maps others to misleading ones.
             kind = type(error.__cause__ or error).__name__
             raise ConnectionError(f"{kind} {error}".strip()) from error
 
@@ -94,7 +94,7 @@ def _new_client() -> httpx.AsyncClient:
 
 
 async def _content(response: httpx.Response, most_bytes: int) -> bytes:
-    """The bytes as they came: none were asked for in a compressed form, which can be small and unpack to anything."""
+    """Read the raw bytes. A compressed response is refused: a small one may expand without bound."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in {"", "identity"}:
         raise GraderUnavailable(f"its answer is in the encoding {coding[:40]!r}, which was not asked for")

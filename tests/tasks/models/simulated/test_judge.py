@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
-from tfgrpo.rewarders.judge.prompt import messages, pair_instructions, pair_schema, score_instructions, score_schema
+from tfgrpo.rewarders.judge.prompt import PAIR_FORM, SCORE_FORM, messages, pair_instructions, score_instructions
 from tfgrpo.tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
 from tfgrpo.tasks.models.simulated.worlds import generate_items, open_world
 
@@ -61,8 +61,8 @@ def test_a_task_of_no_world_gets_the_middle_score():
 @pytest.mark.parametrize(
     ("instructions", "shown", "shape"),
     [
-        (score_instructions("Be right.", "unit"), {"output": RIGHT}, score_schema()),
-        (pair_instructions("Be right."), {"first": RIGHT, "second": WRONG}, pair_schema()),
+        (score_instructions("Be right.", "unit"), {"output": RIGHT}, SCORE_FORM.schema),
+        (pair_instructions("Be right."), {"first": RIGHT, "second": WRONG}, PAIR_FORM.schema),
     ],
 )
 async def test_the_service_recognises_a_judge_question_and_follows_the_schema(instructions, shown, shape):
