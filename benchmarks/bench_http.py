@@ -30,7 +30,6 @@ from tfgrpo.tasks.models.base import ChatModel, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 
@@ -113,7 +112,7 @@ async def _measure(port: int, load: Load, journal: Journal | None) -> Round:
     client = ChatClient(
         Endpoint(f"http://127.0.0.1:{port}/v1", ApiKey("bench-key")),
         open_transport(concurrency=load.in_flight, trust_env=False),
-        limiter=AdaptiveLimiter(load.in_flight),
+        concurrency=load.in_flight,
         ledger=Ledger(Budget(max_tokens=10**12)),
         prices=PriceBook({"bench": Price(150, 600)}),
         retry=RetryPolicy(),

@@ -36,7 +36,6 @@ from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.replies import DecodedReply, decode_reply
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
@@ -139,7 +138,7 @@ class EndpointPolicy:
         self._client = _ManyClient(
             endpoint,
             open_transport(concurrency=concurrency) if transport is None else transport,
-            limiter=AdaptiveLimiter(concurrency),
+            concurrency=concurrency,
             ledger=Ledger(Budget()) if ledger is None else ledger,
             prices=PriceBook({}) if prices is None else prices,
             retry=RetryPolicy() if retry is None else retry,

@@ -11,7 +11,6 @@ __all__ = [
     "chat",
     "endpoint",
     "journaled",
-    "limiter",
     "preflight",
     "replies",
     "retry",

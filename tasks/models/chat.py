@@ -81,7 +81,8 @@ class ChatClient:
     endpoint: Endpoint
     transport: httpx.AsyncClient | httpx.AsyncBaseTransport
     _: KW_ONLY
-    limiter: AdaptiveLimiter
+    concurrency: int
+    """Most attempts in flight at once."""
     ledger: Ledger
     prices: PriceBook
     retry: RetryPolicy
@@ -91,6 +92,7 @@ class ChatClient:
     timer: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
+        self.limiter = AdaptiveLimiter(self.concurrency)
         transport = self.transport
         self._http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
         self._url = self.endpoint.url("/chat/completions")

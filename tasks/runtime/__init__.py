@@ -1,4 +1,4 @@
-"""What the steps of a process share: event loop, clients, limits, scrubbing."""
+"""Resources that the steps of one process share, and the event loop on which they run."""
 
 __all__ = [
     "assembly",

@@ -25,7 +25,6 @@ from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.context import RunContext
@@ -98,7 +97,7 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
     return ChatClient(
         endpoint,
         open_transport(concurrency=concurrency, app=app),
-        limiter=AdaptiveLimiter(concurrency),
+        concurrency=concurrency,
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
         prices=choose_models(settings).price_book,

@@ -1,4 +1,4 @@
-"""Small stand-ins for the tests of the steps: a scripted model, a pack in memory, settings, specs and a runtime."""
+"""Builders for the tests of the steps: a scripted model, a pack in memory, settings, specs and a runtime."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reply(text: str | None, *, finish: str = "stop", calls: tuple[ToolCall, ...]
 
 
 class ScriptedModel:
-    """Answers by a function of request and key; counts what it was asked."""
+    """Answers by a function of request and key, and records the requests."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -214,7 +214,7 @@ def proposal(text: str, *, group: str = "g", name: str = "q1", **more: Any) -> P
 
 
 def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False, **sections: Any) -> RunContext:
-    """Of a run of the simulated model in process."""
+    """Return the context of a run of the simulated model in process."""
     return RunContext(
         settings=settings(**sections),
         run_dir=run_dir,

@@ -10,7 +10,6 @@ from tfgrpo.stores.ledger.prices import PriceBook
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 
@@ -27,7 +26,7 @@ def client(root: str, retries: int = 0, waits: list[float] | None = None) -> Cha
     return ChatClient(
         Endpoint(root, ApiKey("sk-abcdef-0123456789")),
         open_transport(concurrency=2, trust_env=False),
-        limiter=AdaptiveLimiter(2),
+        concurrency=2,
         ledger=Ledger(Budget()),
         prices=PriceBook({}),
         retry=RetryPolicy(max_retries=retries),

@@ -31,7 +31,6 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.models.wire import WireOptions, encode_request
@@ -49,13 +48,12 @@ class Bench:
     def __init__(self, root: str, **changes: Any) -> None:
         self.waits: list[float] = []
         self.ledger = Ledger(changes.pop("budget", Budget()))
-        self.limiter = AdaptiveLimiter(changes.pop("cap", 8))
         self.http = changes.pop("http", None) or open_transport(concurrency=8, trust_env=False)
         timeout_s = changes.pop("timeout_s", 5.0)
         self.client = ChatClient(
             Endpoint(root, ApiKey(SECRET), timeout_s=timeout_s),
             self.http,
-            limiter=self.limiter,
+            concurrency=changes.pop("cap", 8),
             ledger=self.ledger,
             prices=PriceBook({"m": Price(1000, 2000, 100)} if changes.pop("priced", True) else {}),
             retry=changes.pop("retry", RetryPolicy(max_retries=3)),
@@ -64,11 +62,12 @@ class Bench:
             clock=lambda: NOW,
             timer=changes.pop("timer", iter(range(10_000)).__next__),
         )
+        self.limiter = self.client.limiter
         assert not changes
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
-        assert self.limiter.in_flight == 0  # nobody holds a slot while waiting
+        assert self.limiter.in_flight == 0  # a waiting call has no slot
 
     async def ask(self, request: ChatRequest = REQUEST) -> ChatReply:
         return await self.client.complete(request, KEY)

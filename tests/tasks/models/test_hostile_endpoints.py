@@ -38,7 +38,6 @@ from tfgrpo.tasks.models.base import ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, retry_after
 from tfgrpo.tasks.models.transport import client_over, exchange, is_certificate_error, open_transport
@@ -52,22 +51,22 @@ def key(number: int = 0) -> CallKey:
 
 
 class Use:
-    """A client, and what it holds."""
+    """A client with its ledger and limiter."""
 
     def __init__(self, root: str, *, cap: int = 8, retries: int = 0, timeout_s: float = 5.0, **more: Any) -> None:
         self.ledger = Ledger(Budget())
-        self.limiter = AdaptiveLimiter(cap)
         self.waits: list[float] = []
         self.client = ChatClient(
             Endpoint(root, ApiKey(more.get("secret", SECRET)), timeout_s=timeout_s),
             more.get("http") or open_transport(concurrency=cap, trust_env=False),
-            limiter=self.limiter,
+            concurrency=cap,
             ledger=self.ledger,
             prices=PriceBook({}),
             retry=RetryPolicy(max_retries=retries),
             rng=random.Random(0),
             sleep=self._sleep,
         )
+        self.limiter = self.client.limiter
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
