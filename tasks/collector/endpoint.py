@@ -181,8 +181,8 @@ class EndpointPolicy:
         self, messages: tuple[Message, ...], options: SamplingOptions, place: RequestPlace, steps: range
     ) -> list[Generation]:
         """Send one request for each step from ``place``; when one fails, the others, which are paid for, are kept."""
-        places = (place._replace(first=place.first + step) for step in steps)
-        work = (self._ask(messages, options, each, 1) for each in places)
+        requests = (place._replace(first=place.first + step) for step in steps)
+        work = (self._ask(messages, options, each, 1) for each in requests)
         rows = await asyncio.gather(*work, return_exceptions=True)
         generations: list[Generation] = []
         for row in rows:
@@ -277,7 +277,7 @@ def _status(answer: DecodedReply) -> RolloutStatus:
     return "parse_error" if answer.message.content is None else "ok"
 
 
-def _usage(reply: _ManyReply, usage: TokenUsage | None, counted: int | None) -> RolloutUsage:
+def _usage(reply: _ManyReply, usage: TokenUsage | None, completion_tokens: int | None) -> RolloutUsage:
     """Return the usage of one choice. Of several choices the endpoint reports only the sum.
 
     Their tokens are known by their log-probabilities, if at all; each has an equal share of the cost, so that the
@@ -287,7 +287,7 @@ def _usage(reply: _ManyReply, usage: TokenUsage | None, counted: int | None) -> 
         return RolloutUsage(usage.prompt, usage.completion, usage.reasoning, reply.cost_usd)
     prompt = reply.usage.prompt if reply.usage is not None else None
     cost = None if reply.cost_usd is None else reply.cost_usd / len(reply.choices)
-    return RolloutUsage(prompt_tokens=prompt, completion_tokens=counted, cost_usd=cost)
+    return RolloutUsage(prompt_tokens=prompt, completion_tokens=completion_tokens, cost_usd=cost)
 
 
 def _ids(value: object) -> tuple[int, ...] | None:

@@ -31,12 +31,12 @@ def logprobs_of_choices(
     """
     read = [_Choice.of(choice) for choice in choices]
     surplus = sum(len(each.values or ()) for each in read) - (completion_tokens or 0)
-    counted: bool | None = surplus >= 0
+    count_matches: bool | None = surplus >= 0
     # Choices whose texts fall short exletters the missing tokens; a surplus of one choice may hide a lack of another.
     exlettersed = surplus < 0 and not hidden and any(each.is_whole is False for each in read)
     if completion_tokens is None or exlettersed or (surplus > 0 and len(read) > 1):
-        counted = None
-    return [each.logprobs(kind, counted) for each in read]
+        count_matches = None
+    return [each.logprobs(kind, count_matches) for each in read]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class _Choice:
         whole = None if values is None else _make_up(_token_texts(raw), text)
         return cls(values, _token_ids(fields.get("token_ids")), False if values is None and text else whole)
 
-    def logprobs(self, kind: LogProbKind, counted: bool | None) -> LogProbs | None:
+    def logprobs(self, kind: LogProbKind, count_matches: bool | None) -> LogProbs | None:
         if self.values is None:
             return None if self.ids is None else LogProbs(token_ids=self.ids, count=None, kind=kind)
         known = [value for value in self.values if value is not None]
         valued = len(known) == len(self.values) and bool(known)
-        confirmed = True in (counted, self.is_whole) and False not in (counted, self.is_whole)
+        confirmed = True in (count_matches, self.is_whole) and False not in (count_matches, self.is_whole)
         return LogProbs(
             tokens=tuple(known) if valued else None,
             token_ids=self.ids if self.ids is not None and (not valued or len(self.ids) == len(known)) else None,

@@ -226,7 +226,7 @@ def _bare(item: Row) -> list[dict[str, str]]:
 def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Rollout:
     outcome = row["outcome"]
     ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
-    counted = answered.usage_known or bool(row["completion_tokens"])
+    known = answered.usage_known or bool(row["completion_tokens"])
     return Rollout(
         id=row["rollout_id"],
         group_id=group_id,
@@ -244,8 +244,8 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
             finish_reason=row["finish_reason"],
         ),
         usage=RolloutUsage(
-            prompt_tokens=row["prompt_tokens"] if counted else None,
-            completion_tokens=row["completion_tokens"] if counted else None,
+            prompt_tokens=row["prompt_tokens"] if known else None,
+            completion_tokens=row["completion_tokens"] if known else None,
             reasoning_tokens=answered.reasoning_tokens,
             cost_usd=row["cost_usd"],
         ),

@@ -23,12 +23,12 @@ _ACCEPTED: Final = "`- Do: …` or `- Avoid: …`"
 def read_lessons(text: str, form: LessonForm, *, source: str) -> LessonSet:
     """Return the lessons of a file. Raise ``DatasetError`` with every invalid line, or for a file without lessons."""
     problems: list[Problem] = []
-    found = _READERS[form](text, source, problems)
-    if not problems and not found.lessons:
+    lessons = _READERS[form](text, source, problems)
+    if not problems and not lessons.lessons:
         problems.append(Problem(source, "no lesson", f"lessons as `tfgrpo experiences export --to {form}` writes them"))
     if problems:
         raise DatasetError(problems)
-    return found
+    return lessons
 
 
 def _text(text: str, source: str, problems: list[Problem]) -> LessonSet:
@@ -46,8 +46,8 @@ def _marked(text: str, source: str, problems: list[Problem]) -> LessonSet:
         )
         return LessonSet(())
     bullets = [line if line.lstrip().startswith(("-", "*")) else "" for line in lines[begins[0] + 1 : ends[0]]]
-    found = _lines(bullets, begins[0] + 2, source, problems)
-    return LessonSet(found, simulated=SIMULATED in lines[begins[0]])
+    lessons = _lines(bullets, begins[0] + 2, source, problems)
+    return LessonSet(lessons, simulated=SIMULATED in lines[begins[0]])
 
 
 def _lines(lines: list[str], first: int, source: str, problems: list[Problem]) -> tuple[Lesson, ...]:
@@ -75,9 +75,9 @@ def _json(text: str, source: str, problems: list[Problem]) -> LessonSet:
     for index, entry in enumerate(entries):
         polarity, advice = (entry.get("says"), entry.get("text")) if isinstance(entry, Mapping) else (None, None)
         if polarity not in ("do", "avoid") or not isinstance(advice, str):
-            given = json.dumps(entry, ensure_ascii=False)[:80]
+            excerpt = json.dumps(entry, ensure_ascii=False)[:80]
             problems.append(
-                Problem(f"{source}: lessons[{index}]", given, 'an object with "says" (do or avoid) and "text"')
+                Problem(f"{source}: lessons[{index}]", excerpt, 'an object with "says" (do or avoid) and "text"')
             )
         else:
             lessons.append(Lesson(advice, polarity))
@@ -95,15 +95,15 @@ def _dspy(text: str, source: str, problems: list[Problem]) -> LessonSet:
         problems.append(Problem(f"{source}: signature.instructions", "nothing", "the state of a dspy.Predict"))
         return LessonSet(())
     bullets = [line if line.lstrip().startswith(("-", "*")) else "" for line in instructions.splitlines()]
-    found = _lines(bullets, 1, f"{source}: instructions", problems)
+    lessons = _lines(bullets, 1, f"{source}: instructions", problems)
     metadata = value.get("metadata")
     origin = metadata.get("tfgrpo") if isinstance(metadata, Mapping) else None
-    return LessonSet(found, simulated=isinstance(origin, Mapping) and origin.get("simulated") is True)
+    return LessonSet(lessons, simulated=isinstance(origin, Mapping) and origin.get("simulated") is True)
 
 
 def _playbook(text: str, source: str, problems: list[Problem]) -> LessonSet:
     """Read bullets in the order of their numbers; those below a heading about mistakes are to be avoided."""
-    found: list[tuple[int, Lesson]] = []
+    numbered: list[tuple[int, Lesson]] = []
     polarity: Polarity = "do"
     simulated = False
     for number, line in enumerate(text.splitlines(), start=1):
@@ -118,22 +118,22 @@ def _playbook(text: str, source: str, problems: list[Problem]) -> LessonSet:
                 accepted = "[slug-00001] helpful=N harmful=N :: text"
                 problems.append(Problem(f"{source}:{number}", repr(stripped[:80]), accepted))
             else:
-                found.append((int(match[2]), Lesson(match[5], polarity)))
-    ordered = sorted(found, key=lambda pair: pair[0])
+                numbered.append((int(match[2]), Lesson(match[5], polarity)))
+    ordered = sorted(numbered, key=lambda pair: pair[0])
     return LessonSet(tuple(lesson for _, lesson in ordered), simulated=simulated)
 
 
 def _object(text: str, source: str, problems: list[Problem]) -> dict[str, Any]:
-    given = "no JSON object"
+    defect = "no JSON object"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        value, given = None, f"no JSON at line {error.lineno}, column {error.colno} ({error.msg})"
+        value, defect = None, f"no JSON at line {error.lineno}, column {error.colno} ({error.msg})"
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         return value
-    problems.append(Problem(source, given, "one JSON object"))
+    problems.append(Problem(source, defect, "one JSON object"))
     return {}
 
 

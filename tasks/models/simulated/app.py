@@ -60,8 +60,8 @@ class _Service:
     async def model(self, request: Request) -> Response:
         """Describe one model."""
         name = request.path_params["name"]
-        found = _answer(_encoded(_MODEL)) if name == MODEL_NAME else _unknown_model(name)
-        return self._unauthorised(request) or found
+        response = _answer(_encoded(_MODEL)) if name == MODEL_NAME else _unknown_model(name)
+        return self._unauthorised(request) or response
 
     async def completions(self, request: Request) -> Response:
         """Answer one chat completion, or break as the faults ask."""

@@ -75,12 +75,12 @@ def contrasts(pitfalls: Sequence[Pitfall], attempts: Sequence[ShownAttempt]) -> 
     def rewards(phrases: Sequence[str]) -> list[float]:
         return [reward for text, reward in texts if any(phrase in text for phrase in phrases)]
 
-    found = []
+    differing = []
     for pitfall in pitfalls:
         avoided, hit = rewards(pitfall.shown_avoided), rewards(pitfall.shown_hit)
         if avoided and hit and _mean(avoided) != _mean(hit):
-            found.append(Contrast(pitfall, _mean(avoided) > _mean(hit)))
-    return found
+            differing.append(Contrast(pitfall, _mean(avoided) > _mean(hit)))
+    return differing
 
 
 def _lesson(contrast: Contrast, rng: random.Random) -> Advice:
@@ -93,10 +93,10 @@ def _lesson(contrast: Contrast, rng: random.Random) -> Advice:
 
 def reflect(pitfalls: Sequence[Pitfall], ask: ReflectionAsk, rng: random.Random) -> dict[str, Any]:
     """Return up to ``max_lessons`` lessons from the attempts shown."""
-    found = contrasts(pitfalls, ask.attempts)
-    rng.shuffle(found)
-    lessons = [_lesson(contrast, rng) for contrast in found[: ask.max_lessons]]
-    if not found and ask.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
+    differing = contrasts(pitfalls, ask.attempts)
+    rng.shuffle(differing)
+    lessons = [_lesson(contrast, rng) for contrast in differing[: ask.max_lessons]]
+    if not differing and ask.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
         lessons = [rng.choice(USELESS)]
 
     def rambling(text: str) -> str:

@@ -93,7 +93,7 @@ class Lexicon:
         if not reads_as_language(text):
             return {}
         words = normalised(text)
-        found: dict[str, Stance] = {}
+        stances: dict[str, Stance] = {}
         for compiled in self._compiled:
             if not all(pattern.search(words) for pattern in compiled.about):
                 continue
@@ -103,8 +103,8 @@ class Lexicon:
                 for match in pattern.finditer(words)
             )
             if total:
-                found[compiled.name] = 1 if total > 0 else -1
-        return found
+                stances[compiled.name] = 1 if total > 0 else -1
+        return stances
 
     def advice(self, system_text: str) -> Mapping[str, float]:
         """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
