@@ -1,7 +1,7 @@
-"""How does one candidate come about? An attempt of the actor, read, and asked for again with the reason while it is flawed.
+"""Run one candidate: attempt, read the answer, and repeat with the reason while it is flawed.
 
-Each attempt is a rollout like any other: its time limit, slot, seed, ledger and spans are those of ``tfgrpo.tasks.rollout``. It
-grades nothing, and raises nothing but cancellation.
+Each attempt is a rollout of ``tfgrpo.tasks.rollout``, with its time limit, slot, seed, ledger and spans. Only cancellation
+is raised.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ _CUT_OFF: Final = "the answer was cut off at the token limit: give a shorter one
 
 @dataclass(frozen=True, slots=True)
 class _Drafts:
-    """What a candidate has brought so far."""
+    """Attempts of a candidate so far."""
 
     rollouts: list[FinishedRollout]
     readings: list[Usable | Unusable]
 
     @property
     def text(self) -> str:
-        """The last answer there is; a repair that brought none leaves the one before."""
+        """The last answer that is not blank."""
         return next((rollout.output for rollout in reversed(self.rollouts) if rollout.output.strip()), "")
 
     @property
     def sent_back(self) -> tuple[tuple[str, str], ...]:
-        """Answers behind which another attempt came, each with the reason."""
+        """Answers that were followed by another attempt, each with the reason."""
         pairs = zip(self.rollouts[:-1], self.readings, strict=False)
         return tuple((rollout.output, reading.reason) for rollout, reading in pairs if isinstance(reading, Unusable))
 
     @property
     def value(self) -> Any:
-        """What the last answer that was read was read as."""
+        """Value of the last answer that was read."""
         return self.readings[-1].value if self.readings else None
 
 
 async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runtime: Runtime) -> Candidate:
-    """One candidate to its end. Whatever goes wrong is in its outcome. ``group`` is what ``group_of`` makes of ``spec``."""
+    """Run one candidate to its end; failures are its outcome. ``group`` is ``group_of(spec)``."""
     drafts = _Drafts([], [])
 
     async def draft(refused: Sequence[tuple[str, str]]) -> str:
@@ -90,7 +90,7 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
 
 
 def group_of(spec: SelectionSpec) -> GroupSpec:
-    """The candidates as a group of rollouts."""
+    """Return the candidates as a group of rollouts."""
     return GroupSpec(
         group_id=spec.selection_id,
         key=GroupKey(0, "eval", "candidate", 0, spec.item.id, run=spec.selection_id),
@@ -103,7 +103,7 @@ def group_of(spec: SelectionSpec) -> GroupSpec:
 
 
 def _attempt(spec: SelectionSpec, index: int, group: GroupSpec, refused: Sequence[tuple[str, str]]) -> GroupSpec:
-    """The group as one attempt sees it. A repair is another draw of the item: its seeds and call keys are its own."""
+    """Return the group for one attempt. A repair is another draw of the item, with other seeds and call keys."""
     if not refused:
         return replace(group, temperature=spec.temperature(index))
     answer, reason = refused[-1]

@@ -1,7 +1,6 @@
-"""Which candidate is handed out? The one with the highest reward, the first among equals, if enough can be used.
+"""Choose the candidate with the highest reward, the first among equals, if enough candidates are usable.
 
-A pure function of candidates and grades. An advantage rises with the reward within a group, so that choosing by either
-is the same; the record has both.
+Within a group the advantage rises with the reward, so that choosing by either is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tfgrpo.tasks.selection.shapes import (
 
 
 def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates that are graded: the valid ones, or, for best effort without any, all that brought an answer."""
+    """Return the candidates to grade: the valid ones, or, for best effort without any, all that have an answer."""
     valid = tuple(candidate for candidate in candidates if candidate.valid)
     if valid or spec.none_valid == "raise":
         return valid
@@ -30,7 +29,7 @@ def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> t
 
 
 def choose(spec: SelectionSpec, candidates: Sequence[Candidate], grades: Mapping[int, Grade]) -> Choice:
-    """Choose one of ``usable_candidates``, or say why none may be handed out."""
+    """Choose one of ``usable_candidates``, or return the reason why none may be chosen."""
     usable = usable_candidates(spec, candidates)
     valid = [candidate for candidate in usable if candidate.valid]
     if not usable or (len(valid) < spec.min_success and spec.none_valid == "raise"):

@@ -1,6 +1,6 @@
-"""What must an answer be? Any text, JSON, or a process model: each format reads, checks and says what is wrong.
+"""Answer formats: text, JSON and process models, each with its instructions, reading and checks.
 
-It asks nobody; a mistake becomes a reason that a model can act on. Formats are picklable values.
+A flaw becomes a reason that a model can act on. Formats are picklable values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer
 
 _DEEPEST: Final = 64
-"""Levels of a JSON value that are part of its structure. A model may nest a thousand, to no end but to be slow."""
+"""Levels of a JSON value that are part of its structure; a model may nest a thousand."""
 _FINDINGS: Final = 5
-"""Most findings of a validator that are told at once."""
+"""Most findings of a validator in one reason."""
 _INSTEAD: Final = "In place of any form of answer named above, hand in"
 _BROKEN_RULE: Final = re.compile(r"LOOP takes exactly two|is no operator|two commas with nothing between")
-"""Mistakes in a process model that are not of syntax: the number of children, the name of an operator."""
+"""Errors in a process model other than syntax: number of children, name of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,34 @@ class Pattern:
     label: str
     """Key of the labels alone."""
     text: str
-    """The structure as it is shown."""
+    """The structure as text for the hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """An answer that can be used."""
+    """A usable answer."""
 
     value: Any = None
-    """What was read: a process model, a JSON value; None for text."""
+    """The process model or JSON value; None for text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """An answer that cannot be used, and why."""
+    """An unusable answer with the reason."""
 
     name: Literal["parse_error", "validation_error"]
     reason: str
     repairable: bool = True
     """Whether the actor is asked again."""
     value: Any = None
-    """Of an answer that could be read and breaks a rule."""
+    """Value of an answer that is readable but violates a rule."""
 
 
 Reading: TypeAlias = Usable | Unusable
 
 
 class AnswerFormat(Protocol):
-    """What an answer has to be."""
+    """Format of an answer."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class AnswerFormat(Protocol):
 
     @property
     def instructions(self) -> str:
-        """What the actor is told about the form of the answer; empty for nothing."""
+        """Instructions to the actor, or empty."""
         ...
 
     def read(self, text: str) -> Reading:
@@ -82,28 +82,28 @@ class AnswerFormat(Protocol):
         ...
 
     def pattern(self, value: Any) -> Pattern | None:
-        """Structure of what ``read`` found; None where the format has none."""
+        """Return the structure of a value; None for a format without structure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """Anything that is not blank."""
+    """Any text that is not blank."""
 
     name: str = "text"
     instructions: str = ""
 
     def read(self, text: str) -> Reading:
-        """Refuse what is blank."""
+        """Accept all but blank text."""
         return Usable() if text.strip() else Unusable("parse_error", "the answer is empty")
 
     def pattern(self, value: Any) -> None:
-        """Text has no structure that two answers could share."""
+        """Return None: text has no structure."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """One JSON value, bare or in one code fence, that follows a schema if there is one."""
+    """One JSON value, bare or in one code fence, valid by the schema if there is one."""
 
     schema: Mapping[str, Any] | None = None
     repair: Literal["all", "syntax"] = "all"
@@ -111,7 +111,7 @@ class JsonFormat:
 
     @property
     def instructions(self) -> str:
-        """The form and, if there is one, the schema."""
+        """Instructions, with the schema if there is one."""
         wanted = f"{_INSTEAD} the result as one JSON value and nothing else."
         return wanted if self.schema is None else f"{wanted} It follows this JSON schema: {canonical_json(self.schema)}"
 
@@ -129,7 +129,7 @@ class JsonFormat:
         return Usable(value)
 
     def pattern(self, value: Any) -> Pattern:
-        """The shape of a value: its keys and the kinds of what they hold, down to a depth where shapes say nothing."""
+        """Return the shape of a value: its keys and the types of their values, to a fixed depth."""
         shape = json.dumps(_shape(value, _DEEPEST), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         structure = sha256_hex(shape.encode("utf-8", "surrogatepass"))
         return Pattern(
@@ -147,10 +147,10 @@ Example: SEQUENCE(ACTIVITY(receive order), PARALLEL(ACTIVITY(pick goods), ACTIVI
 
 @dataclass(frozen=True, slots=True)
 class PowlFormat:
-    """A process model as text or JSON, without errors in its validation."""
+    """A valid process model as text or JSON."""
 
     repair: Literal["all", "syntax"] = "all"
-    """``syntax``: mistakes that leave the text readable (a LOOP of one child, findings) are not sent back."""
+    """``syntax``: errors in a readable model (a LOOP of one child, findings) are not sent back."""
     aliases: bool = False
     instructions: str = field(default=_POWL_SYNTAX, repr=False)
     name: str = "powl"
@@ -169,7 +169,7 @@ class PowlFormat:
         return Usable(model)
 
     def pattern(self, value: Model) -> Pattern:
-        """Key of the structure, key of the labels, and the model as text."""
+        """Return keys of structure and labels, and the model as text."""
         return Pattern(structural_key(value), label_fingerprint(value), to_text(value))
 
 

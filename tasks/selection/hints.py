@@ -1,7 +1,6 @@
-"""What is an actor told of structures that earlier selections tried? A short block of quoted data for its prompt.
+"""Render structures of earlier selections as a short block of quoted data for the prompt.
 
-Structures are a model's words: one that looks like an instruction, an address or a secret is left out. It decides nothing
-about what is remembered.
+Structures are written by models: those that look like an instruction, an address or a secret are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CLOSING: Final = "</structures>"
 
 
 def hint_of(memory: Remembered, settings: MemorySettings) -> str:
-    """The block for the prompt; empty when nothing is to be said."""
+    """Return the block for the prompt, or empty."""
     if settings.mode == "exploit":
         ranked = memory.ranked()
         lines = [

@@ -1,7 +1,6 @@
-"""What comes of K candidates for one request? All at once, read and repaired, graded together, and one of them chosen.
+"""Run K candidates for one request concurrently, grade them together, and choose one.
 
-It writes nothing to disk and raises nothing but cancellation: what broke is in the value it returns. What is done with
-that value, and what is remembered of it, is for its caller.
+It writes no file and raises only cancellation: failures are in the value it returns.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tfgrpo.tasks.selection.shapes import Candidate, Choice, Cost, Grade, NotCho
 
 
 async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
-    """Run one selection. The runtime's actor attempts, its rewarders grade, its slots bound how many run at once."""
+    """Run one selection with the runtime's actor, rewarders and slots."""
     telemetry = runtime.telemetry
     with (
         telemetry.attached(runtime.context.carrier),
@@ -51,10 +50,10 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
-    said = await score_group(
+    raw = await score_group(
         runtime.rewarders, judge.context([_attempt(candidate) for candidate in usable]), runtime.threads
     )
-    scores = scrubbed_scores(said, runtime.scrub)
+    scores = scrubbed_scores(raw, runtime.scrub)
     grades = grades_of(usable, scores)
     rewards = [grade.reward for grade in grades.values() if grade.reward is not None]
     compared = group_advantage(rewards) if rewards else None
@@ -72,7 +71,7 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
 
 
 def grades_of(candidates: Sequence[Candidate], scores: GroupScores) -> dict[int, Grade]:
-    """What the rewarders said of these candidates, with advantages among those that have a total."""
+    """Return the grades of these candidates, with advantages among those that have a total."""
     names = [str(candidate.index) for candidate in candidates]
     rewards = {name: scores.totals[name] for name in names if name in scores.totals}
     values = group_advantage(list(rewards.values())).advantages if rewards else ()
@@ -82,13 +81,13 @@ def grades_of(candidates: Sequence[Candidate], scores: GroupScores) -> dict[int,
             reward=rewards.get(name),
             advantage=advantages.get(name),
             scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
-            reason="" if name in rewards else _silence(verdicts),
+            reason="" if name in rewards else _abstentions(verdicts),
         )
         for candidate, name, verdicts in zip(candidates, names, scores.verdicts, strict=True)
     }
 
 
-def _silence(verdicts: Sequence[object]) -> str:
+def _abstentions(verdicts: Sequence[object]) -> str:
     silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
     return "; ".join(verdict.message for verdict in silent) or "no rewarder gave a score"
 
@@ -100,19 +99,19 @@ def _attempt(candidate: Candidate) -> Attempt:
 
 
 def _read(candidate: Candidate) -> Mapping[str, Any]:
-    """A process model that was read already needs not be read again."""
+    """Return a process model already read, so that rewarders do not read it again."""
     return {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
 
 
 def _within_budget(choice: Choice, judge: GroupJudge) -> Choice:
-    """A selection that a judge could not afford to grade failed over its budget."""
+    """Mark a choice as over budget if the ledger refused a judge."""
     if isinstance(choice, NotChosen) and judge.spend.budget_refused is not None:
         return replace(choice, over_budget=True)
     return choice
 
 
 def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
-    """An actor of the user's may have got hold of the key and said it."""
+    """Remove the API key, which an actor of the user may have put into its answer."""
     scrub, outcome = runtime.scrub, candidate.outcome
     text = scrub(candidate.text)
     return replace(
@@ -125,7 +124,7 @@ def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
 
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
-    """By the ledger, which also knows of lost calls; whether a price is unknown, by the calls that were answered."""
+    """Return the cost by the ledger, which counts lost calls too; its price is unknown if that of any call is."""
     usage = Usage.total([*(candidate.usage for candidate in candidates), judge.spend.usage])
     priced = usage.cost_usd is not None and after.unknown_price_calls == before.unknown_price_calls
     return Cost(

@@ -1,4 +1,4 @@
-"""What is one selection, as a value? What was asked, the candidates with their typed ends, which was chosen, and why."""
+"""Data of one selection: request, candidates with typed outcomes, choice and cost."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CandidateEnd: TypeAlias = Literal["ok"] | FlawName | LossName
 
 @dataclass(frozen=True, slots=True)
 class SelectionSpec:
-    """Everything a selection needs besides the runtime it runs in."""
+    """Specification of one selection."""
 
     selection_id: str
     item: Item
-    """What is asked. Its answer is for rewarders only."""
+    """The request. Its answer is for rewarders only."""
     pack: PackText
-    """System text with the lessons in force; the format's instructions and hints are put behind it."""
+    """System text with the lessons in force, before the format's instructions and the hint."""
     k: int = 4
     min_success: int = 1
     max_repairs: int = 3
@@ -37,29 +37,29 @@ class SelectionSpec:
     temperatures: tuple[float, ...] = TEMPERATURE_CYCLE
     format: AnswerFormat = field(default_factory=TextFormat)
     hint: str = ""
-    """What the memory says, ready for the prompt; empty for nothing."""
+    """Hint of the memory for the prompt, or empty."""
 
     @property
     def system(self) -> PackText:
-        """The system text of all candidates: pack and lessons, the form of the answer, the hint."""
+        """System text of all candidates: pack and lessons, instructions of the format, hint."""
         text = "\n\n".join(part for part in (self.pack.system, self.format.instructions, self.hint) if part)
         return self.pack if text == self.pack.system else replace(self.pack, system=text, digest=sha256_hex(text))
 
     def temperature(self, index: int) -> float:
-        """Of a candidate and of its repairs."""
+        """Return the temperature of a candidate and its repairs."""
         return self.temperatures[index % len(self.temperatures)]
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The answer can be used."""
+    """The answer is usable."""
 
     name: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class Flawed:
-    """There is an answer, and it cannot be used: it cannot be read, or it breaks a rule."""
+    """The answer cannot be read, or violates a rule."""
 
     name: FlawName
     reason: str
@@ -67,7 +67,7 @@ class Flawed:
 
 @dataclass(frozen=True, slots=True)
 class LostCandidate:
-    """No answer came: the call broke, took too long, was not affordable, or the actor broke."""
+    """No answer: the call failed, timed out or was refused by the budget, or the actor failed."""
 
     name: LossName
     error_type: str
@@ -79,46 +79,46 @@ CandidateOutcome: TypeAlias = Sound | Flawed | LostCandidate
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the K: how it ended, what it was worth, what it took."""
+    """One of the K candidates: outcome, answer and usage."""
 
     index: int
     outcome: CandidateOutcome
     text: str
-    """Its last answer, also a flawed one; empty when there is none."""
+    """Its last answer, even if flawed; empty without one."""
     value: Any
-    """What its answer was read as: a process model or a JSON value; None for text, and where it cannot be read."""
+    """The answer as process model or JSON value; None for text, and if unreadable."""
     refused: tuple[tuple[str, str], ...]
-    """Answers that were sent back for repair, each with the reason, oldest first."""
+    """Answers sent back for repair, each with the reason, oldest first."""
     temperature: float
     seed: int
     usage: Usage
     latency_s: float
     fatal: bool = False
-    """Whether no further call could have succeeded: the endpoint refuses the key."""
+    """Whether no further call can succeed: the endpoint refuses the key."""
 
     @property
     def valid(self) -> bool:
-        """Whether its answer can be used."""
+        """Whether its answer is usable."""
         return isinstance(self.outcome, Sound)
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What the rewarders said of one candidate."""
+    """Scores of one candidate."""
 
     reward: float | None
-    """None when no total could be given."""
+    """None without a total."""
     advantage: float | None
     """Reward relative to the graded candidates of this selection; 0 throughout when all are equal."""
     scores: tuple[RewardScore, ...]
-    """The parts, also those of weight 0."""
+    """All scores, including those of weight 0."""
     reason: str = ""
-    """Why there is no reward."""
+    """Reason for no reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The candidate that is handed out."""
+    """The chosen candidate."""
 
     index: int
     why: str
@@ -126,11 +126,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class NotChosen:
-    """No candidate may be handed out."""
+    """No candidate may be chosen."""
 
     why: str
     over_budget: bool = False
-    """Whether the ledger's refusals are the reason."""
+    """Whether the budget is the reason."""
 
 
 Choice: TypeAlias = Chosen | NotChosen
@@ -138,16 +138,16 @@ Choice: TypeAlias = Chosen | NotChosen
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a selection took, judges and lost calls included."""
+    """Calls, tokens and money of a selection, including judges and lost calls."""
 
     calls: int
     tokens: int
     usd: float | None
     """None when the price of any call is unknown."""
     at_risk_usd: float
-    """What calls without usage may have cost on top."""
+    """Most that calls without usage may have cost in addition."""
     unmeasured_attempts: int = 0
-    """Attempts of an agent that calls models by itself; what they spent comes on top, unknown."""
+    """Attempts of an agent that calls models itself, whose usage is unknown and not included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,30 +164,30 @@ class Selection:
     spread: float | None
     """Population standard deviation of the rewards; None without any."""
     faults: Mapping[str, str]
-    """Why a rewarder's verdicts are missing, by rewarder."""
+    """Reason for missing scores by rewarder."""
     cost: Cost
     duration_s: float
 
     @property
     def best(self) -> Candidate:
-        """The chosen candidate. Raises ``SelectionFailed`` saying why there is none."""
+        """The chosen candidate. Raises ``SelectionFailed`` with the reason if there is none."""
         if isinstance(self.choice, NotChosen):
             raise SelectionFailed(self.choice.why)
         return self.candidates[self.choice.index]
 
     @property
     def outcomes(self) -> Mapping[CandidateEnd, int]:
-        """Candidates by how they ended."""
+        """Number of candidates by outcome."""
         return Counter(candidate.outcome.name for candidate in self.candidates)
 
     @property
     def losses(self) -> str:
-        """The candidates that cannot be used, in one clause; empty when all can."""
+        """The unusable candidates in one clause; empty without any."""
         return lost_and_flawed(self.candidates)
 
 
 def lost_and_flawed(candidates: tuple[Candidate, ...]) -> str:
-    """How many candidates cannot be used, by their ends, each with its first reason; empty when all can."""
+    """Return the number of unusable candidates by outcome, with the first reason of each; empty without any."""
     by_end: dict[str, list[str]] = {}
     for candidate in candidates:
         outcome = candidate.outcome
@@ -197,6 +197,6 @@ def lost_and_flawed(candidates: tuple[Candidate, ...]) -> str:
 
 
 def first_line(reason: str) -> str:
-    """A reason as it stands in a sentence: without the excerpt below it, and not endless."""
+    """Return the first line of a reason, at most 160 characters."""
     first = " ".join(reason.split("\n", maxsplit=1)[0].split())
     return first if len(first) <= 160 else f"{first[:159]}…"
