@@ -1,4 +1,4 @@
-"""How does a plain Python function, asynchronous or not, become a rewarder? Adapts it; never imports or configures one."""
+"""Adapt a Python function, asynchronous or not, as a rewarder; import and configure none."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SIGNATURES: Final = "(output, answer), or (context) with that name; further para
 class CallableRewarder:
     """A function as a rewarder.
 
-    It is called with ``(output, answer)`` once for each attempt, or with ``(context)`` once for the group, and says for
-    each attempt a number, True or False, None for "cannot tell", or a verdict of its own.
+    It is called with ``(output, answer)`` once for each attempt, or with ``(context)`` once for the group. Its value for
+    an attempt is a number, a bool, None to abstain, or a verdict.
     """
 
     rewarder_id: str
@@ -36,7 +36,7 @@ class CallableRewarder:
     calling: Calling
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Verdicts of the function: an abstention where it raised, or said what is no verdict."""
+        """Return the verdicts of the function; an abstention where it raised or returned no verdict."""
         if self.calling == "context":
             return _whole(self.rewarder_id, self.function(context))
         return _verdicts(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
@@ -50,14 +50,14 @@ class CallableRewarder:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCallableRewarder:
-    """An asynchronous function as a rewarder, under the rules of ``CallableRewarder``; the attempts are asked at once."""
+    """An asynchronous function as a rewarder, under the rules of ``CallableRewarder``; attempts run concurrently."""
 
     rewarder_id: str
     function: Callable[..., Awaitable[Any]]
     calling: Calling
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Verdicts of the function, as ``CallableRewarder.score`` has them."""
+        """Return the verdicts, as ``CallableRewarder.score`` does."""
         if self.calling == "context":
             return _whole(self.rewarder_id, await self.function(context))
         asked = (self._one(attempt.output, context.answer) for attempt in context.outputs)
@@ -89,23 +89,23 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def _whole(name: str, said: object) -> Sequence[Verdict]:
-    if isinstance(said, str | bytes) or not isinstance(said, Iterable):
-        raise RewardError(f"{name}: returned {type(said).__name__}, expected one value for each attempt")
-    return _verdicts(name, said)
+def _whole(name: str, values: object) -> Sequence[Verdict]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise RewardError(f"{name}: returned {type(values).__name__}, expected one value for each attempt")
+    return _verdicts(name, values)
 
 
-def _verdicts(name: str, said: Iterable[object]) -> Sequence[Verdict]:
-    return each_alone(said, partial(_verdict, name), lambda reason: Abstained(name, reason, broke=True))
+def _verdicts(name: str, values: Iterable[object]) -> Sequence[Verdict]:
+    return each_alone(values, partial(_verdict, name), lambda reason: Abstained(name, reason, broke=True))
 
 
-def _verdict(name: str, said: object) -> Verdict:
-    if isinstance(said, BaseException):
-        raise RewardError(f"raised {described(said)}")
-    if said is None:
+def _verdict(name: str, value: object) -> Verdict:
+    if isinstance(value, BaseException):
+        raise RewardError(f"raised {described(value)}")
+    if value is None:
         return Abstained(name, "returned None")
-    if isinstance(said, RewardScore | Abstained):
-        return replace(said, rewarder_id=name)
-    if isinstance(said, Real | np.bool_):
-        return RewardScore(name, float(said), f"{name} returned {said}")
-    raise RewardError(f"returned {type(said).__name__}, expected a number, a bool or None")
+    if isinstance(value, RewardScore | Abstained):
+        return replace(value, rewarder_id=name)
+    if isinstance(value, Real | np.bool_):
+        return RewardScore(name, float(value), f"{name} returned {value}")
+    raise RewardError(f"returned {type(value).__name__}, expected a number, a bool or None")

@@ -1,7 +1,7 @@
-"""Which rewarder has this name? Builds rewarders from a name and options; scores nothing.
+"""Build the rewarder of a name with its options; score nothing.
 
-Built-in names form a closed table, built-in graders among them. Any other Python callable, class or grader is named as
-``module:attr``.
+Built-in names, graders among them, are a closed table. Any other callable, class or grader is named as ``module:attr`` or
+``path/to/file.py:attr``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ OptionValue: TypeAlias = Any
 _READERS: Final = frozenset({"composite", "judge", "relative"})
 """Rewarders that read their options, which may be nested, themselves."""
 COMPARING_REWARDERS: Final = frozenset({"gt", *COMPARING})
-"""Names of those that abstain on an item without a reference answer."""
+"""Rewarders that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
-"""Names of those that abstain on an item without a process model to compare with, be it the answer or in the metadata."""
+"""Rewarders that abstain on an item without a process model as its answer or in its metadata."""
 
 
 def known_rewarders() -> tuple[str, ...]:
-    """Built-in names, sorted."""
+    """Return the built-in names, sorted."""
     return tuple(sorted({"gt", *POWL_NAMES, *_READERS, *GRADER_NAMES}))
 
 
 def build_rewarder(
     name: str, options: Mapping[str, OptionValue] | None = None, *, source: str = "rewarders"
 ) -> Rewarder:
-    """The rewarder called ``name``, built with ``options``.
+    """Return the rewarder called ``name``, built with ``options``.
 
-    ``source`` says in messages where the name was written. Raises ``PipelineError`` for an unknown name or option, for
+    ``source`` is the place of the name in messages. Raises ``PipelineError`` for an unknown name or option, for
     a value that an option does not accept, and for a ``module:attr`` that cannot be imported or used.
     """
     where = f"{source}: {name}"
@@ -119,7 +119,7 @@ def _from_python(name: str, found: object, options: dict[str, OptionValue], wher
 
 
 def _usable(name: str, found: object, where: str) -> Rewarder:
-    """The object itself when it is a rewarder, else its call as one."""
+    """Return the object when it is a rewarder, else its call as one."""
     if callable(getattr(found, "score", None)):
         if not isinstance(getattr(found, "rewarder_id", None), str):
             raise PipelineError([Problem(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")])
@@ -150,7 +150,7 @@ def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where
 def _check_options(
     build: Callable[..., Any], options: dict[str, OptionValue], where: str, *, only_optional: bool = False
 ) -> None:
-    """Every unknown option, at once. ``only_optional``: parameters without a default are filled when scoring."""
+    """Refuse unknown options, all at once. ``only_optional``: parameters without a default are filled when scoring."""
     try:
         parameters = list(inspect.signature(build).parameters.values())
     except (TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -117,6 +118,64 @@ def test_the_wheel_installs_one_import_name(wheel):
     roots = {name.split("/")[0] for name in wheel.namelist()}
     assert {root for root in roots if not root.endswith(".dist-info")} == {"tfgrpo"}
     assert {"tfgrpo/__init__.py", "tfgrpo/__main__.py", "tfgrpo/py.typed"} <= set(wheel.namelist())
+
+
+def test_the_source_archive_holds_the_same_one_package(source, tmp_path):
+    # pip builds no source archive, but installs what builds one.
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    tools = tmp_path / "tools"
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--target", str(tools), *requires]
+    installed = run(pip, tmp_path, 300)
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    build = f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})"
+    program = f"import sys; sys.path.insert(0, {str(tools)!r}); {build}"
+    built = run([sys.executable, "-c", program], source, 300)
+    assert built.returncode == 0, built.stderr[-2000:]
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        names = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
+    packages = {name.split("/")[0] for name in names if name.endswith(".py")} - {"setup.py"}
+    assert packages == {"tfgrpo"}
+    assert {"tfgrpo/__init__.py", "tfgrpo/py.typed", "tfgrpo/flows/cli.py", "pyproject.toml"} <= set(names)
+
+
+USERS_AGENT = "def solve(prompt, chat):\n    return chat(prompt)\n"
+USERS_REWARDER = "def right(output, answer):\n    return float(answer in output)\n"
+
+
+@pytest.fixture
+def users_folder(tmp_path) -> Path:
+    """A project of the user's whose modules are called like our floors."""
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "rewarders").mkdir()
+    (tmp_path / "flows" / "__init__.py").write_text("raise RuntimeError('not to be imported')\n")
+    (tmp_path / "tasks.py").write_text(USERS_AGENT)
+    (tmp_path / "rewarders" / "__init__.py").write_text(USERS_REWARDER)
+    (tmp_path / "rewarders" / "mine.py").write_text(USERS_REWARDER)
+    (tmp_path / "own.yaml").write_text(
+        "actor: {kind: 'tasks:solve'}\ntfgrpo: {enabled: true, sample_size: 4, batch_size: 2}\n"
+        "rewarders: [{name: 'rewarders:right'}, {name: 'rewarders/mine.py:right'}, {name: gt}]\n"
+    )
+    return tmp_path
+
+
+def test_the_command_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
+    for agent in ([], ["--actor", "tasks.py:solve"]):
+        line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--pipeline", "own.yaml", *agent]
+        done = run(line, users_folder, 240, PREFECT_HOME=str(users_folder / "prefect"))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads(done.stdout)["status"] == "finished"
+
+
+def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
+    program = (
+        "import tfgrpo, tasks, rewarders\n"
+        "result = tfgrpo.learn(agent=tasks.solve, rewarders=['gt', rewarders.right], sample_size=4, dry_run=True)\n"
+        "print(result.status, len(result.rows()) > 0, tfgrpo.load_run('latest') == result)\n"
+        "print(tfgrpo.learn(agent='tasks:solve', sample_size=4, dry_run=True).status)\n"
+    )
+    (users_folder / "script.py").write_text(program)
+    done = run([fresh / "python", "script.py"], users_folder, 240)
+    assert (done.stdout.split(), done.stderr) == (["finished", "True", "True", "finished"], "")
 
 
 def test_constraints_pin_every_dependency_and_name_no_index():

@@ -1,6 +1,6 @@
-"""What is an actor? Anything that attempts an item through the context it is given.
+"""Actor protocol, and the context through which an actor attempts an item.
 
-The context is the actor's only way to models and tools: it numbers the calls, derives their seeds, journals tool
+The context is the actor's only access to models and tools: it numbers the calls, derives their seeds, journals tool
 results and measures everything. It grades nothing, and never shows the reference answer.
 """
 
@@ -43,7 +43,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """What an attempt uses of the outside world."""
+    """Model, journal, tools and telemetry of an attempt."""
 
     model: ChatModel
     recorder: Recorder
@@ -53,11 +53,11 @@ class Seams:
     """Runs a blocking function without holding up the event loop."""
     telemetry: Telemetry
     scrub: Scrub = replace_surrogates
-    """Makes what foreign code wrote fit to be kept."""
+    """Makes a text of foreign code storable."""
 
 
 class AttemptContext:
-    """One attempt at one item: what the actor may know, and the calls it may make."""
+    """One attempt at one item: what the actor may know, and the calls that it may make."""
 
     def __init__(self, spec: GroupSpec, index: int, options: CallOptions, seams: Seams) -> None:
         self.item: Item = replace(spec.item, answer="")
@@ -68,10 +68,10 @@ class AttemptContext:
         self.calls: list[Usage] = []
         """Usage of each answered call."""
         self.own_calls = False
-        """Whether the actor may call models in ways that nothing here sees."""
+        """Whether the actor may call models outside this context."""
         self.seams = seams
         self.stopped_by: TfgrpoError | None = None
-        """What an agent may not catch and go on from: the run is ending."""
+        """Failure that ends the run, even if the agent catches it."""
         self._over = False
         self._spec = spec
         self._index = index
@@ -84,7 +84,7 @@ class AttemptContext:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Calls that came back, in the order they were made."""
+        """Calls that returned, in the order in which they were made."""
         return tuple(frame for frame in self._frames if frame is not None)
 
     @property
@@ -94,7 +94,7 @@ class AttemptContext:
 
     @property
     def tool_events(self) -> tuple[ToolMetricEvent, ...]:
-        """One event per tool call that came back, in the order they were made."""
+        """One event per tool call that returned, in the order in which they were made."""
         return tuple(event for event in self._events if event is not None)
 
     @property
@@ -104,15 +104,15 @@ class AttemptContext:
         return "\n\n".join(part for part in parts if part)
 
     def end(self) -> None:
-        """Nothing may be asked any more. A blocking agent that was given up on would go on spending otherwise."""
+        """Refuse further calls: a blocking agent that timed out would spend more otherwise."""
         self._over = True
 
     def opening(self) -> tuple[Message, ...]:
-        """First two messages of every conversation: the stable text first, the item last."""
+        """Return the first two messages of every conversation: the stable text first, for caching, then the item."""
         return (Message("system", self.system), Message("user", self.user_text))
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
-        """Ask the model. Raises what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
+        """Ask the model. Raise what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
         self._refuse_when_over()
         turn, slot = self._turns, self._slot()
         self._turns += 1
@@ -139,9 +139,9 @@ class AttemptContext:
         return reply
 
     async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
-        """Run a tool on the raw JSON arguments the model wrote; a result of an earlier run of this call is reused.
+        """Run a tool on the raw JSON arguments that the model wrote; reuse the journalled result of this call.
 
-        Mistakes of the model and errors of the tool come back as a result whose ``ok`` is false.
+        Mistakes of the model and errors of the tool are a result whose ``ok`` is false.
         """
         self._refuse_when_over()
         number, slot = self._tool_calls, self._slot()
@@ -160,17 +160,17 @@ class AttemptContext:
         return result
 
     def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
-        """Take over measurements made elsewhere: of an attempt journalled whole, or by an agent of its own."""
+        """Replace the measurements: by those of a journalled attempt, or of an agent's own."""
         self.calls, self.own_calls = list(calls), False
         self._frames = list(frames)
         self._events = list(events)
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
-        """Key of one call of this attempt."""
+        """Return the key of one call of this attempt."""
         return CallKey(self._spec.key, self._index, turn, role, attempt)
 
     def _seed(self, *turn: int) -> int:
-        """The same for champion and candidate, so that their difference is not one of luck."""
+        """Return a seed that champion and candidate share, so that their difference is not one of luck."""
         key = self._spec.key
         return derive_seed(self._options.run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
 
@@ -203,13 +203,13 @@ class AttemptContext:
 
 
 class Actor(Protocol):
-    """Attempts items; holds no state between attempts, because they run concurrently."""
+    """Attempts items; keeps no state between attempts, because they run concurrently."""
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Attempt the item of the context.
 
-        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` as they come from the context, and ``ActorError``
-        for a failure of its own.
+        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, and ``ActorError`` for any other
+        failure.
         """
         ...
 

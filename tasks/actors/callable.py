@@ -1,4 +1,4 @@
-"""How does anybody's agent attempt an item? As a Python callable that takes what it declares and returns its answer.
+"""Attempt items with any Python callable, which takes what it declares and returns its answer.
 
     async def agent(prompt, system, chat):
         draft = await chat(prompt)
@@ -32,7 +32,7 @@ OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
 
 
 class AsyncChat(Protocol):
-    """What ``chat`` is for an asynchronous agent: text or role/content messages in, the answer's text out."""
+    """``chat`` of an asynchronous agent: text or role/content messages in, the text of the answer out."""
 
     async def __call__(self, messages: ChatInput) -> str:
         """Ask the run's model."""
@@ -41,7 +41,7 @@ class AsyncChat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """A whole attempt of an agent, as journalled."""
+    """Attempt of an agent, as journalled."""
 
     trajectory: Trajectory
     events: tuple[ToolMetricEvent, ...]
@@ -90,20 +90,20 @@ def _reported_calls(frames: Sequence[Frame]) -> tuple[Usage, ...]:
 class CallableActor:
     """Runs a user's callable, asynchronous or not; blocking ones get a thread and a blocking ``chat``.
 
-    Raises ``ValueError`` for one that could never answer: a class, a generator, one that demands what is not offered.
+    Raises ``ValueError`` for one that cannot answer: a class, a generator, one that requires other arguments.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         _refuse_what_never_answers(function)
         self._function = function
         self.declared = declared_arguments(function)
-        """Which of the offered arguments it takes."""
+        """Offered arguments that it takes."""
         self._asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - looked at, not called
         )
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        """Run the agent, or take its journalled trajectory. Raises ``ActorError`` with whatever the agent raised."""
+        """Run the agent, or return its journalled trajectory. Raise ``ActorError`` with what the agent raised."""
         request = {
             "system": sha256_hex(attempt.system),
             "prompt": attempt.user_text,
@@ -128,7 +128,7 @@ class CallableActor:
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by from None
             if isinstance(error, ENDING):
-                # Of a store, an endpoint or a budget that the agent has for itself: this run's are well.
+                # From a store, an endpoint or a budget of the agent's own: those of this run work.
                 raise ActorError(described(error, whole=True)) from error
             raise
         except Exception as error:
@@ -174,7 +174,7 @@ def _refuse_what_never_answers(function: Callable[..., Any]) -> None:
 
 
 def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Which of the offered arguments a callable takes. Raises ``ValueError`` when it demands any other."""
+    """Return the offered arguments that a callable takes. Raise ``ValueError`` when it requires any other."""
     names: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -201,7 +201,7 @@ def _chat_of(attempt: AttemptContext) -> AsyncChat:
 
 
 def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
-    """Plain text is a user message; the group's system text goes first unless the agent brings its own."""
+    """Return messages; a text is a user message, and the group's system text goes first unless there is another."""
     raw: Sequence[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages = tuple(Message(_role(entry["role"]), entry["content"]) for entry in raw)
     if any(message.role == "system" for message in messages):

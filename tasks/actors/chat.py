@@ -1,4 +1,4 @@
-"""How does a plain chat model attempt an item? One call, one answer."""
+"""Attempt an item with one call of a chat model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tfgrpo.tasks.shapes import Trajectory
 
 
 class ChatActor:
-    """Asks once. A cut-off answer is handed back with its finish reason, so that nobody mistakes it for a wrong one."""
+    """Asks once. A cut-off answer keeps its finish reason, so that it does not pass for a wrong one."""
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        """One model call with the group's system text and the item."""
+        """Make one model call with the group's system text and the item."""
         reply = await attempt.chat(attempt.opening())
         return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)

@@ -1,6 +1,6 @@
-"""Was this done before? Work outside the model seam (tools, whole agents) is journalled, and then not done again.
+"""Journal work outside the model client (tools, whole agents), so that a resumed run does not repeat it.
 
-It also knows which calls are under way, so that a rollout that runs out of time can name the call that it waited for.
+The recorder also keeps the calls in progress, so that a rollout that times out can name the call that it waited for.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ ResultT = TypeVar("ResultT")
 
 
 def model_key(key: CallKey, request: ChatRequest) -> str:
-    """Text under which the model seam journals a request."""
+    """Return the text under which the model client journals a request."""
     return key.text(request_digest(request))
 
 
 class Recorder:
-    """The journal as one attempt sees it. Not shared between attempts."""
+    """Journal of one attempt; not shared between attempts."""
 
     def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
         self._journal = journal
         self._replay = replay
         self.made = False
-        """Whether anything was done anew instead of being taken from the journal."""
+        """Whether any work was done that the journal did not have."""
         self._pending: dict[CallKey, Callable[[], str]] = {}
 
     @property
     def waiting_for(self) -> str | None:
-        """Key text of the outermost call under way, or of the last one that broke."""
+        """Key text of the outermost call in progress, or of the last that failed."""
         return next((key_text() for key_text in self._pending.values()), None)
 
     def begun(self, key: CallKey, key_text: Callable[[], str]) -> None:
-        """Mark a call as under way; it stays marked when it breaks. Few calls are ever asked for their text."""
+        """Mark a call as in progress; it stays marked if it fails. Few texts are ever needed, so they are made late."""
         self._pending[key] = key_text
 
     def ended(self, key: CallKey) -> None:
@@ -54,7 +54,7 @@ class Recorder:
         encode: Callable[[ResultT], dict[str, Any]],
         decode: Callable[[Mapping[str, Any]], ResultT],
     ) -> ResultT:
-        """The journalled result, or that of ``work``, journalled before anyone sees it.
+        """Return the journalled result, or that of ``work``, journalled before it is returned.
 
         Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
         """
@@ -77,5 +77,5 @@ class Recorder:
             if self._journal is not None:
                 self._journal.append(key_text, payload)
         except RecordRejected as error:
-            # The disk is well: an agent or a tool brought what no JSON can hold.
-            raise ActorError(f"what it brought cannot be recorded: {error}") from error
+            # Not a fault of the disk: the agent or tool returned what JSON cannot represent.
+            raise ActorError(f"its result cannot be recorded: {error}") from error

@@ -1,6 +1,6 @@
-"""How does a model with tools attempt an item? Turn by turn, until it answers without asking for a tool.
+"""Attempt an item with a model and tools, turn by turn, until it answers without a tool call.
 
-Errors of tools and bad arguments go back to the model as tool messages; running out of turns is a failure.
+Errors of tools and bad arguments are tool messages to the model; running out of turns is a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import Tool
 
 _SHOWN_CHARS = 80
-"""Of a name that the model made up."""
+"""Of an unknown tool's name in the message to the model."""
 
 
 class ToolActor:
@@ -28,7 +28,7 @@ class ToolActor:
         self._max_turns = max_turns
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        """Converse until an answer comes. Raises ``ActorError`` when the turns run out."""
+        """Converse until there is an answer. Raise ``ActorError`` when the turns run out."""
         messages = list(attempt.opening())
         for _ in range(self._max_turns):
             reply = await attempt.chat(messages, self._specs)
@@ -48,5 +48,5 @@ class ToolActor:
 
 
 def no_such_tool(name: str, known: Iterable[str]) -> str:
-    """What a model is told that asked for a tool which it was not given."""
+    """Return the message to a model that calls an unknown tool."""
     return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""What may an actor call besides the model? Typed Python functions, made into tools by their signature."""
+"""Tools of an actor: typed Python functions with a schema from their signature."""
 
 from tfgrpo.tasks.tools.registry import check_tools, load_tools
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, priced, run_tool, tool_from_function

@@ -1,7 +1,6 @@
-"""What do the books of the simulated company hold? Tools for the ``ledger-tools`` world.
+"""Tools of the ``ledger-tools`` world: accounts, entries and rates of a simulated company.
 
-Pure: every figure is generated from the arguments, so nothing is stored, and the same question has the same answer for
-ever. Anything malformed raises ``ValueError`` with what would have been accepted.
+Pure functions: every figure is generated from the arguments. Malformed arguments raise ``ValueError`` with what is accepted.
 """
 
 from __future__ import annotations

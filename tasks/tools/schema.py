@@ -1,6 +1,6 @@
-"""How does a typed Python function become a tool? Its signature gives the JSON schema, its docstring the description.
+"""Make a tool of a typed Python function: JSON schema from its signature, description from its docstring.
 
-It validates what the model wrote and runs the function; it does not decide when, nor does it journal anything.
+Validates the arguments that the model wrote and runs the function; journals nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool call brought, as the model is told of it."""
+    """Result of a tool call, as the model reads it."""
 
     text: str
     ok: bool
@@ -42,24 +42,24 @@ class ToolResult:
     latency_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """As journalled."""
+        """Return the result as journalled."""
         return {"text": self.text, "ok": self.ok, "cost_usd": self.cost_usd, "latency_ms": self.latency_ms}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ToolResult:
-        """Back from the journal."""
+        """Return a journalled result."""
         return cls(value["text"], value["ok"], value["cost_usd"], value["latency_ms"])
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A callable tool: what the model is told, and the function behind it."""
+    """A callable tool: its specification for the model, and its function."""
 
     spec: ToolSpec
     function: Callable[..., Any]
     arguments: type[BaseModel]
     cost_usd: float | None
-    """Price of one call; None when nobody stated one."""
+    """Price of one call; None when unknown."""
 
 
 def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
@@ -75,7 +75,7 @@ def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
 
 
 def tool_from_function(function: Callable[..., Any]) -> Tool:
-    """Derive a tool from a function whose parameters are all annotated and can be given by name.
+    """Return a tool made of a function whose parameters are all annotated and can be given by name.
 
     Raises ``ValueError`` naming the parameter otherwise.
     """
@@ -129,7 +129,7 @@ def _first_paragraph(function: Callable[..., Any]) -> str:
 
 
 async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
-    """Run a tool on raw JSON arguments. What goes wrong becomes the text that the model reads, never an exception.
+    """Run a tool on raw JSON arguments. An error becomes the text that the model reads, never an exception.
 
     The latency is that of the function itself; waiting for a thread is not in it.
     """
@@ -164,11 +164,11 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What a function returned that has to be awaited, as an asynchronous one behind an ordinary decorator does."""
+    """Awaitable that a function returned, as an asynchronous one behind an ordinary decorator does."""
 
     work: Awaitable[object]
     seconds: float
-    """Spent so far."""
+    """Duration so far."""
 
 
 def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult | _Begun:
@@ -178,7 +178,7 @@ def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult | _Begun:
         if inspect.isawaitable(value):
             return _Begun(value, perf_counter() - start)
         text, ok = _as_text(value), True
-    except BaseException as error:  # noqa: BLE001 - a tool is the user's code; what it raises is for the model to read
+    except BaseException as error:  # noqa: BLE001 - a user's code; the model reads what it raises
         text, ok = f"error: {described(error, whole=True)}", False
     return _result(tool, text, start, ok=ok)
 
@@ -207,5 +207,5 @@ def _as_text(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    """Fit for a message and for the journal: of an oversized result, head and tail."""
+    """Return a storable text; of an oversized one, head and tail."""
     return replace_surrogates(shorten_middle(text, _MAX_TEXT))

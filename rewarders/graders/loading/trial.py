@@ -1,7 +1,7 @@
-"""Call a user's grader once with a made-up item, to refuse what is no grader where it is loaded.
+"""Call a user's grader once with a made-up item, to refuse what is no grader when it is loaded.
 
-Only what no grader does is refused: one that raises on this item, or takes long over it, may be right about others.
-Asynchronous graders are not called: what they open would belong to an event loop that has ended when they are used.
+A grader that raises on this item, or is slow, may grade others and is accepted. Asynchronous graders are not called: what they
+open would belong to an event loop that has ended when they are used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _fault(grader: Grader) -> str:
     one = item_function(grader)
     try:
         said = [one(inputs[0])] if one is not None else grader.grade_batch(inputs)
-    except BaseException as error:  # noqa: BLE001 - a user's code: what it raises is looked at
+    except BaseException as error:  # noqa: BLE001 - a user's code: what it raises decides
         return described(error) if _rejects(error) else ""
     if inspect.isawaitable(said):
         if inspect.iscoroutine(said):
@@ -61,7 +61,7 @@ def _fault(grader: Grader) -> str:
 
 
 def _rejects(error: BaseException) -> bool:
-    """Whether an error says that what was called does not take inputs, rather than that it cannot grade this one."""
+    """Return whether an error means that the callable takes no inputs, rather than that it cannot grade this one."""
     if not isinstance(error, TypeError | AttributeError):
         return isinstance(error, SystemExit)
     raised_by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
