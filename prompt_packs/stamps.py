@@ -152,11 +152,6 @@ def inspect_pack(directory: Path) -> Inspection:
     return Inspection(LoadedPack(manifest, directory, bodies[manifest.system], injected, templates), ())
 
 
-def verify_pack(directory: Path) -> tuple[str, ...]:
-    """Return every problem of a pack as a line of text; empty if it verifies."""
-    return tuple(str(problem) for problem in inspect_pack(directory).problems)
-
-
 def pack_stamp(pack: LoadedPack) -> PackStamp:
     """Return the stamp that signs the records of this pack. Raise ``PackError`` if it has none."""
     manifest = pack.manifest

@@ -23,14 +23,9 @@ TEMPLATE_FIELDS: Mapping[TemplateRole, frozenset[str]] = {
 """Fields of each learning role. A template must use all of them, so that no limit is missing."""
 
 
-def placeholders(text: str) -> frozenset[str]:
-    """Return the names of the placeholders in a template."""
-    return frozenset(_PLACEHOLDER.findall(text))
-
-
 def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[Problem, ...]:
     """Return why a template cannot be rendered with exactly these fields."""
-    used = placeholders(text)
+    used = frozenset(_PLACEHOLDER.findall(text))
     accepted = (
         "placeholders " + ", ".join(f"{{{{ {name} }}}}" for name in sorted(fields)) if fields else "no placeholder"
     )

@@ -2,7 +2,6 @@
 
 __all__ = [
     "addresses",
-    "base",
     "data",
     "fields",
     "guardrails",

@@ -12,7 +12,7 @@ import pytest
 
 from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.stamping import stamp_pack
-from tfgrpo.prompt_packs.stamps import verify_pack
+from tfgrpo.prompt_packs.stamps import inspect_pack
 from tfgrpo.stores.errors import PackError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -33,9 +33,9 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 def test_stamping_an_edited_pack_makes_it_verify_again(directory: Path) -> None:
     old = load_pack(directory).manifest
     append(directory / "house-rules.md", "- Be brief.\n")
-    assert verify_pack(directory)
+    assert inspect_pack(directory).problems
     manifest = stamp_pack(directory, clock)
-    assert verify_pack(directory) == ()
+    assert inspect_pack(directory).problems == ()
     assert manifest == load_pack(directory).manifest
     assert manifest.stamp != old.stamp
     assert manifest.stamped_at == "2030-05-06T07:08:09+00:00"
@@ -141,6 +141,6 @@ def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(
         with pytest.raises(PackError, match="No space left"):
             stamp_pack(directory, clock)
     assert set(snapshot(directory)) == names
-    assert verify_pack(directory)
+    assert inspect_pack(directory).problems
     stamp_pack(directory, clock)
-    assert verify_pack(directory) == ()
+    assert inspect_pack(directory).problems == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import ROLES, LoadedPack, TemplateRole
-from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, placeholders, render_template, template_problems
+from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template, template_problems
 from tfgrpo.stores.errors import PackError
 
 PACKS = ("arithmetic", "general", "ledger", "powl")
@@ -39,7 +39,7 @@ def actor_text(pack: str) -> str:
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
 def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: TemplateRole) -> None:
-    assert placeholders(load_prompt_pack(pack).templates[role]) == TEMPLATE_FIELDS[role]
+    assert template_problems(load_prompt_pack(pack).templates[role], TEMPLATE_FIELDS[role], role) == ()
 
 
 @pytest.mark.parametrize(("pack", "role"), TEMPLATES)
@@ -54,7 +54,7 @@ def test_a_rendered_template_has_no_placeholder_and_no_tag(pack: str, role: Temp
 @pytest.mark.parametrize("pack", PACKS)
 def test_the_actor_text_has_no_placeholder_and_only_the_tag_of_the_answer_line(pack: str) -> None:
     text = actor_text(pack)
-    assert placeholders(text) == frozenset()
+    assert template_problems(text, frozenset(), "text") == ()
     assert set(re.findall(r"<[^>]*>", text)) <= {"<number>", "<model>"}
     assert text.count("`") % 2 == 0
 
