@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import httpx
 
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.prices import Price, PriceBook
 from tfgrpo.stores.runs.journal import CallKey
@@ -36,6 +36,7 @@ from tfgrpo.tasks.models.transport import (
 )
 from tfgrpo.tasks.models.wire import encode_request
 
+_Charge: TypeAlias = Literal["settled", "lost", "released"]
 _OVERLOADED = frozenset({429, 503, 529})
 _NANO = 1e9
 _SHOULD_RETRY = {"true": True, "false": False}
@@ -59,7 +60,7 @@ class _Attempt:
     """Result of one attempt, and what the ledger and the limiter are to count."""
 
     result: ChatReply | FailedAttempt
-    charge: Literal["settled", "lost", "released"]
+    charge: _Charge
     """``lost``: it may have been charged, but no usage is known. ``released``: it was never sent."""
     tokens: int = 0
     nano_usd: int | None = 0
@@ -158,11 +159,11 @@ class ChatClient:
                 received = await exchange(self._http, request)
         except TimeoutError:
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
-            return _Attempt(FailedAttempt(late, retryable=True), "lost")
+            return _failed(late, "lost", retryable=True)
         except TRANSPORT_ERRORS as error:
             return self._disconnected(error)
         except ModelReplyMalformed as oversized:
-            return _Attempt(FailedAttempt(ModelReplyMalformed(str(oversized)), retryable=False), "lost")
+            return _failed(ModelReplyMalformed(str(oversized)), "lost", retryable=False)
         return self._received(call, received, self.timer() - started)
 
     def _disconnected(self, error: Exception) -> _Attempt:
@@ -170,25 +171,21 @@ class ChatClient:
         cause = self.endpoint.excerpt(str(error)) or type(error).__name__
         if is_certificate_error(error):
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
-            return _Attempt(FailedAttempt(ModelUnreachable(text), retryable=False), "released")
+            return _failed(ModelUnreachable(text), "released", retryable=False)
         if never_sent(error):
-            unsent = ModelUnreachable(f"no connection to {where}: {cause}")
-            return _Attempt(FailedAttempt(unsent, retryable=True), "released")
-        broken = ModelUnreachable(f"connection to {where} broke: {cause}")
-        return _Attempt(FailedAttempt(broken, retryable=True), "lost")
+            return _failed(ModelUnreachable(f"no connection to {where}: {cause}"), "released", retryable=True)
+        return _failed(ModelUnreachable(f"connection to {where} broke: {cause}"), "lost", retryable=True)
 
     def _received(self, call: _Call, received: Received, latency_s: float) -> _Attempt:
         status = received.status
         if not received.ok:
             refusal = read_refusal(status, received.content)
-            return _Attempt(
-                self._refused(call, received, refusal), "lost" if refusal.unreadable else "settled", status=status
-            )
+            charge: _Charge = "lost" if refusal.unreadable else "settled"
+            return _Attempt(self._refused(call, received, refusal), charge, status=status)
         try:
             body = parse_body(received.content)
         except ModelReplyMalformed as error:
-            malformed = FailedAttempt(ModelReplyMalformed(str(error)), retryable=True)
-            return _Attempt(malformed, "lost", status=status)
+            return _failed(ModelReplyMalformed(str(error)), "lost", retryable=True, status=status)
         hidden = hidden_status(body)
         if hidden is not None:
             refusal = read_refusal(hidden, received.content)
@@ -240,3 +237,7 @@ class ChatClient:
         failed = classify(refusal, text, after_s, answered=call.model in self._answering)
         should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
         return failed if should_retry is None else replace(failed, retryable=should_retry)
+
+
+def _failed(error: ModelCallError, charge: _Charge, *, retryable: bool, status: int | None = None) -> _Attempt:
+    return _Attempt(FailedAttempt(error, retryable=retryable), charge, status=status)
