@@ -94,7 +94,7 @@ def test_too_few_items_are_undecided():
     assert decide(items(3, [0.0, 0.0]), items(3, [1.0, 1.0])).decision == "undecided"
 
 
-def test_identical_libraries_leave_nothing_to_compare():
+def test_identical_libraries_are_undecided():
     paired = evidence(items(30, [1.0]), items(30, [1.0]), digests=("same", "same"))
     decision = decide_gate(paired, GateSettings())
     assert decision.decision == "undecided"
@@ -110,7 +110,7 @@ def test_too_much_lost_evidence_makes_the_gate_abstain():
     assert decide(champion, candidate, max_lost_share=0.3).decision == "promote"
 
 
-def test_nothing_scored_is_undecided_and_has_no_numbers():
+def test_no_scored_rollout_is_undecided_without_numbers():
     decision = decide({"a": [None]}, {"a": [None]})
     assert decision.decision == "undecided"
     assert (decision.interval, decision.noise_floor) == (None, None)
@@ -161,7 +161,7 @@ def test_the_noise_floor_is_the_error_of_two_identical_arms():
     assert noise_floor(paired.pairs) == pytest.approx(math.sqrt(4 * 0.5 / 2) / 4)
 
 
-def test_single_attempts_tell_nothing_of_noise():
+def test_single_attempts_have_no_noise_floor():
     assert noise_floor(evidence(items(4, [1.0]), items(4, [1.0])).pairs) is None
 
 
@@ -176,7 +176,7 @@ def test_identical_arms_are_hardly_ever_promoted():
     assert wrong <= 8
 
 
-def test_limits_of_nothing_let_clean_evidence_pass():
+def test_limits_of_zero_let_clean_evidence_pass():
     decision = decide(items(60, [0.0]), items(60, [1.0]), max_lost_share=0.0, max_regressions=0.0)
     assert decision.decision == "promote"
 

@@ -53,7 +53,7 @@ async def test_a_mixed_group_is_scored_ranked_and_reflected_on(tmp_path):
 
 
 @pytest.mark.parametrize(("answer", "signal"), [("Answer: 7", "all_pass"), ("Answer: 8", "all_fail")])
-async def test_a_flat_group_teaches_nothing_and_costs_no_further_call(tmp_path, answer, signal):
+async def test_a_flat_group_is_not_reflected_on_and_costs_no_further_call(tmp_path, answer, signal):
     model, result = await grouped(attempts(answer, answer), tmp_path)
     assert result.signal == signal
     assert result.proposals == ()
@@ -205,7 +205,7 @@ async def test_rewarders_see_the_context_of_the_item(tmp_path):
     )
 
 
-async def test_a_result_is_small_whatever_the_rollouts_said(tmp_path):
+async def test_a_result_is_small_for_rollouts_of_any_length(tmp_path):
     _, result = await grouped(attempts("x" * 10**6 + " Answer: 7", "y" * 10**6 + " Answer: 8"), tmp_path)
     assert all(len(rollout.output) <= 2_000 for rollout in result.rollouts)
     assert result.rollouts[0].output.endswith("Answer: 7")

@@ -41,7 +41,7 @@ def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):
     assert "spec guard: outcomes legal: r1 ended as 'odd'" in manifest(tmp_path)["warnings"]
 
 
-def test_a_guard_that_cannot_read_the_run_says_why(tmp_path, monkeypatch):
+def test_spec_checks_that_cannot_read_the_run_report_the_reason(tmp_path, monkeypatch):
     def unreadable(_root):
         raise CorruptFile("rollouts.jsonl: line 3 is no JSON")
 
@@ -50,7 +50,7 @@ def test_a_guard_that_cannot_read_the_run_says_why(tmp_path, monkeypatch):
     assert manifest(tmp_path)["stages"][1]["problems"] == ["rollouts.jsonl: line 3 is no JSON"]
 
 
-def test_a_line_of_the_store_that_cannot_be_read_costs_nothing_but_its_lesson(tmp_path):
+def test_an_unreadable_line_of_the_store_loses_only_its_lesson(tmp_path):
     task = TaskPaths.of(tmp_path, TASK)
     run(tmp_path, run_id="before", **SMALL)
     with task.experiences.open("a", encoding="utf-8") as file:
@@ -60,7 +60,7 @@ def test_a_line_of_the_store_that_cannot_be_read_costs_nothing_but_its_lesson(tm
     assert task.run(RUN).report.exists()
 
 
-def test_a_report_that_cannot_be_written_takes_nothing_from_a_finished_run(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_is_a_warning_of_a_finished_run(tmp_path, monkeypatch):
     def unreadable(*_paths):
         raise CorruptFile("groups.jsonl: line 3 is no JSON")
 
@@ -70,7 +70,7 @@ def test_a_report_that_cannot_be_written_takes_nothing_from_a_finished_run(tmp_p
     assert "no report was written: groups.jsonl: line 3 is no JSON" in manifest(tmp_path)["warnings"]
 
 
-def test_telemetry_that_nobody_takes_is_a_warning_and_holds_up_nothing(tmp_path, monkeypatch):
+def test_undelivered_telemetry_is_a_warning_and_delays_no_run(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     summary = run(tmp_path, run_id=RUN, telemetry__shutdown_s=0.3, **SMALL)
     assert summary.exit_code == 0

@@ -89,7 +89,7 @@ class _Unclosable(Observers):
         raise RuntimeError("the pipe is gone")
 
 
-def test_what_cannot_be_let_go_of_is_a_warning_and_the_run_ends_as_it_ended(tmp_path, monkeypatch):
+def test_a_resource_that_cannot_be_closed_is_a_warning_and_the_status_stays(tmp_path, monkeypatch):
     def unclosed(context):
         close_runtime(context)
         raise OSError(28, "No space left on device")
@@ -172,7 +172,7 @@ def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
     assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
 
 
-def test_rewards_off_the_scale_of_the_gate_are_told_while_they_can_still_be_stopped(tmp_path):
+def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_path):
     class Stopping:
         def __getattr__(self, moment):
             def told(*_):
@@ -187,7 +187,7 @@ def test_rewards_off_the_scale_of_the_gate_are_told_while_they_can_still_be_stop
     assert [text for text in summary.details["warnings"] if "the gate will abstain" in text]
 
 
-def test_an_error_that_nobody_foresaw_fails_the_run_with_its_books_closed(tmp_path, monkeypatch):
+def test_an_unexpected_error_fails_the_run_with_its_books_closed(tmp_path, monkeypatch):
     def broken(*_args, **_kwargs):
         raise LookupError("a fault of ours")
 
@@ -213,7 +213,7 @@ def test_an_interrupt_while_the_books_are_closed_stops_the_run_and_it_can_be_res
 
 
 @pytest.mark.parametrize("moment", ["run_started", "epoch_started", "group_done", "lessons_stored", "epoch_ended"])
-def test_an_interrupt_at_any_moment_stops_the_run_and_nothing_is_lost(tmp_path, moment):
+def test_an_interrupt_at_any_moment_stops_the_run_without_loss(tmp_path, moment):
     class Interrupting:
         def __getattr__(self, name):
             def told(*_args):
@@ -233,7 +233,7 @@ def test_an_interrupt_at_any_moment_stops_the_run_and_nothing_is_lost(tmp_path, 
     assert run(tmp_path, resume=RUN).exit_code == 0
 
 
-def test_an_error_that_nobody_foresaw_tells_no_key(tmp_path, monkeypatch):
+def test_an_unexpected_error_shows_no_key(tmp_path, monkeypatch):
     secret = "sk-very-secret-indeed-0123"
 
     def broken(*_args, **_kwargs):

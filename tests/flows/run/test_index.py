@@ -74,7 +74,7 @@ def test_runs_lists_those_of_a_task_that_is_named(ask, own_run, monkeypatch):
     assert "another, tfgrpo-learning" in ask("runs", "--task-id", "nobody", code=2).err
 
 
-def test_runs_says_when_there_are_none(capsys):
+def test_runs_reports_that_there_are_none(capsys):
     assert cli.main(["runs"]) == 0
     assert "no runs in out" in capsys.readouterr().err
     assert cli.main(["runs", "--json"]) == 0

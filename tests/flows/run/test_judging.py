@@ -65,7 +65,7 @@ def test_judged_calls_are_journalled_and_counted_in_the_ledger(judged):
     assert sum(row["judge_calls"] for row in rows) == found["judge"]
 
 
-def test_calibration_stands_in_the_manifest_the_summary_and_the_closing_table(judged):
+def test_calibration_is_in_the_manifest_the_summary_and_the_closing_table(judged):
     out, summary, _ = judged
     block = manifest(out)["tfgrpo"]["calibration"]
     assert block == json.loads(json.dumps(summary.details["calibration"]))
@@ -79,7 +79,7 @@ def test_calibration_stands_in_the_manifest_the_summary_and_the_closing_table(ju
     assert f"judging  relative: {dict(told(block))['relative']}" in buffer.getvalue()
 
 
-def test_the_report_says_how_far_the_judges_can_be_believed(judged):
+def test_the_report_shows_the_calibration_of_the_judges(judged):
     out, _, _ = judged
     page = write_report(TaskPaths.of(out, TASK), paths(out)).read_text(encoding="utf-8")
     assert "How far the judges can be believed" in page
@@ -98,7 +98,7 @@ def test_votes_and_raw_replies_are_on_disk_with_each_attempt(judged):
     assert scores["gt"]["details"] is None
 
 
-def test_a_replay_judges_offline_and_comes_to_the_same_store(judged):
+def test_a_replay_judges_offline_and_produces_the_same_store(judged):
     out, _, _ = judged
     summary = run(out, replay=RUN)
     assert summary.exit_code == 0, summary.message
@@ -140,7 +140,7 @@ def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judg
     assert manifest(tmp_path)["tfgrpo"]["calibration"] == manifest(reference)["tfgrpo"]["calibration"]
 
 
-def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_goes_on(tmp_path, judged):
+def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_resumes(tmp_path, judged):
     reference, _, asked = judged
     with Server() as server:
         stopped = run(tmp_path, run_id=RUN, **on_server(server, **SMALL, max_calls=30))
@@ -152,7 +152,7 @@ def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_goes_on(tmp
     assert store(tmp_path) == store(reference)
 
 
-def test_a_run_goes_on_with_the_rubric_that_it_began_with(tmp_path):
+def test_a_run_resumes_only_with_the_rubric_it_started_with(tmp_path):
     rubric = tmp_path / "rubric.md"
     rubric.write_text("The stated answer is right.")
     judge = [{"name": "judge", "options": {"rubric_file": str(rubric)}}]
@@ -181,7 +181,7 @@ def test_attempts_that_were_never_graded_are_not_asked_of_any_judge():
     assert list(told(block)) == [("judge", "abstained on 1 of 2 attempts")]
 
 
-def test_without_judges_nothing_is_said():
+def test_without_judges_there_is_no_calibration():
     tally = CalibrationTally(())
     tally.add(group((record(0),)))
     assert tally.as_json() is None
@@ -193,7 +193,7 @@ def test_without_judges_nothing_is_said():
     assert dict(told(silent.as_json()))["judge"].startswith("judged 1 attempts, and there was nothing to compare")
 
 
-def test_every_share_is_told_with_what_it_is_a_share_of():
+def test_every_share_names_its_base():
     found = {
         "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
         "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,

@@ -45,7 +45,7 @@ def refused(summary, *words):
     return summary
 
 
-def test_a_resumed_run_warns_only_of_what_still_holds(earlier, tmp_path):
+def test_a_resumed_run_drops_warnings_that_no_longer_apply(earlier, tmp_path):
     out = copy_of(earlier, tmp_path)
     before = manifest(out)
     assert any("it will stop early" in text for text in before["warnings"])
@@ -106,13 +106,13 @@ def test_items_changed_since_the_run_began_are_refused(earlier):
         dataset.write_bytes(kept)
 
 
-def test_the_manifest_says_how_many_of_the_held_out_items_are_measured(tmp_path):
+def test_the_manifest_counts_the_measured_held_out_items(tmp_path):
     assert run(tmp_path, run_id=RUN, **SMALL, max_calls=8).exit_code == 3
     counts = manifest(tmp_path)["dataset"]
     assert (counts["learn"], counts["held_out"], counts["held_out_of"]) == (289, SMALL["sample_size"], 111)
 
 
-def test_a_run_whose_manifest_knows_nothing_of_that_count_is_resumed(earlier, tmp_path):
+def test_a_run_whose_manifest_lacks_that_count_is_resumed(earlier, tmp_path):
     opened = manifest(earlier)
     kept = paths(earlier).manifest.read_bytes()
     del opened["dataset"]["held_out_of"]
@@ -184,7 +184,7 @@ def test_an_item_changed_in_any_way_since_the_run_began_is_refused(earlier, side
         dataset.write_text(kept)
 
 
-def test_a_resumed_run_says_when_it_began_and_when_it_went_on(earlier, tmp_path):
+def test_a_resumed_run_records_its_start_and_its_resumption(earlier, tmp_path):
     out = copy_of(earlier, tmp_path)
     began = manifest(out)
     assert run(out, resume=RUN).exit_code == 3

@@ -30,13 +30,13 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
         ("goes_on_after_the_end", []),
     ],
 )
-def test_what_an_agent_cannot_be_given_is_told_before_anything_is_spent(tmp_path, agent, told):
+def test_unknown_arguments_of_an_agent_are_refused_before_any_spending(tmp_path, agent, told):
     prepared = prepare(RunRequest(out=str(tmp_path), actor=f"tests.support.agents.agents:{agent}"), {})
     assert len(prepared.warnings) == len(told)
     assert all(part in warning for part, warning in zip(told, prepared.warnings, strict=True))
 
 
-def test_where_no_cap_can_hold_none_is_said_to_stop_the_run(tmp_path):
+def test_without_an_enforceable_cap_none_is_announced(tmp_path):
     asked = {
         "max_calls": 4,
         "max_tokens": 2_000,
@@ -83,7 +83,7 @@ def test_a_name_that_could_leave_the_task_is_refused():
 
 
 @pytest.mark.parametrize("how", ["resume", "replay"])
-def test_an_empty_name_never_begins_a_new_run(how, at_home):
+def test_an_empty_name_never_starts_a_new_run(how, at_home):
     with pytest.raises(SettingsError, match=f"--{how}: got ''"):
         prepare(RunRequest.model_validate({how: ""}), {})
     assert list(at_home.iterdir()) == []
@@ -131,7 +131,7 @@ def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, ask
 
 
 @pytest.mark.parametrize("how", ["resume", "replay"])
-def test_a_run_that_began_on_the_items_of_a_world_goes_on_with_them(own_run, how):
+def test_a_run_started_on_the_items_of_a_world_resumes_with_them(own_run, how):
     manifest = json.loads(own_run.paths.manifest.read_text())
     manifest["settings"]["model"].update(name="m", base_url="http://127.0.0.1:9/v1")
     manifest["sources"]["simulated.world"] = "default"
@@ -147,7 +147,7 @@ def test_a_task_runner_without_its_extra_is_refused_before_anything_starts(name,
         prepare(RunRequest(task_runner=name), {})
 
 
-def test_an_endpoint_is_knocked_at_unless_told_otherwise():
+def test_the_endpoint_is_checked_unless_preflight_is_off():
     request = RunRequest(model="m", base_url="http://127.0.0.1:9/v1", world="arithmetic")
     with pytest.raises(EndpointError, match="no connection"):
         prepare(request, {})

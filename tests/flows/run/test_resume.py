@@ -51,7 +51,7 @@ def test_what_would_change_the_results_is_refused_by_the_name_it_came_by(small_r
     assert "as the run began with" in str(caught.value)
 
 
-def test_asking_again_for_what_is_so_changes_nothing(small_run):
+def test_repeating_a_stored_setting_changes_no_setting(small_run):
     assert resumed(small_run, {"TFGRPO_SAMPLE_SIZE": "12"}, batch_size=6) == resumed(small_run)
 
 
@@ -67,7 +67,7 @@ def test_the_address_of_an_endpoint_may_move(own_run):
     assert resumed(own_run, base_url="http://new:1/v1").settings.model.base_url == "http://new:1/v1"
 
 
-def test_a_run_is_found_under_another_task_and_goes_on_there(own_run):
+def test_a_run_is_found_under_another_task_and_resumes_there(own_run):
     own_run.task.root.rename(own_run.out / "mine")
     settings = resumed(own_run).settings
     assert (settings.out, settings.task_id) == (str(own_run.out), "mine")
@@ -79,7 +79,7 @@ def test_a_task_that_was_named_is_the_only_one_looked_in(own_run, asked, env):
         resumed(own_run, env, **asked)
 
 
-def test_a_run_goes_on_where_it_was_found(own_run):
+def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
     assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
     assert settings_of_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)}).settings.out == str(
         own_run.out
@@ -88,20 +88,20 @@ def test_a_run_goes_on_where_it_was_found(own_run):
 
 @pytest.mark.parametrize("name", ["nobody", "../small", "sm*"])
 @pytest.mark.parametrize("how", ["resume", "replay"])
-def test_a_run_of_nobody_is_refused_with_those_there_are(small_run, how, name):
+def test_an_unknown_run_is_refused_with_the_names_of_the_existing_ones(small_run, how, name):
     request = RunRequest.model_validate({"out": str(small_run.out), how: name})
     with pytest.raises(SettingsError, match="small") as caught:
         manifest_of(request, Settings(out=str(small_run.out)))
     assert caught.value.problems[0].source == f"--{how}"
 
 
-def test_without_any_run_it_says_so(tmp_path):
+def test_without_any_run_the_refusal_mentions_it(tmp_path):
     with pytest.raises(SettingsError, match="there is none"):
         manifest_of(RunRequest(resume="x"), Settings(out=str(tmp_path)))
 
 
 @pytest.mark.parametrize("text", ["{torn", "[]", '{"schema_version": 1}'])
-def test_a_manifest_that_holds_no_settings_is_refused(own_run, text):
+def test_a_manifest_without_settings_is_refused(own_run, text):
     own_run.paths.manifest.write_text(text)
     with pytest.raises(SettingsError, match="--resume"):
         resumed(own_run)

@@ -34,7 +34,7 @@ def test_lessons_of_another_pack_stay_out_with_a_warning(small_run):
     assert any("was not injected" in warning for warning in planned.warnings)
 
 
-def test_without_a_task_nothing_is_written(tmp_path, monkeypatch):
+def test_without_a_task_no_file_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert select(SelectRequest(dry_run=True), {}).exit_code == 0
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,7 @@ def problems(**asked):
 # What must be shown.
 
 
-def test_an_endpoint_that_fails_for_a_third_still_gives_the_best_of_the_rest_and_says_so():
+def test_an_endpoint_that_fails_for_a_third_still_gives_the_best_of_the_rest_with_a_note():
     def answer(number, body):
         return 503 if number % 3 == 0 else f"Answer: {body['temperature']}"
 
@@ -110,7 +110,7 @@ def test_a_flawed_answer_is_repaired_over_the_wire():
     assert selected.selection.cost.calls == 4
 
 
-def test_a_budget_that_is_spent_is_told_by_its_own_exit_code():
+def test_an_exhausted_budget_has_its_own_exit_code():
     with ChatServer(lambda number, body: "SEQUENCE(") as server:
         selected = ask(server, prompt="Model it.", format="powl", answer=GOOD, k=2, max_calls=3)
     assert (selected.status, selected.exit_code) == ("stopped", 3)
@@ -170,7 +170,7 @@ def test_without_an_endpoint_the_local_one_is_asked_for_its_model():
     assert (set_so.base_url, set_so.name) == ("http://box:11434/v1", "q")
 
 
-def test_an_endpoint_elsewhere_needs_its_model_named_and_is_asked_with_a_warning_without_a_key():
+def test_a_remote_endpoint_needs_a_model_name_and_warns_without_a_key():
     assert any("endpoint and no model" in text for text in problems(prompt="x", base_url="http://there/v1").values())
     assert any("OPENAI_API_KEY" in text for text in plan(prompt="x", base_url="http://there/v1", model="m").warnings)
 
@@ -184,12 +184,12 @@ def test_the_dry_run_asks_the_first_item_of_its_world():
     assert plan(dry_run=True, item=f"{ITEMS}#ar-0002").warnings == ()
 
 
-def test_a_dry_run_says_that_the_endpoint_it_was_given_is_not_called():
+def test_a_dry_run_warns_that_its_endpoint_is_not_called():
     (said,) = plan(dry_run=True, item=f"{ITEMS}#ar-0002", base_url="http://there/v1").warnings
     assert said.startswith("dry run: the model and endpoint of the settings are not called")
 
 
-def test_an_item_brings_its_answer_and_a_given_one_replaces_it(tmp_path):
+def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
     assert plan(item=f"{ITEMS}#ar-0007").spec.item.answer == "3660.43"
     assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"
     path = tmp_path / "answer.txt"
@@ -238,7 +238,7 @@ def test_bad_input_is_one_error_that_names_its_source(asked, source, told):
 @pytest.mark.parametrize(
     "rewarders", [["gt"], ["gt=0.1", "json_valid"], ["number_match"], ["powl_footprint"], ["powl_equal", "powl_valid"]]
 )
-def test_rewarders_that_would_have_nothing_to_compare_with_are_refused_before_anything_is_asked(rewarders):
+def test_rewarders_without_a_reference_are_refused_before_any_call(rewarders):
     with ChatServer(lambda number, body: "7") as server, pytest.raises(ConfigError) as caught:
         ask(server, prompt="3 + 4?", rewarders=rewarders)
     (problem,) = caught.value.problems
@@ -258,12 +258,12 @@ def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_pat
     assert "gt without an answer" in problems(**asked, rewarders=["gt"])["--rewarder"]
 
 
-def test_a_bad_entry_of_a_list_is_told_once_and_the_list_is_not_called_empty():
+def test_a_bad_entry_of_a_list_is_one_problem_and_the_list_is_not_called_empty():
     (place,) = problems(prompt="x", settings={"selection.temperatures": "[3]"})
     assert place.endswith("selection.temperatures.0")
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_in_one_error():
     found = problems(reference="none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
     assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
 
@@ -318,7 +318,7 @@ def test_a_reference_that_is_no_text_is_refused(tmp_path, text):
     assert "--reference" in problems(prompt="x", reference=str(path))
 
 
-def test_a_reference_model_may_be_text_json_or_a_footprint_and_nothing_else(tmp_path):
+def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
     path = tmp_path / "reference.txt"
     for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
         path.write_text(text, encoding="utf-8")
@@ -347,7 +347,7 @@ def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does():
     assert names(plan(prompt="x", answer="7", stage="VALIDITY_GAP")) == [("judge", 1.0), ("gt", 0.0)]
 
 
-def test_a_reference_that_is_given_counts_for_a_task_too_and_the_judge_stands_beside_it(tmp_path):
+def test_a_reference_of_the_request_counts_for_a_task_too_with_the_judge_recorded(tmp_path):
     path = tmp_path / "reference.txt"
     path.write_text("7", encoding="utf-8")
     asked = {"prompt": "x", "out": str(tmp_path), "task_id": "t"}

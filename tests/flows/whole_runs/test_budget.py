@@ -50,7 +50,7 @@ def dollars(server):
 
 
 @pytest.mark.parametrize("cap", ["max_calls", "max_tokens", "max_usd"])
-def test_a_cap_is_never_exceeded_and_the_run_goes_on_with_a_higher_one(tmp_path, pipeline, uncapped, cap):
+def test_a_cap_is_never_exceeded_and_the_run_resumes_with_a_higher_one(tmp_path, pipeline, uncapped, cap):
     reference, needed = uncapped
     limit = needed[cap] * 0.6 if cap == "max_usd" else int(needed[cap] * 0.6)
     with Server(SimulatedOptions(latency_s=0.01)) as server:
@@ -94,7 +94,7 @@ def test_a_refused_rollout_is_no_evidence_and_leaves_no_line(tmp_path):
     assert store(tmp_path) == []
 
 
-def test_an_account_with_nothing_left_stops_the_run_cleanly_and_it_goes_on_when_there_is_credit(tmp_path, pipeline):
+def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_path, pipeline):
     credit = [25]
 
     def answer(number: int, body: dict[str, Any]) -> str | int:
@@ -134,7 +134,7 @@ def test_two_nights_at_once_share_the_cap_of_their_task(tmp_path, pipeline, unca
     assert len(server.bodies) >= spent
 
 
-def test_what_runs_spent_before_there_was_a_cap_for_the_task_is_counted(tmp_path, pipeline):
+def test_spending_from_before_the_cap_of_a_task_counts(tmp_path, pipeline):
     with Server() as server:
         run(tmp_path, run_id="before", pipeline=pipeline, **on_server(server))
         spent, bodies = dollars(server), len(server.bodies)

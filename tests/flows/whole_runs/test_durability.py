@@ -106,7 +106,7 @@ def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unk
         assert store(out) == store(reference)
 
 
-def test_resuming_a_finished_run_changes_nothing_and_asks_nothing(tmp_path, unkilled):
+def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
@@ -175,7 +175,7 @@ def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkille
     assert store(tmp_path) == store(reference)
 
 
-def test_a_replay_needs_no_endpoint_and_comes_to_the_same_store(tmp_path, unkilled):
+def test_a_replay_needs_no_endpoint_and_produces_the_same_store(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
@@ -203,7 +203,7 @@ def test_a_replay_with_a_missing_entry_fails_in_one_typed_sentence(tmp_path, unk
     assert summary.details["resume with"] is None
 
 
-def test_a_replay_that_learns_something_else_says_which_record_differs(tmp_path, unkilled):
+def test_a_replay_that_learns_something_else_names_the_differing_record(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)

@@ -95,7 +95,7 @@ def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_r
     assert store(tmp_path)
 
 
-def test_a_key_refused_in_mid_run_ends_the_run_with_what_the_endpoint_said(tmp_path):
+def test_a_key_refused_in_mid_run_ends_the_run_with_the_endpoint_s_message(tmp_path):
     with Server() as server:
         server.before_answer = lambda number: 401 if number > 30 else None
         summary = run(tmp_path, run_id=RUN, **on_server(server))
@@ -132,7 +132,7 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
     assert any("epoch 1 failed" in warning for warning in manifest(tmp_path)["warnings"])
 
 
-def test_lessons_of_an_epoch_that_fails_late_are_given_up(tmp_path, monkeypatch):
+def test_lessons_of_an_epoch_that_fails_late_are_dropped(tmp_path, monkeypatch):
     record = learn.record_batch
 
     def second_batch_hangs(session, specs, results):

@@ -91,7 +91,7 @@ def promoted(task):
     return Promotion(decided_at=datetime(2026, 1, 1, tzinfo=UTC), decision="promote", simulated=True, **ids, **figures)
 
 
-def test_what_is_on_record_is_told_whatever_the_evidence_says_now(tmp_path):
+def test_a_recorded_decision_stays_whatever_new_evidence_shows(tmp_path):
     run(tmp_path, run_id="a", sample_size=8, dry_run=True, world="unlearnable")
     place = TaskPaths.of(tmp_path, TASK).promotions
     place.write_text(place.read_text().replace('"decision":"undecided"', '"decision":"reject"'))
@@ -122,7 +122,7 @@ def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
 
 
-def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch):
+def test_a_sweep_in_which_a_rewarder_times_out_is_undecided(tmp_path, monkeypatch):
     real = batches.with_recorded_fault
 
     def late(session, result):
@@ -139,7 +139,7 @@ def test_a_sweep_in_which_a_rewarder_hangs_judges_nothing(tmp_path, monkeypatch)
     assert (gate["decision"], gate["pairs"], gate["candidate"]) == ("undecided", 0, None)
 
 
-def test_a_replay_decides_as_its_run_did_whatever_that_run_started_from(tmp_path):
+def test_a_replay_decides_as_its_run_did_from_any_champion(tmp_path):
     asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
     assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
     task = TaskPaths.of(tmp_path, TASK)

@@ -37,7 +37,7 @@ def test_lessons_lift_held_out_reward_clear_of_zero_for_nine_of_ten_seeds(tmp_pa
 
 
 @pytest.mark.untraced
-def test_nothing_is_promoted_where_nothing_can_be_learned(tmp_path):
+def test_no_library_is_promoted_where_learning_is_impossible(tmp_path):
     decided = gates(tmp_path, "unlearnable")
     assert [gate["decision"] for gate in decided if gate["decision"] == "promote"] == []
     for seed in SEEDS:

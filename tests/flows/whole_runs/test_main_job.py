@@ -72,7 +72,7 @@ def test_manifest_and_summary_say_what_the_run_took_of_the_machine(tmp_path):
     assert 0.0 < timing["wall_s"] < 60.0
 
 
-def test_with_the_feature_flag_off_it_measures_one_actor_per_item_and_learns_nothing(tmp_path):
+def test_with_the_feature_flag_off_one_actor_per_item_is_measured_without_learning(tmp_path):
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, env={"FEATURE_TFGRPO_GROUP": "0"}, **on_server(server, sample_size=12))
     assert summary.exit_code == 0, summary.message
@@ -115,7 +115,7 @@ def test_the_world_with_tools_measures_every_tool_call(tmp_path):
     assert metrics == asked
 
 
-def test_the_manifest_tells_epochs_and_tools_under_the_literal_names_of_the_specification(tmp_path, monkeypatch):
+def test_the_manifest_has_epochs_and_tools_under_the_names_of_the_specification(tmp_path, monkeypatch):
     for tool in (accounts_of, add, exchange_rate):
         monkeypatch.setattr(tool, "tfgrpo_cost_usd", 0.002, raising=False)
     summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4)

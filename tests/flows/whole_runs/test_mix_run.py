@@ -52,7 +52,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_epoch_draws_from_its_stage_and_the_manifest_says_so(night: Path) -> None:
+def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night: Path) -> None:
     cohorts = manifest(night / "out")["cohorts"]
     for epoch, stage, steps in (("1", "easy", [0, 1]), ("2", "hard", [2, 3])):
         draws = cohorts[epoch]["sampling"]["mix"]["draws"]
@@ -152,7 +152,7 @@ def test_an_epoch_knows_the_groups_before_it_of_this_night_and_earlier_ones(nigh
     assert told_of(nights, 2, "next")["flat_of_groups"] == both
 
 
-def test_a_replay_knows_what_the_night_knew_whatever_has_run_since(nights: Path) -> None:
+def test_a_replay_uses_the_curriculum_of_its_night(nights: Path) -> None:
     for name in (RUN, "next"):
         summary = run(nights, replay=name)
         assert summary.exit_code == 0, summary.message

@@ -87,7 +87,7 @@ def test_draws_that_do_not_depend_on_each_other_differ_from_night_to_night(how):
     assert drawn[0] != drawn[1]
 
 
-def test_decisions_that_cannot_be_read_are_told_before_anything_is_spent(tmp_path):
+def test_unreadable_decisions_are_refused_before_any_spending(tmp_path):
     place = TaskPaths.of(tmp_path, TASK).promotions
     place.parent.mkdir(parents=True)
     place.write_text("nonsense\n")

@@ -55,7 +55,7 @@ def test_sums_with_an_unknown_part_say_so_in_progress_summary_manifest_and_repor
     assert "unknown" in one_attempt
 
 
-def test_an_export_of_such_a_run_holds_no_made_up_usage(alone):
+def test_an_export_of_such_a_run_has_unknown_usage(alone):
     out, _, _ = alone
     run = kit.paths(out)
     groups = groups_of_run(run, facts_of_run(run), Unfinished())
@@ -92,7 +92,7 @@ def test_a_price_that_is_unknown_is_named_with_its_tokens_and_the_setting():
     assert money(silent) == "price unknown (no usage reported); set model.prices"
 
 
-def test_known_money_beside_unknown_is_kept_apart():
+def test_known_and_unknown_money_are_separate():
     mixed = Totals(calls=3, tokens=9, nano_usd=500_000_000, unknown_price_calls=2)
     assert money(mixed) == "$0.5000 + 2 calls of unknown price"
     own = Totals(calls=31, nano_usd=1_000_000, unmeasured_attempts=2, at_risk_nano=2_000_000)

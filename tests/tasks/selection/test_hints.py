@@ -19,7 +19,7 @@ def remembered(*seen):
 MEMORY = remembered(("SEQUENCE(a, b)", 0.875), ("XOR(a, b)", 0.2), ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", 0.9))
 
 
-def test_nothing_is_said_when_nothing_is_asked_for_or_known():
+def test_no_hint_without_mode_or_memory():
     assert hint_of(MEMORY, MemorySettings(mode="off")) == ""
     assert hint_of(MEMORY, MemorySettings(mode="record")) == ""
     assert hint_of(remembered(), MemorySettings(mode="exploit")) == ""

@@ -31,7 +31,7 @@ from tfgrpo.tasks.selection.shapes import Chosen, Flawed, LostCandidate, NotChos
 # Choosing.
 
 
-def test_the_highest_reward_is_chosen_and_the_value_says_why(tmp_path):
+def test_the_highest_reward_is_chosen_with_the_reason(tmp_path):
     selection = run(tmp_path, by_index("Answer: 8", "Answer: 7", "Answer: 9", "Answer: 1"))
     assert selection.choice == Chosen(1, "highest reward of 4 graded candidates, 1")
     assert selection.best.text == "Answer: 7"
@@ -152,7 +152,7 @@ def test_a_cut_off_answer_is_asked_for_again_also_as_text(tmp_path):
     assert selection.best.refused == (("Step 1", "the answer was cut off at the token limit: give a shorter one"),)
 
 
-def test_repairs_end_and_the_last_flaw_is_told(tmp_path):
+def test_repairs_end_and_the_last_flaw_is_the_reason(tmp_path):
     model = ScriptedModel(lambda request, key: "SEQUENCE()")
     selection = run(tmp_path, model, spec(k=2, max_repairs=2, format=PowlFormat()), rewarders=LIKENESS)
     assert len(model.requests) == 6
@@ -235,19 +235,19 @@ def test_enough_have_to_succeed(tmp_path):
     assert (best.choice.index, best.choice.why.startswith("best effort, 2 of 4 candidates valid")) == (0, True)
 
 
-def test_nothing_at_all_can_be_chosen_from_nothing(tmp_path):
+def test_without_answers_there_is_no_choice(tmp_path):
     for policy in ("raise", "best_effort"):
         selection = run(tmp_path, by_index(*[ModelServerFault("503")] * 4), spec(none_valid=policy))
         assert selection.choice == NotChosen("none of 4 candidates valid: 4 transport_error (503)")
 
 
-def test_what_only_the_budget_prevents_is_told_apart(tmp_path):
+def test_a_selection_prevented_by_the_budget_is_marked(tmp_path):
     selection = run(tmp_path, by_index(*[BudgetRefused("max_calls is 0")] * 4))
     assert selection.choice.over_budget
     assert not run(tmp_path, by_index(*[ModelAuthRefused("401")] * 4)).choice.over_budget
 
 
-def test_best_effort_hands_out_the_best_of_the_flawed(tmp_path):
+def test_best_effort_chooses_the_best_of_the_flawed(tmp_path):
     asked = spec(
         k=3, max_repairs=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
     )
@@ -271,7 +271,7 @@ class Broken:
         raise RuntimeError("sk-key-123456 leaked")
 
 
-def test_candidates_that_nobody_can_grade_are_not_handed_out_by_default(tmp_path):
+def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
     mute = (WeightedRewarder(Mute()),)
     selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
     assert selection.choice == NotChosen("none of the 4 usable candidates could be graded: mute: cannot tell")
@@ -280,7 +280,7 @@ def test_candidates_that_nobody_can_grade_are_not_handed_out_by_default(tmp_path
     assert (best.mean_reward, best.grades[0].advantage) == (None, None)
 
 
-def test_a_rewarder_that_breaks_is_told_and_loses_only_its_own_verdicts(tmp_path):
+def test_a_failing_rewarder_is_a_fault_and_loses_only_its_own_scores(tmp_path):
     parts = (*GT, WeightedRewarder(Broken(), 0.0))
     selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=parts)
     assert selection.choice.index == 0
@@ -313,7 +313,7 @@ class Judging:
         return [RewardScore("judging", float(reply_.text), "said so") for _ in context.outputs]
 
 
-def test_what_judges_cost_is_counted_and_their_refused_budget_told(tmp_path):
+def test_the_cost_of_judges_is_counted_and_their_refused_budget_reported(tmp_path):
     def answer(request, key):
         return BudgetRefused("max_calls") if key.role == "judge" else "0.5"
 
@@ -323,7 +323,7 @@ def test_what_judges_cost_is_counted_and_their_refused_budget_told(tmp_path):
     assert answered.choice.index == 0
 
 
-def test_keys_that_an_actor_says_are_taken_out(tmp_path):
+def test_api_keys_in_an_actor_s_answer_are_removed(tmp_path):
     async def main():
         built = runtime(by_index("Answer: sk-1", "Answer: 7"), tmp_path, rewarders=GT)
         try:

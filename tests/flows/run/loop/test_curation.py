@@ -37,9 +37,7 @@ def curated(monkeypatch, **changes):
         ({"records": (), "budget_refused": "max_calls: 9 of 9"}, 3, "max_calls: 9 of 9"),
     ],
 )
-def test_a_curation_that_decides_nothing_ends_the_run_before_anything_is_stored(
-    tmp_path, monkeypatch, changes, code, said
-):
+def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, monkeypatch, changes, code, said):
     curated(monkeypatch, **changes)
     summary = run(tmp_path, run_id=RUN, **SMALL)
     assert summary.exit_code == code
@@ -59,13 +57,13 @@ def test_the_deterministic_rule_is_a_warning_and_its_broken_call_is_final(tmp_pa
     assert [row["key"] for row in kept] == [broken.call_key], "once, however often it is met again"
 
 
-def test_the_rule_without_a_failure_says_that_no_answer_was_usable(tmp_path, monkeypatch):
+def test_the_rule_without_a_failure_warns_of_no_usable_answer(tmp_path, monkeypatch):
     curated(monkeypatch, rule_used=True, failure=None)
     run(tmp_path, run_id=RUN, **SMALL)
     assert any("curated (no usable answer)" in text for text in manifest(tmp_path)["warnings"])
 
 
-def test_a_lesson_that_must_stay_out_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
+def test_a_lesson_that_is_not_injected_is_a_warning_and_the_run_continues(tmp_path, monkeypatch):
     real = champion.merge_experiences
 
     def leaves_one_out(pack, experiences):
@@ -146,7 +144,7 @@ def test_a_reason_becomes_a_label_of_few_words(reason, code):
     assert reason_label(reason) == code
 
 
-def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
+def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch):
     told = []
 
     async def refuses(batch, runtime):
@@ -159,7 +157,7 @@ def test_what_one_curation_refused_the_next_one_is_told(tmp_path, monkeypatch):
     assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]
 
 
-def test_the_warning_of_lost_evidence_tells_it_as_a_share_of_all(tmp_path):
+def test_the_warning_of_lost_rollouts_names_their_share(tmp_path):
     with Server() as server:
         server.before_answer = lambda number: 500 if number % 9 == 0 else None
         assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0
@@ -189,7 +187,7 @@ def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatc
     assert not any(early)
 
 
-def test_the_manifest_says_what_is_drawn_as_an_epoch_begins_and_what_came_of_it_as_it_ends(tmp_path):
+def test_the_manifest_has_the_cohort_when_an_epoch_starts_and_its_summary_when_it_ends(tmp_path):
     drawn, ended = [], []
 
     class Looking:

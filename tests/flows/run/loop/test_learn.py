@@ -48,7 +48,7 @@ def _uncurated(session, groups, results, meanwhile):
     meanwhile()
 
 
-def test_no_sweep_is_paid_for_equal_libraries_and_the_run_says_so(tmp_path, monkeypatch):
+def test_no_sweep_is_run_for_equal_libraries_and_the_message_explains_it(tmp_path, monkeypatch):
     monkeypatch.setattr("tfgrpo.flows.run.loop.learn.curate", _uncurated)
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, **on_server(server))
@@ -155,7 +155,7 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     assert recorded == [(["g0", "g1"],) * 2, (["g10", "g11"],) * 2]
 
 
-def test_a_tally_averages_scored_rollouts_only():
+def test_epoch_sums_average_scored_rollouts_only():
     tally = EpochSums(1, "train")
     tally.add([
         group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
@@ -172,7 +172,7 @@ def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
     assert sums.solve_rate == 0.5
 
 
-def test_a_tally_tells_the_most_frequent_reason_for_a_loss_and_keeps_few():
+def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
     tally = EpochSums(1, "train")
     assert tally.end(Library(())).lost_mostly == ""
     tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
@@ -191,7 +191,7 @@ def test_an_epoch_without_evidence_has_no_mean():
     assert tally.solve_rate is None
 
 
-def test_a_budget_refused_batch_writes_nothing_of_itself(tmp_path):
+def test_a_batch_refused_by_the_budget_is_not_recorded(tmp_path):
     summary = run(tmp_path, run_id=RUN, max_calls=26, **SMALL)
     assert summary.exit_code == 3
     rows = lines(paths(tmp_path).rollouts)
@@ -201,7 +201,7 @@ def test_a_budget_refused_batch_writes_nothing_of_itself(tmp_path):
     assert manifest(tmp_path)["tfgrpo"]["epochs"] == [] or rows
 
 
-def test_groups_are_given_up_when_the_run_ends_between_them(tmp_path):
+def test_groups_are_abandoned_when_the_run_ends_between_them(tmp_path):
     closed = []
 
     class Runner:

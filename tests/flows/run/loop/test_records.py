@@ -65,7 +65,7 @@ def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place)
     assert row["latency_ms"] == pytest.approx(200.0)
 
 
-def test_a_group_line_says_what_was_proposed_refused_and_broken(place):
+def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
     failure = ReflectionFailure("ModelTimeout", "late", "1/train/0/q1/0/0/reflect/0#ab")
     files = RunFiles(place, "run", 2)
     files.groups([
