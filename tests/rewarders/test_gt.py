@@ -187,7 +187,7 @@ def test_a_runaway_output_is_read_from_its_end():
         {"match": "exact", "tolerance": 0.1},
     ],
 )
-def test_options_that_mean_nothing_are_refused(options):
+def test_unusable_options_are_refused(options):
     with pytest.raises(ValueError, match="accepted"):
         GroundTruthRewarder(**options)
 

@@ -43,7 +43,7 @@ def test_an_attempt_without_a_total_is_not_ranked_as_if_it_had_none(make_context
     assert [verdicts[0].score, verdicts[2].score] == [0.0, 1.0]
 
 
-def test_evidence_says_how_many_are_better(make_context):
+def test_evidence_counts_the_better_attempts(make_context):
     verdicts = RelativeRewarder().score(make_context(["a", "b", "c"], prior={"r0": 0.5, "r1": 1.0, "r2": 0.5}))
     assert verdicts[0].evidence == "total 0.5: 1 of 3 better, 1 equal (rank)"
 

@@ -340,7 +340,7 @@ def test_a_call_that_raises_hands_its_error_to_the_caller():
 
 
 @pytest.mark.parametrize(("weight", "timeout_s"), [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0)])
-def test_weights_and_limits_that_mean_nothing_are_refused(weight, timeout_s):
+def test_unusable_weights_and_limits_are_refused(weight, timeout_s):
     with pytest.raises(ValueError, match="accepted"):
         WeightedRewarder(fixed("a"), weight, timeout_s)
 

@@ -78,7 +78,7 @@ def test_names_and_aliases_are_the_ones_of_the_type():
     assert all(estimator_of(name).name == ALIASES[name] for name in ALIASES)
 
 
-def test_every_estimator_says_its_formula():
+def test_every_estimator_has_its_formula():
     assert all(estimator.formula for estimator in ESTIMATORS.values())
 
 
@@ -114,7 +114,7 @@ def test_constants_are_parameters():
     )
 
 
-def test_without_an_epsilon_a_flat_group_still_divides_by_nothing():
+def test_a_flat_group_without_epsilon_has_zero_advantages():
     bare = replace(estimator_of("grpo"), epsilon=0.0)
     assert group_advantage([1.0, 1.0], bare).advantages == (0.0, 0.0)
     np.testing.assert_array_equal(batch_advantages([[1.0, 1.0], [0.0, 1.0]], estimator=bare), [[0, 0], [-1, 1]])
@@ -130,7 +130,7 @@ def test_without_an_epsilon_a_flat_group_still_divides_by_nothing():
 @pytest.mark.parametrize(
     ("name", "missing"), [("opo", "token_lengths"), ("remax", "greedy"), ("gpg", "batch"), ("reinforce++", "batch")]
 )
-def test_an_estimator_that_lacks_what_it_needs_says_what(name, missing):
+def test_a_missing_input_of_an_estimator_is_named(name, missing):
     with pytest.raises(ValueError, match=f"needs {missing}"):
         group_advantage([0.0, 1.0], name)
 
@@ -219,7 +219,7 @@ def test_ragged_arrays_agree_with_the_loop_over_single_groups(rewards):
 
 
 @given(batches)
-def test_what_is_absent_takes_part_in_nothing_wherever_it_stands(rewards):
+def test_absent_rewards_are_ignored_at_any_index(rewards):
     holes = [[None, *(value for reward in group for value in (reward, None))] for group in rewards]
     width = max(map(len, holes))
     filled = np.array(
@@ -249,7 +249,7 @@ def test_a_batch_without_any_reward_has_no_advantages_and_no_error():
         assert np.isnan(batch_advantages([[None, None]], estimator=name)).all()
 
 
-def test_a_mask_hides_nan_and_nothing_else_does():
+def test_only_a_mask_hides_nan():
     rewards = np.array([[0.0, 1.0, math.nan], [math.inf, 1.0, 2.0]])
     mask = np.array([[True, True, False], [False, True, True]])
     assert rows(batch_advantages(rewards, mask)) == [pytest.approx([-1, 1], rel=1e-6)] * 2
@@ -268,7 +268,7 @@ def test_a_mask_is_written_as_trainers_do_or_as_ragged_as_the_rewards():
         assert np.isnan(values[:, 2]).all()
 
 
-def test_groups_without_any_place_give_none_back():
+def test_groups_of_width_zero_give_no_advantages():
     for empty in ([[]], [[], []], np.zeros((2, 0))):
         assert batch_advantages(empty, estimator="rank").shape == (len(empty), 0)
 
@@ -342,7 +342,7 @@ def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too():
         np.testing.assert_array_equal(batch_advantages(same), expected)
 
 
-def test_the_rewards_given_are_left_as_they_are():
+def test_the_input_rewards_are_not_changed():
     rewards = np.array([[1.0, 0.0, 0.5], [3.0, 3.0, 3.0]])
     before = rewards.copy()
     for name in NAMES:

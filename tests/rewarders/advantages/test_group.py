@@ -65,7 +65,7 @@ def test_an_empty_group_and_an_unknown_estimator_are_refused():
 
 
 @pytest.mark.parametrize("reward", [None, "0.5", [0.5]])
-def test_what_is_no_number_is_refused_with_its_place(reward):
+def test_a_reward_that_is_no_number_is_refused_with_its_index(reward):
     for function in (group_advantage, relative_ranks, best_first):
         with pytest.raises(ValueError, match="reward 1 is"):
             function([0.5, reward])
@@ -76,7 +76,7 @@ def test_a_list_and_any_other_sequence_have_the_same_advantages():
     assert group_advantage(group) == group_advantage(tuple(group)) == group_advantage(np.array(group))
 
 
-def test_advantages_are_plain_floats_whatever_the_numbers_were():
+def test_advantages_are_floats_for_every_number_type():
     for kind in (np.float32, np.float64, Fraction, int, bool):
         group = [kind(0), kind(1), kind(1), 0.1 if kind is np.float32 else kind(0)]
         result = group_advantage(group)
@@ -89,7 +89,7 @@ def test_negative_zero_is_zero():
     assert relative_ranks([-0.0, 0.0]) == (0.5, 0.5)
 
 
-def test_a_difference_lost_beside_a_huge_peer_is_flat_and_divides_by_nothing():
+def test_a_difference_below_float_precision_counts_as_a_flat_group():
     group = group_advantage([1e300, math.nextafter(1e300, 2e300)])
     assert all(map(math.isfinite, group.advantages))
 

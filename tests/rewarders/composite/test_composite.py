@@ -86,7 +86,7 @@ async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_o
 
 
 @pytest.mark.parametrize(("policy", "score"), [("fail", None), ("skip", 0.9), ("zero", 0.675)])
-async def test_what_an_abstention_means_is_said_in_the_options(policy, score):
+async def test_the_options_decide_what_an_abstention_means(policy, score):
     composite = CompositeRewarder((part("a", 0.9, 3.0), part("b", None)), on_abstain=policy)
     (verdict,), _ = await scored(composite)
     assert getattr(verdict, "score", None) == score
@@ -214,7 +214,7 @@ def test_a_composite_is_read_from_nested_options():
     assert composite.parts[0].rewarder == JudgeRewarder(JudgeOptions(votes=3))
 
 
-def test_everything_wrong_in_a_composite_is_told_at_once_with_its_place():
+def test_all_problems_of_a_composite_are_reported_at_once_with_their_location():
     with pytest.raises(PipelineError) as caught:
         built(
             parts=[
@@ -310,7 +310,7 @@ def test_a_range_that_is_none_is_refused_where_it_is_written(given):
         ({"parts": [{"name": "gt"}] * 2}, ": got gt more than once; accepted: a rewarder_id of its own for each"),
     ],
 )
-def test_what_is_wrong_in_a_composite_says_once_what_is_accepted(options, told):
+def test_a_problem_of_a_composite_has_one_accepted_text(options, told):
     with pytest.raises(PipelineError) as caught:
         built(**options)
     assert [str(problem) for problem in caught.value.problems] == [f"rewarders.1: composite: options{told}"]

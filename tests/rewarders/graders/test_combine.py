@@ -102,7 +102,7 @@ def test_two_graders_of_one_name_are_both_asked():
     assert grade.parts == {"part": 0.0, "part#2": 1.0, FORMAT: 1.0}
 
 
-def test_what_comes_to_no_finite_number_is_ungraded():
+def test_a_reward_that_is_not_finite_is_ungraded():
     grade = graded(GraderSet((named(1e308),), (named(1e308, name="gate"),)))[0]
     assert grade.reward is None
     assert grade.errors == {"reward": "the combined reward is no finite number"}
@@ -120,7 +120,7 @@ def test_graders_wait_for_each_other_at_the_same_time():
     assert graded(GraderSet(parts, (gate,)), inputs(1))[0].reward == 1.0
 
 
-def test_a_part_may_have_a_time_limit_of_its_own():
+def test_a_part_may_have_another_time_limit():
     release = threading.Event()
     slow = NamedGrader("slow", FunctionGrader(lambda item: release.wait(10)), timeout_s=0.1)
     (grade,) = graded(GraderSet((slow,)), inputs(1))
@@ -155,7 +155,7 @@ def test_a_set_whose_weights_sum_to_infinity_is_refused():
         GraderSet((named(1.0, 1.7e308), named(1.0, 1.7e308)))
 
 
-def test_a_set_in_which_nothing_counts_is_refused():
+def test_a_set_without_a_weight_above_zero_is_refused():
     with pytest.raises(ValueError, match="sum to no finite number above 0"):
         GraderSet((named(1.0, 0.0),), format_weight=0.0)
     with pytest.raises(ValueError, match="timeout_s of part"):

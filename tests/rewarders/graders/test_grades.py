@@ -58,7 +58,7 @@ class Odd:
     "value",
     [None, "good", float("nan"), float("inf"), -float("inf"), "nan", [1.0], 10**400, object(), "x" * 500, Odd()],
 )
-def test_what_is_no_finite_number_is_no_reward_and_says_so_shortly(value):
+def test_a_reward_that_is_no_finite_number_is_ungraded_with_a_short_reason(value):
     grade = finite_number(value)
     assert isinstance(grade, NotGraded)
     assert grade.error_type == "NotANumber"
@@ -135,7 +135,7 @@ def test_an_endless_answer_is_not_read_to_its_end():
     assert rewards(matched(inputs_of("a"), iter(lambda: 1.0, 2.0))) == [1.0]
 
 
-def test_an_unknown_name_among_known_ones_belongs_to_nobody():
+def test_a_result_with_an_unknown_name_is_dropped():
     said = [GradeResult("c", 3.0), GradeResult("x", 9.0), GradeResult("a", 1.0)]
     assert rewards(matched(inputs_of("a", "b", "c"), said)) == [1.0, None, 3.0]
 
@@ -156,12 +156,12 @@ def test_a_result_without_a_reward_costs_its_own_item_only(bad):
     assert rewards(matched(inputs_of("a", "b", "c"), [1.0, bad, 3.0])) == [1.0, None, 3.0]
 
 
-def test_a_result_without_a_name_among_named_ones_belongs_to_nobody():
+def test_a_result_without_a_name_among_named_ones_is_dropped():
     said = [GradeResult("c", 3.0), 9.0, GradeResult("a", 1.0)]
     assert rewards(matched(inputs_of("a", "b", "c"), said)) == [1.0, None, 3.0]
 
 
-def test_a_failed_result_says_why():
+def test_a_failed_result_has_its_reason():
     (grade,) = matched(inputs_of("a"), [FailedResult("a", float("nan"), None, "no licence", "LicenceError")])
     assert grade == NotGraded("no licence", "LicenceError")
 

@@ -153,7 +153,7 @@ def test_a_grader_may_say_of_an_item_that_it_cannot_be_graded_without_having_fai
     assert said(named(honest), context("a")) == [Abstained("mine", "mine: two answers")]
 
 
-def test_a_grader_that_hangs_costs_what_it_did_not_grade_and_nothing_more():
+def test_a_hanging_grader_loses_only_ungraded_attempts():
     release = threading.Event()
     rewarder = named(lambda item: release.wait(10) if item.completion == "hang" else 1.0)
     first, second = said(rewarder, context("ok", "hang"), limit=1.0)
@@ -210,7 +210,7 @@ def test_options_reach_the_grader_and_the_rewarder():
         ("category_match", {}, ["category_match: options.allowed_categories"]),
     ],
 )
-def test_everything_wrong_with_the_options_is_said_at_once(name, options, places):
+def test_all_problems_of_the_options_are_reported_at_once(name, options, places):
     with pytest.raises(PipelineError) as caught:
         build_rewarder(name, options, source="p.yaml")
     assert [problem.source for problem in caught.value.problems] == [f"p.yaml: {place}" for place in places]
@@ -263,7 +263,7 @@ def test_graders_of_the_users_own_are_rewarders_by_module_and_name():
 
 
 @pytest.mark.usefixtures("own_graders")
-def test_wrong_options_of_own_graders_are_said_with_their_place():
+def test_wrong_options_of_own_graders_are_reported_with_their_location():
     with pytest.raises(PipelineError) as caught:
         build_rewarder("own_graders:Constant", {"parse": "guess", "worth": 1}, source="p.yaml")
     assert [problem.source for problem in caught.value.problems] == [

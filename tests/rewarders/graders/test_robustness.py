@@ -69,7 +69,7 @@ def graded(name, item):
 
 
 @given(completions, records, st.none() | st.integers())
-def test_no_text_raises_whatever_the_record_and_every_score_is_a_number_from_0_to_1(completion, record, tokens):
+def test_any_text_and_record_score_from_0_to_1_without_an_error(completion, record, tokens):
     for each in (completion, f"{TAGGED}{completion}"):
         item = GraderInput.of("s:0", record, each, completion_tokens=tokens)
         with warnings.catch_warnings():

@@ -23,7 +23,7 @@ def runner():
         yield runner
 
 
-def test_a_grade_that_is_put_after_the_limit_is_not_kept():
+def test_a_grade_after_the_time_limit_is_dropped():
     kept = BatchGrades(1, limit_s=-1.0)
     kept.start()
     kept.set(0, Graded(1.0))

@@ -67,7 +67,7 @@ def test_every_option_that_is_wrong_unknown_or_missing_is_named():
     ]
 
 
-def test_a_library_that_is_not_installed_is_said_when_the_grader_is_named(monkeypatch):
+def test_a_missing_library_is_reported_when_the_grader_is_built(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     (problem,) = problems("math-verify", source="s")
     assert problem.startswith("s: math-verify: got no math-verify; accepted: ")

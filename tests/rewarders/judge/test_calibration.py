@@ -130,7 +130,7 @@ def test_votes_have_known_values():
     assert vote_agreement([[1.0]]).vote_difference is None
 
 
-def test_as_json_says_none_where_there_is_no_evidence():
+def test_as_json_has_none_without_evidence():
     empty = RankCalibration().as_json()
     assert {name for name, value in empty.items() if value is None} == {
         "agreement", "tau", "swap_consistency", "intransitive_share", "vote_difference",
@@ -189,7 +189,7 @@ def test_abstentions_and_details_of_other_rewarders_are_left_alone():
     assert (found.attempts, found.abstained, found.voted) == (2, 1, 0)
 
 
-def test_comparisons_without_an_answer_in_each_order_count_for_nothing():
+def test_comparisons_without_an_answer_in_each_order_are_not_counted():
     told = {
         "by": "comparison",
         "comparisons": [

@@ -130,7 +130,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("output", ATTACKS)
-async def test_an_output_is_data_and_cannot_leave_its_place(output):
+async def test_an_output_cannot_break_out_of_its_json_string(output):
     model = FakeJudge(lambda _: {"reason": "", "score": 0.0})
     await verdicts(model, [output])
     (question,) = model.asked
@@ -206,12 +206,12 @@ def test_options_are_refused_all_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"rubric": " "}, {"rubric": 3}, {"rubric": "x" * 20_001}, {"model": ""}])
-def test_a_rubric_or_model_that_says_nothing_is_refused(options):
+def test_a_blank_rubric_or_model_is_refused(options):
     with pytest.raises(PipelineError):
         build_rewarder("judge", options)
 
 
-def test_a_rubric_may_stand_in_a_file(tmp_path):
+def test_a_rubric_may_be_a_file(tmp_path):
     file = tmp_path / "rubric.md"
     file.write_text("\ufeffCount the ways.\n", encoding="utf-8")
     assert "\n\nCount the ways.\n\n" in build_rewarder("judge", {"rubric_file": str(file)}).instructions
@@ -226,7 +226,7 @@ def test_a_rubric_may_stand_in_a_file(tmp_path):
         build_rewarder("judge", {"rubric_file": str(file), "rubric": "x"})
 
 
-def test_a_judge_has_a_name_of_its_own():
+def test_a_judge_may_have_another_name():
     assert build_rewarder("judge", {"rewarder_id": "style"}).rewarder_id == "style"
     with pytest.raises(PipelineError, match="rewarder_id"):
         build_rewarder("judge", {"rewarder_id": ""})
@@ -238,7 +238,7 @@ def test_what_a_group_takes_is_known_beforehand():
     assert judge_loads(object(), 4) == ()
 
 
-def test_long_outputs_lose_their_middle_and_say_so():
+def test_long_outputs_are_shown_without_their_middle():
     text = shortened("a" * 600 + "b" * 600, 1000)
     assert text.startswith("a" * 500)
     assert text.endswith("b" * 500)

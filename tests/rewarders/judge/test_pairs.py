@@ -43,7 +43,7 @@ async def test_each_pair_is_judged_in_both_orders():
 
 
 @pytest.mark.parametrize("favourite", ["first", "second"])
-async def test_a_judge_that_prefers_a_place_makes_ties_and_no_ranks(favourite):
+async def test_a_judge_that_prefers_a_position_makes_ties_and_no_ranks(favourite):
     _, verdicts = await ranked(lambda _: {"reason": "", "better": favourite}, ["A", "B", "C"])
     assert scores(verdicts) == [0.5, 0.5, 0.5]
 

@@ -67,13 +67,13 @@ NO_NUMBER = [
 
 
 @pytest.mark.parametrize(("text", "score"), NUMBERS.items())
-def test_a_score_is_found_however_it_is_written(text, score):
+def test_a_score_is_read_in_every_notation(text, score):
     read = read_score(text)
     assert read.score == pytest.approx(score)
 
 
 @pytest.mark.parametrize("text", NO_NUMBER)
-def test_what_holds_no_usable_score_is_refused_and_never_guessed(text):
+def test_a_reply_without_a_usable_score_is_refused(text):
     with pytest.raises(ValueError, match=r"score|empty"):
         read_score(text)
 
@@ -88,7 +88,7 @@ def test_what_holds_no_usable_score_is_refused_and_never_guessed(text):
         ("SCORE: -0.0000001", "unit", 0.0),
     ],
 )
-def test_scores_are_brought_to_one_range_and_only_rounding_is_clamped(text, scale, score):
+def test_scores_are_scaled_to_one_range_and_only_rounding_is_clamped(text, scale, score):
     assert read_score(text, scale).score == score
 
 
@@ -178,7 +178,7 @@ def test_a_score_that_may_be_the_outputs_or_of_another_scale_is_refused(text):
 
 
 @given(st.floats(0, 0.99), st.sampled_from(QUOTED))
-def test_no_quotation_beside_a_verdict_raises_it(verdict, quotation):
+def test_no_quotation_next_to_a_verdict_raises_it(verdict, quotation):
     for text in (f"Score: {verdict}\n{quotation}", f"{quotation}\n{json.dumps({'score': verdict})}"):
         try:
             assert read_score(text).score == verdict
@@ -260,7 +260,7 @@ def test_any_text_is_read_or_refused_and_a_score_is_always_in_range(text):
         ('{"better": "first", "reason": "It says \\"better: second\\""}', "first"),
     ],
 )
-def test_a_preference_is_found(text, better):
+def test_a_preference_is_read_in_every_notation(text, better):
     assert read_preference(text).better == better
 
 
@@ -281,6 +281,6 @@ def test_a_preference_is_found(text, better):
         "better: first or second",
     ],
 )
-def test_what_holds_no_preference_is_refused(text):
+def test_a_reply_without_a_preference_is_refused(text):
     with pytest.raises(ValueError, match=r"preference|empty"):
         read_preference(text)

@@ -15,7 +15,7 @@ def test_a_log_is_known_by_its_name(tmp_path):
     assert not is_event_log(tmp_path / "a.json")
 
 
-def test_without_pm4py_that_is_said(monkeypatch, tmp_path):
+def test_a_missing_pm4py_is_reported(monkeypatch, tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("case:concept:name,concept:name,time:timestamp\n1,a,2026-01-01T10:00:00\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "pm4py", None)

@@ -127,13 +127,13 @@ def test_a_loop_around_one_block_repeats_it():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_does_nothing_has_an_empty_footprint(mode):
+def test_a_model_without_activities_has_an_empty_footprint(mode):
     found = footprint(Operator("SEQUENCE", (Silent(), Silent())), mode)
     assert (found.activities, relations(found)) == ((), (frozenset(),) * 3)
     assert found.min_trace_length == (0 if mode == "direct" else None)
 
 
-def test_the_three_readings_of_one_model_differ_as_the_page_says():
+def test_the_three_readings_of_one_model_differ_as_documented():
     model = parse_text("SEQUENCE(a, PARALLEL(b, c), d)")
     assert ("a", "d") not in footprint(model).direct_succession
     assert ("a", "d") in footprint(model, "direct").exclusive
@@ -142,7 +142,7 @@ def test_the_three_readings_of_one_model_differ_as_the_page_says():
 
 
 @given(small_models, st.sampled_from(["direct", "order"]))
-def test_between_two_labels_exactly_one_of_four_relations_holds(model, mode):
+def test_exactly_one_of_four_relations_applies_to_two_labels(model, mode):
     succession, concurrency, exclusive = relations(footprint(model, mode))
     before = {(after, one) for one, after in succession}
     for pair in itertools.product(set(labels_of(model)), repeat=2):
@@ -190,7 +190,7 @@ def test_relations_go_by_the_names_of_process_mining_too():
     assert (found.start_activities, found.end_activities, found.min_trace_length) == ({"a"}, {"b", "c"}, 3)
 
 
-def test_a_footprint_says_in_short_what_it_holds():
+def test_the_repr_of_a_footprint_counts_its_relations():
     assert repr(footprint(Operator("XOR", (A, B)))) == (
         "Footprint(block: 2 activities; direct_succession 0, concurrency 0, exclusive 2)"
     )

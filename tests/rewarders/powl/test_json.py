@@ -30,11 +30,11 @@ def test_orders_and_silent_steps_are_read():
     "extra",
     [{"note": "x"}, {"children": []}, {"children": None}, {"order": []}],
 )
-def test_fields_that_mean_nothing_are_ignored(extra):
+def test_unknown_fields_are_ignored(extra):
     assert parse_json(json.dumps({**A, **extra})) == Activity("a")
 
 
-def test_of_a_key_given_twice_the_last_counts():
+def test_the_last_value_of_a_repeated_key_counts():
     assert parse_json('{"type": "ACTIVITY", "label": "a", "label": "b"}') == Activity("b")
 
 
@@ -115,7 +115,7 @@ def test_a_reply_with_a_fence_around_is_taken_only_on_request(text):
             parse_json(text)
 
 
-def test_a_mistake_in_a_fence_is_told_where_it_stands_in_the_reply():
+def test_an_error_in_a_fence_has_its_position_in_the_reply():
     with pytest.raises(PowlError) as caught:
         parse_json('Here:\n```json\n{"type": }\n```', fenced=True)
     assert (caught.value.line, caught.value.column) == (3, 10)

@@ -87,7 +87,7 @@ def test_an_order_is_kept_without_what_follows_from_it():
         (lambda: Operator("SEQUENCE", (deepest(),)), "more than 200 levels"),
     ],
 )
-def test_what_breaks_a_rule_cannot_be_made(make, reason):
+def test_a_tree_that_breaks_a_rule_cannot_be_made(make, reason):
     with pytest.raises(PowlError, match=reason) as caught:
         make()
     assert (caught.value.line, caught.value.pointer) == (None, None)

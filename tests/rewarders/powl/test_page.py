@@ -60,7 +60,7 @@ def test_every_operator_and_limit_is_on_the_page():
     assert f"more than {MAX_DEPTH} operators inside each other or {MAX_NODES:,} nodes" in page(PAGE)
 
 
-def test_ways_of_writing_a_label_are_as_the_page_says():
+def test_ways_of_writing_a_label_are_as_documented():
     labels = [parse_text(f"XOR({row[0].strip('`')})").children[0].label for row in table(page(PAGE), "written")]
     assert labels == ["check_credit", "check credit, then ship", "a (b\nc"]
 

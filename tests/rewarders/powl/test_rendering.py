@@ -34,7 +34,7 @@ def test_text_and_json_and_model_are_the_same_thing(model):
 
 
 @given(any_models, st.sampled_from(["Here it is:\n\n{}\n\nI hope it helps.", "```\n{}\n```", "<think>Hm.</think>\n{}"]))
-def test_a_model_is_found_in_the_middle_of_an_answer(model, answer):
+def test_a_model_is_parsed_from_the_middle_of_an_answer(model, answer):
     if isinstance(model, Operator) and "<" not in to_text(model) and "`" not in to_text(model):
         assert parse_text(answer.format(to_text(model))) == model
 

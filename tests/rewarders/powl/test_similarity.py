@@ -29,7 +29,7 @@ def likeness(one, other, *args, **options):
 
 
 @given(mixed_models, mixed_models, AGGREGATES, MODES)
-def test_likeness_is_symmetric_bounded_and_one_for_equal_models(one, other, aggregate, mode):
+def test_similarity_is_symmetric_bounded_and_one_for_equal_models(one, other, aggregate, mode):
     there = footprint_similarity(one, other, aggregate, mode=mode)
     assert there == footprint_similarity(other, one, aggregate, mode=mode)
     assert 0.0 <= there <= 1.0
@@ -53,11 +53,11 @@ def test_counted_in_masks_or_in_sets_it_is_the_same(one, other):
 
 
 @given(small_models)
-def test_an_unrelated_activity_gets_nothing_when_pooled(model):
+def test_an_unrelated_activity_scores_zero_when_pooled(model):
     assert footprint_similarity(Activity("unrelated"), model) == 0.0
 
 
-def test_macro_rewards_what_is_not_said_and_pooled_does_not():
+def test_macro_rewards_absent_relations_and_pooled_does_not():
     assert likeness("ACTIVITY(x)", "SEQUENCE(a, b, c)", "macro") == 2 / 3
     assert likeness("ACTIVITY(x)", "SEQUENCE(a, b, c)") == 0.0
     assert likeness("SEQUENCE(a, b)", "SEQUENCE(b, a)", "macro") == 2 / 3
@@ -82,7 +82,7 @@ def test_weights_say_what_a_relation_counts():
 
 
 @pytest.mark.parametrize("weights", [(0, 0, 0), (-1, 1, 1), (float("nan"), 1, 1), (float("inf"), 1, 1)])
-def test_weights_that_weigh_nothing_are_refused(weights):
+def test_unusable_weights_are_refused(weights):
     with pytest.raises(ValueError, match="weights"):
         likeness("ACTIVITY(a)", "ACTIVITY(a)", weights=RelationWeights(*weights))
 
@@ -112,7 +112,7 @@ def test_readings_of_the_language_never_contradict_themselves(model, mode):
 
 
 @given(st.lists(models(few_labels, leaves=4), min_size=2, max_size=5), AGGREGATES)
-def test_consensus_is_the_mean_likeness_to_the_others(group, aggregate):
+def test_consensus_is_the_mean_similarity_to_the_others(group, aggregate):
     found = group_consensus(group, aggregate)
     for place, share in enumerate(found):
         others = [footprint_similarity(group[place], other, aggregate) for other in group[:place] + group[place + 1 :]]

@@ -56,7 +56,7 @@ def brief(text, **options):
         "(XOR(a, b), or SEQUENCE(a, b))",
     ],
 )
-def test_the_expression_that_is_meant_is_found(text):
+def test_the_last_expression_of_a_text_is_parsed(text):
     assert brief(text) == AB
 
 
@@ -169,7 +169,7 @@ def test_other_names_of_operators_are_taken_only_on_request(text, means):
         ("sequence of a and b", (1, 1), "no process model found"),
     ],
 )
-def test_a_broken_text_is_refused_with_its_place(text, place, reason):
+def test_a_broken_text_is_refused_with_its_position(text, place, reason):
     with pytest.raises(PowlError, match=reason) as caught:
         parse_text(text)
     error = caught.value
@@ -192,7 +192,7 @@ def test_what_is_no_text_is_the_same_error(value):
         parse_text(value)
 
 
-def test_the_caret_stands_below_the_mistake_in_a_long_line():
+def test_the_caret_is_below_the_mistake_in_a_long_line():
     text = f"SEQUENCE({'step, ' * 40},, {'more, ' * 40})"
     with pytest.raises(PowlError) as caught:
         parse_text(text)
@@ -203,7 +203,7 @@ def test_the_caret_stands_below_the_mistake_in_a_long_line():
     assert len(line) <= 122
 
 
-def test_an_error_survives_pickling_with_its_place():
+def test_an_error_survives_pickling_with_its_position():
     with pytest.raises(PowlError) as caught:
         parse_text("SEQUENCE(a,,b)")
     again = pickle.loads(pickle.dumps(caught.value))
@@ -264,7 +264,7 @@ PIECES += ["b c", "<think>", "</think>", "```", "{", "}", "\\", "…", "→", "\
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.booleans())
-def test_whatever_is_read_can_be_written_and_read_again_and_all_else_is_one_error(text, aliases):
+def test_any_text_is_a_model_that_round_trips_or_one_error(text, aliases):
     found = attempt(parse_text, text, aliases=aliases)
     if isinstance(found, PowlError):
         assert found.reason

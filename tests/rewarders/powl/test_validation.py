@@ -63,7 +63,7 @@ def test_ids_that_are_missing_are_paths_and_can_clash_with_given_ones():
         ("SILENT()", [("no-activity", "")]),
     ],
 )
-def test_what_is_suspicious_is_found_where_it_stands(text, expected):
+def test_warnings_have_the_pointer_of_their_node(text, expected):
     assert found(parse_text(text)) == expected
 
 

@@ -28,7 +28,7 @@ def cases(name):
 
 
 @pytest.mark.parametrize("case", cases("parse_text"))
-def test_text_is_read_as_a_sane_reader_would(case):
+def test_text_vectors_are_parsed(case):
     sane = case["sane"]
     if sane.get("accepted"):
         assert shape(parse_text(case["text"])) == sane["tree"]

@@ -65,7 +65,7 @@ def test_capital_of_one_bet_is_known():
 
 @settings(max_examples=40)
 @given(differences, st.randoms(use_true_random=False))
-def test_the_interval_holds_the_mean_and_does_not_depend_on_the_order(data, random):
+def test_the_interval_contains_the_mean_and_does_not_depend_on_the_order(data, random):
     interval = paired_confidence_sequence(data)
     assert -1 <= interval.low <= interval.estimate <= interval.high <= 1
     shuffled = list(data)

@@ -62,7 +62,7 @@ def test_repeating_every_attempt_leaves_the_clustered_error_alone(data):
     assert twice.se == pytest.approx(once.se, rel=1e-9, abs=1e-9)
 
 
-def test_nothing_scored_is_an_error_and_never_a_zero():
+def test_an_empty_input_is_an_error_and_never_a_zero():
     for call in (
         lambda: mean_and_error([]),
         lambda: clustered_error([], []),
@@ -97,7 +97,7 @@ def test_the_bootstrap_is_seeded_and_close_to_the_normal_interval():
 
 
 @pytest.mark.untraced
-def test_the_bootstrap_holds_a_stretch_of_its_draws_at_a_time():
+def test_the_bootstrap_draws_in_chunks():
     groups = [[index % 7 / 7] for index in range(5_000)]
     tracemalloc.start()
     interval = bootstrap_interval(groups, seed=3)

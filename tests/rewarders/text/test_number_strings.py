@@ -167,6 +167,6 @@ def test_the_first_number_is_the_one_measured(answer, expected):
         (r"\(5\]", 0),
     ],
 )
-def test_latex_is_told_by_its_two_ends(answer, expected):
+def test_latex_is_recognised_by_its_two_ends(answer, expected):
     assert score("latex_only", answered(answer)) == expected
     assert score("latex_only", answer) == 0.0

@@ -201,7 +201,7 @@ def test_python_literals_are_read_without_a_warning(literal):
         "{'answer': " + "-" * 99_999 + "1}",
     ],
 )
-def test_what_is_no_literal_is_nothing(text):
+def test_text_that_is_no_literal_is_refused(text):
     assert score("json_schema", text, NEEDS) == 0.0
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_literal_is_nothing(text):
         (fence('{"answer": 1}') + "9" * 4301, 0.9),
     ],
 )
-def test_json_that_python_refuses_for_its_size_is_worth_nothing(text, expected):
+def test_json_that_python_refuses_for_its_size_scores_zero(text, expected):
     assert score("json_schema", text, NEEDS) == expected
 
 

@@ -40,19 +40,19 @@ def category(completion: str, record, **options) -> float:
         ("Re\u0301sume\u0301", "R\u00e9sum\u00e9", 0.0),
     ],
 )
-def test_the_first_rule_that_holds_gives_the_score(answer, expected_label, expected):
+def test_the_first_matching_rule_gives_the_score(answer, expected_label, expected):
     assert category(answered(answer), {"answer": expected_label}) == expected
 
 
 @pytest.mark.parametrize("nothing", [None, "", 0, False, [], {}, 0.0])
-def test_the_second_name_stands_in_for_a_label_that_says_nothing(nothing):
+def test_expected_category_replaces_an_empty_answer(nothing):
     assert category(answered("Alpha"), {"answer": nothing, "expected_category": "Alpha"}) == 1.0
     assert category(answered("Alpha"), {"answer": nothing}) == 0.0
     assert score("label_match", answered("ALPHA"), {"answer": nothing, "expected_category": "Alpha"}) == 1.0
 
 
 @pytest.mark.parametrize("record", [[], "Alpha", None, 7, {}])
-def test_without_an_expected_label_nothing_counts(record):
+def test_without_an_expected_label_the_score_is_zero(record):
     assert category(answered("Alpha"), record) == 0.0
     assert score("label_match", answered("Alpha"), record) == 0.0
 
@@ -92,7 +92,7 @@ def test_labels_that_are_no_texts_are_refused():
         ("x", " ", 0.0),
     ],
 )
-def test_label_match_takes_the_whole_label_or_nothing(answer, label, expected):
+def test_label_match_accepts_only_the_whole_label(answer, label, expected):
     assert score("label_match", answered(answer), {"answer": label}) == expected
 
 

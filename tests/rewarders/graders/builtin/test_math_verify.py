@@ -105,7 +105,7 @@ child.main()
 """
 
 
-def test_work_that_nothing_interrupts_is_ended_by_the_system(tmp_path, monkeypatch):
+def test_uninterruptible_work_is_ended_by_the_system(tmp_path, monkeypatch):
     folder = Path(math_verify.__file__).parent
     stand_in = tmp_path / "child.py"
     stand_in.write_text(BUSY.format(folder=str(folder)))
@@ -117,7 +117,7 @@ def test_work_that_nothing_interrupts_is_ended_by_the_system(tmp_path, monkeypat
     assert grader.score_one(item("quick")) == 0.25
 
 
-def test_the_child_leaves_when_nobody_is_left_to_ask():
+def test_the_child_ends_when_its_input_closes():
     done = subprocess.run(
         [sys.executable, "-P", str(math_verify._CHILD)],
         check=False,
@@ -132,7 +132,7 @@ def test_the_child_leaves_when_nobody_is_left_to_ask():
 @pytest.mark.parametrize(
     ("answer", "reference", "expected"), [("$5$", "$5$", 1.0), ("$6$", "$5$", 0.5), ("5", "$5$", 0.0)]
 )
-def test_what_the_child_says_is_what_the_library_says(answer, reference, expected):
+def test_the_child_returns_the_score_of_the_library(answer, reference, expected):
     assert math_verify_child.score(answer, reference) == expected
 
 

@@ -63,7 +63,7 @@ def test_well_formed_text_is_scored_by_its_root(answer, expected):
 
 
 @pytest.mark.parametrize("answer", BROKEN)
-def test_what_is_not_well_formed_is_nothing(answer):
+def test_xml_that_is_not_well_formed_scores_zero(answer):
     assert score("xml_schema", answered(answer), WANTS) == 0.0
 
 
@@ -76,7 +76,7 @@ def test_without_a_tag_to_compare_with_half_is_left(root_tag):
 
 
 @pytest.mark.parametrize("text", ["\ud800 so ```\n<answer/>\n```", "```\n<answer>\udfff</answer>\n```", "\ud800"])
-def test_a_lone_surrogate_is_worth_nothing_whatever_stands_in_a_block(text):
+def test_a_lone_surrogate_scores_zero_even_with_a_fenced_block(text):
     assert score("xml_schema", answered(text), WANTS) == 0.0
 
 

@@ -42,7 +42,7 @@ def test_another_way_to_write_the_same_behaviour_is_right(output):
         ("There is no model in this.", "no process model: "),
     ],
 )
-def test_another_behaviour_is_wrong_and_the_evidence_says_in_what(output, told):
+def test_another_behaviour_is_wrong_and_the_evidence_names_the_difference(output, told):
     verdict = judged(output)
     assert verdict.score == 0.0
     assert told in verdict.evidence

@@ -47,7 +47,7 @@ def test_all_are_registered_by_name():
 
 @pytest.mark.parametrize("mode", ["block", "direct", "order"])
 @pytest.mark.parametrize("aggregate", ["pooled", "macro"])
-def test_likeness_is_that_of_the_footprints(mode, aggregate):
+def test_the_score_is_the_similarity_of_the_footprints(mode, aggregate):
     wanted = footprint_similarity(parse_text(OTHER), parse_text(LOAN), aggregate, mode=mode)
     given = context(LOAN, f"Here it is:\n```\n{OTHER}\n```", answer=LOAN)
     assert scores("powl_footprint", given, mode=mode, aggregate=aggregate) == [1.0, pytest.approx(wanted)]
@@ -64,7 +64,7 @@ def test_likeness_is_that_of_the_footprints(mode, aggregate):
         ("", {"footprint": footprint_to_value(footprint(parse_text(LOAN)))}),
     ],
 )
-def test_the_reference_may_stand_in_the_answer_or_in_the_metadata_in_any_form(answer, metadata):
+def test_the_reference_may_be_the_answer_or_in_the_metadata_in_any_form(answer, metadata):
     first, second = scores("powl_footprint", context(LOAN, OTHER, answer=answer, metadata=metadata))
     assert (first, 0.0 < second < 1.0) == (1.0, True)
 
@@ -104,14 +104,14 @@ def test_coherence_needs_no_reference():
     assert (first, second < 1.0) == (1.0, True)
 
 
-def test_agreement_is_the_mean_likeness_to_the_others():
+def test_agreement_is_the_mean_similarity_to_the_others():
     third = "SEQUENCE(apply, approve)"
     wanted = group_consensus([parse_text(text) for text in (LOAN, OTHER, third)])
     given = context(LOAN, PROSE, OTHER, third)
     assert scores("powl_group_consensus", given) == pytest.approx([wanted[0], 0.0, wanted[1], wanted[2]])
 
 
-def test_one_model_alone_agrees_with_nobody():
+def test_the_only_model_of_a_group_is_abstained_on():
     assert scores("powl_group_consensus", context(LOAN, PROSE)) == [None, 0.0]
     assert build_rewarder("powl_group_consensus").compares
 
