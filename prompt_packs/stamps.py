@@ -73,16 +73,16 @@ def header_line(name: str, body: str, manifest: PromptPackManifest) -> str:
 
 def content_problems(path: Path, body: str) -> tuple[Problem, ...]:
     """Return the problems of a text that no stamp can approve: empty, hidden characters, tags, further headers."""
-    found = []
+    faults = []
     if not body.strip():
-        found.append(Problem(str(path), "no text", "some text below the header"))
+        faults.append(Problem(str(path), "no text", "some text below the header"))
     if hidden := _HIDDEN.search(body):
-        found.append(Problem(str(path), f"the hidden character U+{ord(hidden.group()):04X}", "visible text"))
+        faults.append(Problem(str(path), f"the hidden character U+{ord(hidden.group()):04X}", "visible text"))
     if _STAMP_LIKE.search(body):
-        found.append(Problem(str(path), "a further stamp header", "one header, in the first line"))
+        faults.append(Problem(str(path), "a further stamp header", "one header, in the first line"))
     if _LESSONS_TAG.search(body):
-        found.append(Problem(str(path), "a lessons tag", "text without it: the tag marks where lessons are injected"))
-    return tuple(found)
+        faults.append(Problem(str(path), "a lessons tag", "text without it: the tag marks where lessons are injected"))
+    return tuple(faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class StampVerifier:
         if source.header is None:
             return (Problem(str(path), "no stamp header", _RUN_STAMP), *content_problems(path, source.body))
         digest, pack_id, domain = source.header
-        found = list(content_problems(path, source.body))
+        faults = list(content_problems(path, source.body))
         if (pack_id, domain) != (self.manifest.id, self.manifest.domain):
             accepted = f"the header of pack {self.manifest.id}, domain {self.manifest.domain}"
-            found.append(Problem(str(path), f"the header of pack {pack_id}, domain {domain}", accepted))
+            faults.append(Problem(str(path), f"the header of pack {pack_id}, domain {domain}", accepted))
         elif digest != source_digest(name, source.body, self.manifest):
-            found.append(Problem(str(path), "text that its header does not match", _RUN_STAMP))
-        return tuple(found)
+            faults.append(Problem(str(path), "text that its header does not match", _RUN_STAMP))
+        return tuple(faults)
 
     def stamp_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return why the manifest's stamp is invalid for these texts."""
@@ -142,11 +142,11 @@ def inspect_pack(directory: Path) -> Inspection:
     verifier = StampVerifier(directory, manifest)
     parsed = {name: parse_source(text) for name, text in texts.items()}
     bodies = {name: source.body for name, source in parsed.items()}
-    found = [problem for name, source in parsed.items() for problem in verifier.source_problems(name, source)]
-    found += verifier.stamp_problems(bodies)
-    found += verifier.template_problems(bodies)
-    if found:
-        return Inspection(None, tuple(found))
+    faults = [problem for name, source in parsed.items() for problem in verifier.source_problems(name, source)]
+    faults += verifier.stamp_problems(bodies)
+    faults += verifier.template_problems(bodies)
+    if faults:
+        return Inspection(None, tuple(faults))
     injected = tuple(bodies[name] for name in manifest.inject)
     templates: dict[str, str] = {role: bodies[name] for role, name in manifest.template_names.items()}
     return Inspection(LoadedPack(manifest, directory, bodies[manifest.system], injected, templates), ())

@@ -29,11 +29,11 @@ def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[P
     accepted = (
         "placeholders " + ", ".join(f"{{{{ {name} }}}}" for name in sorted(fields)) if fields else "no placeholder"
     )
-    found = [Problem(source, f"unknown placeholder {name}", accepted) for name in sorted(used - fields)]
-    found += [Problem(source, f"no placeholder {name}", accepted) for name in sorted(fields - used)]
+    faults = [Problem(source, f"unknown placeholder {name}", accepted) for name in sorted(used - fields)]
+    faults += [Problem(source, f"no placeholder {name}", accepted) for name in sorted(fields - used)]
     if stray := _STRAY.search(_PLACEHOLDER.sub("", text)):
-        found.append(Problem(source, f"stray {stray.group()}", accepted))
-    return tuple(found)
+        faults.append(Problem(source, f"stray {stray.group()}", accepted))
+    return tuple(faults)
 
 
 def render_template(text: str, **fields: str | int) -> str:
