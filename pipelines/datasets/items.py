@@ -46,14 +46,9 @@ def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source:
     )
 
 
-def text_key(item: Item) -> str:
-    """Return the system prompt and prompt with white space folded: equal for items that ask the same question."""
-    return "\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt))
-
-
 def text_digest(item: Item) -> int:
-    """Return 64 bits of the digest of ``text_key``."""
-    return _digest(text_key(item))
+    """Return 64 bits of the digest of the prompts, with white space folded: equal for the same question."""
+    return _digest("\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt)))
 
 
 def content_digest(item: Item) -> int:

@@ -16,7 +16,7 @@ import yaml
 
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.pipelines.yaml_files import read_yaml
-from tfgrpo.stores.errors import ConfigError, PipelineError, Problem
+from tfgrpo.stores.errors import PipelineError, Problem
 
 
 class Checker:
@@ -29,10 +29,6 @@ class Checker:
     def refuse(self, key: str, given: str, accepted: str) -> None:
         """Record a problem of the value at a dotted key."""
         self.problems.append(Problem(f"{self.label}: {key}" if key else self.label, given, accepted))
-
-    def take(self, error: ConfigError) -> None:
-        """Record the problems of another check."""
-        self.problems.extend(error.problems)
 
     def raise_problems(self) -> None:
         """Raise all problems, each once, if there are any."""

@@ -131,4 +131,4 @@ class GraderTable:
             self.built[name] = built
             self.timeouts_s.pop(name, None)  # it replaces an external one of that name
         except PipelineError as error:
-            self._checker.take(error)
+            self._checker.problems += error.problems

@@ -121,7 +121,10 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     pack = checks.run(partial(load_pack, settings, settings.pack))
     mix = checks.run(partial(mix_of, settings))
     rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
-    data = checks.run(partial(_data, settings, mix[0])) if mix else []
+    data: list[RunData] = []
+    if mix:
+        read = partial(data_of_run, settings) if mix[0] is None else partial(data_of_mix, settings, mix[0])
+        data = checks.run(read)
     checks.raise_problems()
     split, learning = data[0].split, settings.tfgrpo
     evaluation = draw_evaluation(split.held_out, settings=learning)
@@ -190,10 +193,6 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewar
     if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
         check_rewarders(built, group_size=settings.tfgrpo.actors_per_item)
     return built
-
-
-def _data(settings: Settings, mix: MixConfig | None) -> RunData:
-    return data_of_run(settings) if mix is None else data_of_mix(settings, mix)
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:

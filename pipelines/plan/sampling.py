@@ -100,18 +100,12 @@ def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int
         yield drawn
 
 
-def _assignments(settings: LearningSettings) -> dict[str, Any]:
-    """Return the number of actors of each item and their indices (requirements 48, 56 and 57)."""
-    target = settings.actors_per_item
-    low, high = settings.instance_bounds if settings.enabled else (target, target)
-    return {"min_instances": low, "max_instances": high, "target": target, "group_index": list(range(target))}
-
-
 def cohort_of(
     drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str
 ) -> Cohort:
     """Return drawn items as a cohort: cut into batches, with the record of the draw."""
-    step = settings.batch_size
+    step, target = settings.batch_size, settings.actors_per_item
+    low, high = settings.instance_bounds if settings.enabled else (target, target)
     times: Counter[str] = Counter()
     draws = []
     for item in drawn:
@@ -130,6 +124,12 @@ def cohort_of(
         "distinct": len(times),
         "batch_sizes": [len(batch) for batch in batches],
         "item_ids": [item.id for item in drawn],
-        "assignments": _assignments(settings),
+        # The number of actors of each item and their indices (requirements 48, 56 and 57).
+        "assignments": {
+            "min_instances": low,
+            "max_instances": high,
+            "target": target,
+            "group_index": list(range(target)),
+        },
     }
     return Cohort(tuple(drawn), batches, tuple(draws), metadata)

@@ -36,7 +36,9 @@ def split_items(items: Sequence[Item], held_out: float) -> Split:
     deciding = {index: min(ids[each] for each in group) for group in equals(texts_of(items)) for index in group}
     sides: tuple[list[int], list[int]] = ([], [])
     for index, name in enumerate(ids):
-        sides[_hashed(deciding.get(index, name)) < held_out].append(index)
+        digest = hashlib.sha256(f"{_SALT}{deciding.get(index, name)}".encode()).digest()
+        share = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
+        sides[share < held_out].append(index)
     split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
     _refuse_too_few(split, f"{pluralize(len(items), 'item')}, {len(split.held_out)} of them held out")
     return split
@@ -65,9 +67,3 @@ def _refuse_too_few(split: Split, given: str) -> None:
     if len(split.learn) < MIN_LEARN or len(split.held_out) < MIN_HELD_OUT:
         accepted = f"at least {MIN_LEARN} to learn on and {MIN_HELD_OUT} held out: more items, or --eval-dataset"
         raise DatasetError.one("dataset", given, accepted)
-
-
-def _hashed(item_id: str) -> float:
-    """Return a number in [0, 1) that depends only on the id."""
-    digest = hashlib.sha256(f"{_SALT}{item_id}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48

@@ -94,8 +94,12 @@ def _drop_shipped_rewarders(merged: _Layer, shipped: str) -> None:
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
     """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret."""
-    values = [(field.key, _value_at(resolved.settings, field.key)) for field in setting_fields()]
-    return [(key, _as_text(value), resolved.sources[key]) for key, value in values]
+    rows = []
+    for field in setting_fields():
+        value = _value_at(resolved.settings, field.key)
+        text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
+        rows.append((field.key, text, resolved.sources[field.key]))
+    return rows
 
 
 class _LayerReader:
@@ -254,7 +258,3 @@ def _value_at(settings: Settings, key: str) -> object:
     for name in key.split("."):
         value = getattr(value, name)
     return value
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
