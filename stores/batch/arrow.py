@@ -243,9 +243,9 @@ def _check_schema(schema: Any, source: str) -> None:
     version = (schema.metadata or {}).get(_VERSION_KEY)
     missing = sorted({*_GROUP, *_ROLLOUT} - set(schema.names))
     if version != SCHEMA_VERSION or missing:
-        given = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
+        received = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
         raise DatasetError.one(
-            source, given, f"rollout groups as tfgrpo writes them, schema version {SCHEMA_VERSION.decode()}"
+            source, received, f"rollout groups as tfgrpo writes them, schema version {SCHEMA_VERSION.decode()}"
         )
 
 

@@ -57,8 +57,8 @@ def problems_of_group(group: RolloutGroup, number: int, *, allow_nan: bool = Fal
         yield ShapeProblem("target_size", expected, repr(group.target_size), where)
     ids: set[str] = set()
     indexes: set[int] = set()
-    given: Sequence[object] = group.rollouts
-    for rollout in given:
+    rollouts: Sequence[object] = group.rollouts
+    for rollout in rollouts:
         if not isinstance(rollout, Rollout):
             yield ShapeProblem("rollouts", "a Rollout", type(rollout).__name__, where)
             continue
@@ -100,8 +100,8 @@ def _problems_of_reward(rollout: Rollout, where: str, *, allow_nan: bool) -> Ite
         if not is_number(rollout.reward, allow_nan=allow_nan):
             yield ShapeProblem("reward", f"{number}, or None", repr(rollout.reward), where)
         if rollout.status not in GRADED:
-            given = f"{rollout.reward!r} with status {rollout.status!r}"
-            yield ShapeProblem("reward", f"None unless the status is {_GRADED_TEXT}", given, where)
+            received = f"{rollout.reward!r} with status {rollout.status!r}"
+            yield ShapeProblem("reward", f"None unless the status is {_GRADED_TEXT}", received, where)
     parts: object = rollout.reward_parts
     if not isinstance(parts, Mapping):
         yield ShapeProblem("reward_parts", "numbers by name", type(parts).__name__, where)

@@ -79,8 +79,8 @@ class View:
             names = wanted[start : start + _IDS]
             marks = ",".join("?" * len(names))
             rows += self.database.execute(f"SELECT offset, id FROM record WHERE id IN ({marks})", names)  # noqa: S608
-        found = (self._parsed(*row) for row in sorted(rows))
-        return [record for record in found if isinstance(record, ExperienceRecord)]
+        records = (self._parsed(*row) for row in sorted(rows))
+        return [record for record in records if isinstance(record, ExperienceRecord)]
 
     def first(self, experience_id: str) -> ExperienceRecord | Literal["unreadable", "over_long"] | None:
         """Return the record of the first line with this id, or why there is none; None without such a line."""
@@ -92,8 +92,8 @@ class View:
         """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
         asked = "SELECT offset, id FROM record WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id, offset LIMIT ?"
         rows = self.database.execute(asked, (prefix, len(prefix), prefix, limit))
-        found = [self._parsed(*row) for row in rows]
-        return [record for record in found if isinstance(record, ExperienceRecord)]
+        records = [self._parsed(*row) for row in rows]
+        return [record for record in records if isinstance(record, ExperienceRecord)]
 
     def ranked(self, domain: str, min_reward: float | None, max_words: int) -> Iterator[ExperienceRecord]:
         """Yield the records of a domain that are in force, the most valuable first."""
@@ -201,7 +201,7 @@ class ExperienceIndex:
             return True
         if seen.inode != status.st_ino or status.st_size < seen.until:
             return False
-        if seen.size == status.st_size and seen.mtime != status.st_mtime_ns:  # changed in its place
+        if seen.size == status.st_size and seen.mtime != status.st_mtime_ns:  # changed in place
             return False
         if sha256_hex(os.pread(fd, seen.until - seen.last, seen.last)) != seen.digest:
             return False

@@ -25,12 +25,12 @@ class Library:
         Of records with one id the first counts, as in the store.
         """
         wanted = set(ids)
-        found: dict[str, ExperienceRecord] = {}
+        known: dict[str, ExperienceRecord] = {}
         for record in records:
             if record.experience_id in wanted:
-                found.setdefault(record.experience_id, record)
+                known.setdefault(record.experience_id, record)
         unique = dict.fromkeys(ids)
-        return cls(tuple(found[name] for name in unique if name in found and found[name].operation != "delete"))
+        return cls(tuple(known[name] for name in unique if name in known and known[name].operation != "delete"))
 
     @property
     def library_id(self) -> str:

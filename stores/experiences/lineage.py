@@ -50,4 +50,4 @@ class Lineage:
             try:
                 yield StoredBatch.model_validate_json(line)
             except ValueError as error:
-                raise CorruptFile(f"{self._path}: line {number} is no batch") from error
+                raise CorruptFile(f"{self._path}: line {number} is not a batch") from error

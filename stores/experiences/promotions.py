@@ -107,7 +107,7 @@ def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
             yield Promotion.model_validate_json(line)
         except ValidationError as error:
             raise CorruptFile(
-                f"{path}: line {number} is no decision of the gate: {error.errors()[0]['msg']}"
+                f"{path}: line {number} is not a decision of the gate: {error.errors()[0]['msg']}"
             ) from error
 
 

@@ -203,10 +203,10 @@ class ExperienceStore:
         if not size:
             return list(offered.values())
         stored = self._index.read(lambda view: {name: view.first(name) for name in offered}, end=size)
-        for name, found in stored.items():
-            if found is None:
+        for name, earlier in stored.items():
+            if earlier is None:
                 continue
-            if isinstance(found, str) or not (same_content(found, offered[name]) and self.verify_stamp(found)):
+            if isinstance(earlier, str) or not (same_content(earlier, offered[name]) and self.verify_stamp(earlier)):
                 raise RecordRejected(f"experience {name!r} is stored already with another content")
         return [record for name, record in offered.items() if stored[name] is None]
 

@@ -1,7 +1,7 @@
 """Read the lines of one file with their byte offsets, and any line again by its offset.
 
-The one place that counts bytes for an index: the journal, the index of experiences, the index of an export and the
-records of a data mix keep offsets (in a dictionary, a database, an array), and this reader finds them and uses them.
+The journal, the index of an experience store and the index of an export keep such offsets, in a dictionary or a
+database; this reader computes and uses them.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _read(file: TwoSlots) -> tuple[int, _State]:
         flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
         return number, _State(Totals.from_json(raw["totals"]), flights)
     except _UNREADABLE as error:
-        raise CorruptFile(f"{file.path}: is no ledger: {error}") from error
+        raise CorruptFile(f"{file.path}: is not a ledger: {error}") from error
 
 
 def _encode(state: _State) -> str:

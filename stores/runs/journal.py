@@ -130,7 +130,7 @@ class Journal:
             return decode(payload)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if final:
-                raise CorruptFile(f"{self.path}: the entry for call {key_text} is no reply: {error!r}") from error
+                raise CorruptFile(f"{self.path}: the entry for call {key_text} is not a reply: {error!r}") from error
         with self._file.locked():
             offset = self._offsets.pop(key_digest(_encode_key(key_text)))
             self._damage.append((offset, len(self._lines.at(offset))))

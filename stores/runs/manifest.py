@@ -30,9 +30,9 @@ class ManifestFile:
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise CorruptFile(f"{self.path}: is no manifest: {error}") from error
+            raise CorruptFile(f"{self.path}: is not a manifest: {error}") from error
         if not isinstance(content, dict) or not 1 <= content.get("schema_version", 0) <= SCHEMA_VERSION:
-            raise CorruptFile(f"{self.path}: is no manifest of schema version {SCHEMA_VERSION} or older")
+            raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION} or older")
         return content
 
     def update(self, **fields: Any) -> dict[str, Any]:

@@ -63,6 +63,6 @@ def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
         try:
             entry = SelectionRound.model_validate_json(line)
         except ValidationError as error:
-            raise CorruptFile(f"{path}: line {number} is no selection: {error.errors()[0]['msg']}") from error
+            raise CorruptFile(f"{path}: line {number} is not a selection: {error.errors()[0]['msg']}") from error
         if entry.simulated is simulated:
             yield entry

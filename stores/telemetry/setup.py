@@ -122,8 +122,8 @@ class Telemetry(SpanMaker, Recorder):
             lost.append("the last metrics")
         if not lost:
             return None
-        places = ", ".join(sorted({pipe.where for pipe in self._pipes}))
-        line = f"telemetry: {' and '.join(lost)} were not delivered to {places}"
+        receivers = ", ".join(sorted({pipe.where for pipe in self._pipes}))
+        line = f"telemetry: {' and '.join(lost)} were not delivered to {receivers}"
         _LOG.warning("%s", line)
         return line
 

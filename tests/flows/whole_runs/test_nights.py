@@ -91,5 +91,5 @@ def test_unreadable_decisions_are_refused_before_any_spending(tmp_path):
     place = TaskPaths.of(tmp_path, TASK).promotions
     place.parent.mkdir(parents=True)
     place.write_text("nonsense\n")
-    with pytest.raises(SettingsError, match="line 1 is no decision of the gate"):
+    with pytest.raises(SettingsError, match="line 1 is not a decision of the gate"):
         prepare(request(tmp_path, **ASKED), {})

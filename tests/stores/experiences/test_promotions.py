@@ -93,7 +93,7 @@ def test_a_damaged_line_never_silently_changes_the_champion(tmp_path, line):
     record_promotion(path, decision(ids=("a",)))
     with path.open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(CorruptFile, match="line 2 is no decision"):
+    with pytest.raises(CorruptFile, match="line 2 is not a decision"):
         champion_ids(path)
 
 

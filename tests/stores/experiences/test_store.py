@@ -226,5 +226,5 @@ def test_an_id_is_found_however_its_line_is_written(store):
 def test_a_damaged_list_of_batches_is_an_error(store):
     store.record_batch(make_batch(1), MANIFEST)
     store.path.with_name("batches.jsonl").write_text("nonsense\n")
-    with pytest.raises(CorruptFile, match="line 1 is no batch"):
+    with pytest.raises(CorruptFile, match="line 1 is not a batch"):
         list(store.batches())

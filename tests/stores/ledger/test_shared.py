@@ -159,7 +159,7 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "ledger.json"
     TwoSlots(path).write(1, text)
     ledger = Ledger(Budget(), shared=path)
-    with pytest.raises(CorruptFile, match="is no ledger"):
+    with pytest.raises(CorruptFile, match="is not a ledger"):
         ledger.totals()
 
 

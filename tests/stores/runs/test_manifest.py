@@ -86,5 +86,5 @@ def test_an_invalid_manifest_is_refused_and_the_file_unchanged(
 def test_a_file_that_is_no_manifest_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(CorruptFile, match="is no manifest"):
+    with pytest.raises(CorruptFile, match="is not a manifest"):
         ManifestFile(path).read()

@@ -54,5 +54,5 @@ def test_an_invalid_line_is_an_error_with_its_number(tmp_path):
     record_round(path, entry("a"))
     with path.open("a", encoding="utf-8") as file:
         file.write("{}\n")
-    with pytest.raises(CorruptFile, match="line 2 is no selection"):
+    with pytest.raises(CorruptFile, match="line 2 is not a selection"):
         list(recorded_rounds(path, simulated=False))
