@@ -170,6 +170,17 @@ def test_my_own_tasks_against_an_endpoint(desk, capsys):
     assert TaskPaths.of("out", "general").state.is_file()
 
 
+def test_the_python_of_the_page_learns(desk, capsys):
+    (shown,) = [block.text for block in blocks("README.md", "python") if "tfgrpo.learn" in block.text]
+    scope: dict[str, Any] = {}
+    with Server(SimulatedOptions()) as server:
+        here = shown.replace("http://localhost:8000/v1", server.url).replace("NAME", "simulated")
+        small = here.replace("range(60)", "range(20)").replace("max_calls=2000", "max_calls=2000, sample_size=4")
+        exec(compile(small, "README.md", "exec"), scope)
+    assert scope["result"].report.is_file()
+    assert capsys.readouterr().out.startswith(f"{scope['result'].decision} ")
+
+
 def test_the_example_agent_learns(desk, capsys):
     (line,) = lines_with("own-agent.yaml", name="docs/own-agent.md")
     assert tfgrpo(f"{line} --run-id once") == 0, capsys.readouterr().err
