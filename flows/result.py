@@ -145,7 +145,7 @@ class Result:
         try:
             pandas = importlib.import_module("pandas")
         except ImportError as error:
-            raise ImportError("frame() needs pandas: pip install pandas; rows() works without it") from error
+            raise ImportError("frame() needs pandas: pip install 'tfgrpo[pandas]'; rows() works without it") from error
         return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypat
     assert {row["reward"] for row in rows} == {1.0}
     assert rows[0]["item_id"] in {row["id"] for row in ROWS}
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
+    with pytest.raises(ImportError, match=r"pip install 'tfgrpo\[pandas\]'"):
         result.frame()
     frames = type(sys)("pandas")
     frames.DataFrame = list
