@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import complete_entries, parse_answer
-
-OperationName: TypeAlias = Literal["add", "modify", "merge", "delete", "keep"]
 
 
 class Answer(BaseModel):
@@ -39,7 +37,7 @@ class LessonsAnswer(Answer):
 class OperationAnswer(Answer):
     """One change to the library. Keys that do not apply may be empty or absent: a ``delete`` needs no text."""
 
-    op: OperationName
+    op: Literal["add", "modify", "merge", "delete", "keep"]
     targets: list[str] = []
     sources: list[str] = Field(default=[], alias="from")
     polarity: Literal["do", "avoid", ""] = ""
