@@ -1,4 +1,4 @@
-"""One loop has every answer repaired: whoever asks is told all that was refused, and a bounded number of times."""
+"""The repair loop: every refused answer is passed on, a bounded number of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every estimator and any rewards: shifts, scales, orders, equal rewards, sums."""
+"""Invariants of every estimator: shifts, scales, orders, equal rewards, sums."""
 
 from __future__ import annotations
 

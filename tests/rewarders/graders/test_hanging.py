@@ -1,4 +1,4 @@
-"""A grader that hangs, blocks its loop or will not be cancelled is given up on and holds up no other."""
+"""A grader that hangs, blocks its loop or ignores cancellation is abandoned and delays no other."""
 
 from __future__ import annotations
 

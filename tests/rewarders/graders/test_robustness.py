@@ -1,4 +1,4 @@
-"""No text makes a built-in grader raise, only a record that says nothing at all may, and none makes it slow."""
+"""No text makes a built-in grader raise or slow; only an unusable record may raise."""
 
 from __future__ import annotations
 

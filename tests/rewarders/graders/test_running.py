@@ -1,4 +1,4 @@
-"""Whatever a grader does wrong costs the items that it does it to, and nobody anything else."""
+"""A failure of a grader costs only its own items their grade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every built-in grader is built by name, and everything wrong with it is said at once."""
+"""Every built-in grader is built by name, with all problems reported at once."""
 
 from __future__ import annotations
 

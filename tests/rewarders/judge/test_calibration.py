@@ -1,4 +1,4 @@
-"""Calibration: known answers, sums over groups, and nothing claimed without evidence."""
+"""Calibration: known answers, sums over groups, and None without evidence."""
 
 from __future__ import annotations
 

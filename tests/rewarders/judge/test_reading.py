@@ -1,4 +1,4 @@
-"""Reading a judge's reply: structured first, tolerant text second, nothing invented."""
+"""Parsing of a judge's reply: structured first, tolerant text second."""
 
 from __future__ import annotations
 

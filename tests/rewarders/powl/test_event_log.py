@@ -1,4 +1,4 @@
-"""A log shows a process: pm4py discovers it, our footprints agree with pm4py's, and without pm4py that is said."""
+"""Models of event logs by pm4py, and our footprints compared with those of pm4py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of event logs without pm4py: which files are logs, and what is missing."""
+"""Event logs without pm4py: suffixes of logs, and the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON is read strictly: what is no JSON is told with its line, what is no model with a pointer."""
+"""JSON is parsed strictly: invalid JSON is reported with its line, an invalid model with a pointer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Likeness is a number from 0 to 1, the same both ways round, and says nothing good of unrelated models."""
+"""Similarity is a symmetric number from 0 to 1, and low for unrelated models."""
 
 from __future__ import annotations
 

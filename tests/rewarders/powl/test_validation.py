@@ -1,4 +1,4 @@
-"""Everything wrong with a model is told at once, with its place and how bad it is."""
+"""All errors and warnings of a model are reported at once, with pointer and severity."""
 
 from __future__ import annotations
 

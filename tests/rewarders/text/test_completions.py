@@ -1,4 +1,4 @@
-"""Reasoning and answer are cut where the rule says, and nowhere else."""
+"""Completions are split into reasoning and answer by the rule alone."""
 
 from __future__ import annotations
 
