@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -24,7 +24,6 @@ from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.dask_workers import RunWork, dask_workers
 from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, named_after
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
@@ -40,6 +39,9 @@ from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import run_on_runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.orchestration.dask_workers import RunWork
 
 _AHEAD = 2
 """Groups submitted ahead, per concurrent rollout: enough that the task runner never waits for one."""
@@ -102,6 +104,8 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     if name == "dask":
         # Each worker has slots for all rollouts, so only the number of groups bounds the total.
         at_once = max(1, at_once // plan.group_size)
+        from tfgrpo.flows.orchestration.dask_workers import dask_workers  # noqa: PLC0415 - for this runner only
+
         workers = dask_workers(at_once)
     task_runner = task_runner_for(name, at_once)
     with workers as run, task_runner as runner:

@@ -15,7 +15,6 @@ from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.flows.run.replay import compare_with_original
 from tfgrpo.flows.run.timing import Timing
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
@@ -27,6 +26,8 @@ from tfgrpo.stores.text import pluralize
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write the last files of a run and return its summary."""
     if session.replay_of is not None and status == "finished":
+        from tfgrpo.flows.run.replay import compare_with_original  # noqa: PLC0415 - for replays only
+
         status, message = compare_with_original(session, message, _gate(session))
     if session.books.gate is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
