@@ -183,7 +183,7 @@ def steps_at(text: str, opens: int) -> tuple[frozenset[tuple[int, int]], int]:
         found = _STEP.match(text, position)
         if found is None:
             if not pairs and not linked and text[skip_space(text, position) :][:1] == ")":
-                raise error_at(text, position, "ORDER has no pairs; omit it when nothing is ordered")
+                raise error_at(text, position, "ORDER has no pairs; leave it out when nothing is ordered")
             raise error_at(text, skip_space(text, position), "expected the number of a child, from 0")
         after, position = int(found[1]), found.end()
         if linked:

@@ -151,7 +151,7 @@ def test_other_names_of_operators_are_taken_only_on_request(text, means):
         ("SEQUENCE(a, b, ORDER(0->1))", (1, 16), "takes no ORDER"),
         ("PARTIAL_ORDER(a, b, ORDER(0->1), ORDER(0->1))", (1, 34), "is enough"),
         ("PARTIAL_ORDER(a, ORDER(0->1), b)", (1, 31), "comes last"),
-        ("PARTIAL_ORDER(a, b, ORDER())", (1, 27), "omit it"),
+        ("PARTIAL_ORDER(a, b, ORDER())", (1, 27), "leave it out"),
         ("PARTIAL_ORDER(a, b, ORDER(0))", (1, 28), "expected ->"),
         ("PARTIAL_ORDER(a, b, ORDER(0->1,))", (1, 32), "number of a child"),
         ("PARTIAL_ORDER(a, b, ORDER(0->1 1))", (1, 32), "expected ->"),
