@@ -158,8 +158,15 @@ def select(
     with handed_over() as name_of, python_names():
         given = {"prompt": prompt, "k": k, **options, "settings": setting_texts(settings or {})}
         given["actor"] = None if agent is None else name_for(agent, name_of)
+        if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
+            raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
         given["rewarders"] = [name_for(rewarder, name_of) for rewarder in rewarders]
-        return in_thread(partial(select_best, request_of(SelectRequest, given))).result()
+        work = partial(select_best, request_of(SelectRequest, given))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return work()  # in this thread Ctrl-C cancels the calls under way
+        return in_thread(work).result()
 
 
 def prompt(task_id: str, *, out: str | None = None) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgrpo.flows.run.champion import library_of
 from tfgrpo.flows.run.index import find_run, known_runs
@@ -21,9 +21,6 @@ from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
-
-if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,7 @@ class Result:
             for row, each in zip(rows, outcomes, strict=True)
         ]
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> Any:
         """Return the rollouts as a pandas DataFrame, a row each. Raises ``ImportError`` without pandas."""
         try:
             pandas = importlib.import_module("pandas")

@@ -154,6 +154,14 @@ def test_items_are_a_path_dicts_or_a_frame(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["items.jsonl"]
 
 
+def test_pandas_goes_in_and_comes_out():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([*ROWS, {"id": "x", "prompt": "1 + 1?"}])
+    result = tfgrpo.learn(frame, agent=double, settings={"dataset.held_out": 0.5}, **SMALL)
+    assert result.frame().reward.mean() == 1.0
+    assert len(tfgrpo.plan(frame, agent=double, **SMALL).data.split.held_out) > 0
+
+
 def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
     with pytest.raises(tfgrpo.ConfigError) as caught:
         tfgrpo.learn(
@@ -212,6 +220,17 @@ def test_the_promoted_prompt_holds_the_lessons():
     text = tfgrpo.prompt("t")
     assert result.decision == "promote"
     assert all(lesson.text in text for lesson in result.lessons)
+
+
+def test_select_takes_callables_and_names_and_says_what_else_it_was_given():
+    best = tfgrpo.select(
+        "2 + 2?", k=2, agent=double, rewarders=["gt=2", lambda output, answer: 1.0], answer="4", dry_run=True
+    )
+    assert (best.text, best.status) == ("Answer: 4", "finished")
+    with pytest.raises(SettingsError, match="rewarders: got a mapping; accepted: callables and names"):
+        tfgrpo.select("2 + 2?", rewarders=[{"name": "gt"}], answer="4", dry_run=True)
+    with pytest.raises(SettingsError, match="temperature: got an unknown option"):
+        tfgrpo.select("2 + 2?", temperature=1, dry_run=True)
 
 
 def test_progress_is_shown_when_asked_for(capfd):

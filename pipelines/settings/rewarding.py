@@ -20,7 +20,7 @@ class RewarderSettings(Section):
     """One rewarder of the pipeline."""
 
     name: Text
-    """Registered name, or ``module:attr`` of your own."""
+    """Registered name, or ``module:attr`` or ``path/to/file.py:attr`` of your own."""
     weight: float = Field(default=1.0, ge=0.0)
     """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
     timeout_s: float | None = Field(default=None, gt=0.0)

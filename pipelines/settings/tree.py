@@ -22,9 +22,9 @@ class ActorSettings(Section):
     """The actor, which attempts the items."""
 
     kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
-    """``chat``, ``tools``, or ``module:attr`` of any Python callable."""
+    """``chat``, ``tools``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
     tools: tuple[Text, ...] = ()
-    """``module:attr`` of each typed Python function the ``tools`` actor may call."""
+    """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call."""
     max_turns: int = Field(default=8, ge=1, le=1_000)
     """Model turns of one rollout before it fails."""
     timeout_s: float = Field(default=600.0, gt=0.0)
