@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from rich.console import Console as RichConsole
 
+import tfgrpo as package
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
 from tests.support.runs.running import Server, in_process
@@ -246,6 +248,13 @@ def tutorial(name: str) -> str:
 def test_every_page_is_in_the_site_and_no_other():
     listed = re.findall(r"([\w-]+\.md)", page("mkdocs.yml"))
     assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_api_page_has_every_public_name():
+    named = re.findall(r"^::: (tfgrpo(?:\.\w+)*)\.(\w+)$", page("docs/api.md"), flags=re.MULTILINE)
+    assert sorted(name for _, name in named) == sorted(package.__all__)
+    for module, name in named:
+        assert getattr(importlib.import_module(module), name) is getattr(package, name)
 
 
 def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
