@@ -130,7 +130,7 @@ def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judg
         before = {row["key"] for row in lines(paths(tmp_path).journal)}
         assert any("/judge/" in key for key in before)
         answered = len(before)
-        server.wait_until_quiet()
+        server.wait_until_idle()
         sent = len(server.bodies)
         summary = run(tmp_path, resume=RUN)
         assert summary.exit_code == 0, summary.message

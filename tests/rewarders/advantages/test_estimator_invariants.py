@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rewards.estimators import NAMES, arrays, batches, lengths_of, plain, rows, sane
+from tests.support.rewards.estimators import NAMES, arrays, batches, group_by_group, lengths_of, present_values, sane
 from tfgrpo.rewarders.advantages.batch import batch_advantages
 from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
 from tfgrpo.rewarders.advantages.group import group_advantage
@@ -57,8 +57,8 @@ def test_the_order_within_a_group_does_not_matter(rewards, random):
     shuffled = [[group[index] for index in places] for group, places in zip(rewards, order, strict=True)]
     moved = [[group[index] for index in places] for group, places in zip(lengths, order, strict=True)]
     for name in sorted(set(NAMES) - {"remax"}):
-        before = rows(batch_advantages(rewards, estimator=name, token_lengths=lengths))
-        after = rows(batch_advantages(shuffled, estimator=name, token_lengths=moved))
+        before = present_values(batch_advantages(rewards, estimator=name, token_lengths=lengths))
+        after = present_values(batch_advantages(shuffled, estimator=name, token_lengths=moved))
         wanted = [[row[index] for index in places] for row, places in zip(before, order, strict=True)]
         assert after == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in wanted], name
 
@@ -66,10 +66,10 @@ def test_the_order_within_a_group_does_not_matter(rewards, random):
 @given(batches)
 def test_the_order_of_groups_does_not_matter(rewards):
     for name in sorted(set(NAMES) - {"remax"}):
-        forwards = rows(
+        forwards = present_values(
             batch_advantages(rewards, estimator=name, token_lengths=[[2] * len(group) for group in rewards])
         )
-        backwards = rows(
+        backwards = present_values(
             batch_advantages(rewards[::-1], estimator=name, token_lengths=[[2] * len(group) for group in rewards[::-1]])
         )
         assert backwards == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in forwards[::-1]], name
@@ -78,8 +78,8 @@ def test_the_order_of_groups_does_not_matter(rewards):
 @given(batches)
 def test_a_batch_twice_over_gives_the_population_form_of_every_group_twice(rewards):
     for name in ("grpo", "mean_only", "batch_whiten", "gpg"):
-        once = rows(batch_advantages(rewards, estimator=name))
-        assert rows(batch_advantages(rewards * 2, estimator=name)) == [
+        once = present_values(batch_advantages(rewards, estimator=name))
+        assert present_values(batch_advantages(rewards * 2, estimator=name)) == [
             pytest.approx(row, rel=1e-9, abs=1e-9) for row in once * 2
         ]
 
@@ -87,7 +87,7 @@ def test_a_batch_twice_over_gives_the_population_form_of_every_group_twice(rewar
 @given(batches)
 def test_equal_rewards_get_equal_advantages_and_greater_ones_no_smaller(rewards):
     for name in sorted(set(NAMES) - {"remax", "pass_at_k_top1_minus_top2", "pass_at_k_normalised"}):
-        for group, values in zip(rewards, rows(arrays(rewards, name)), strict=True):
+        for group, values in zip(rewards, present_values(arrays(rewards, name)), strict=True):
             pairs = sorted(zip(group, values, strict=True))
             assert all(a[1] == b[1] if a[0] == b[0] else a[1] <= b[1] for a, b in itertools.pairwise(pairs)), name
 
@@ -97,20 +97,20 @@ def test_groups_of_equal_rewards_have_advantages_of_zero_everywhere(sizes, rewar
     rewards = [[reward] * size for size in sizes]
     for name in sorted(set(NAMES) - {"remax"}):
         values = arrays(rewards, name)
-        assert all(value == 0.0 for row in rows(values) for value in row), name
-        assert all(value == 0.0 for row in plain(rewards, name, lengths_of(rewards)) for value in row), name
+        assert all(value == 0.0 for row in present_values(values) for value in row), name
+        assert all(value == 0.0 for row in group_by_group(rewards, name, lengths_of(rewards)) for value in row), name
 
 
 @given(batches)
 def test_advantages_against_the_mean_of_the_group_sum_to_zero(rewards):
     for name in SUM_TO_ZERO:
-        for values in rows(arrays(rewards, name)):
+        for values in present_values(arrays(rewards, name)):
             assert math.fsum(values) == pytest.approx(0.0, abs=1e-6), name
 
 
 @given(batches)
 def test_the_best_of_a_group_alone_has_an_advantage_under_pass_at_k(rewards):
-    for group, values in zip(rewards, rows(arrays(rewards, "pass_at_k")), strict=True):
+    for group, values in zip(rewards, present_values(arrays(rewards, "pass_at_k")), strict=True):
         second, best = sorted(group)[-2:]
         assert max(values) == best - second
         assert sum(value != 0.0 for value in values) == (best != second)

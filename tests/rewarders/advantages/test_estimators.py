@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.support.rewards.estimators import NAMES, arrays, batches, greedy_of, lengths_of, plain, rows
+from tests.support.rewards.estimators import (
+    NAMES,
+    arrays,
+    batches,
+    greedy_of,
+    group_by_group,
+    lengths_of,
+    present_values,
+)
 from tests.support.vectors import VECTORS
 from tfgrpo.rewarders.advantages.batch import batch_advantages
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS, Estimator, EstimatorName, estimator_of
@@ -27,7 +35,9 @@ GROUP_CASES = [json.loads(line) for line in (VECTORS / "group_advantage.jsonl").
 @pytest.mark.parametrize(("case", "name"), KNOWN, ids=lambda value: value if isinstance(value, str) else value["name"])
 def test_the_estimator_gives_the_known_values_one_by_one_and_as_arrays(case, name):
     lengths = case["token_lengths"]
-    assert plain(case["rewards"], name, lengths) == [pytest.approx(row, rel=1e-9, abs=1e-12) for row in case[name]]
+    assert group_by_group(case["rewards"], name, lengths) == [
+        pytest.approx(row, rel=1e-9, abs=1e-12) for row in case[name]
+    ]
     whole = batch_advantages(np.array(case["rewards"]), estimator=name, token_lengths=lengths)
     np.testing.assert_allclose(whole, case[name], rtol=1e-9, atol=1e-12)
 
@@ -120,7 +130,7 @@ def test_a_flat_group_without_epsilon_has_zero_advantages():
     np.testing.assert_array_equal(batch_advantages([[1.0, 1.0], [0.0, 1.0]], estimator=bare), [[0, 0], [-1, 1]])
     for name in ("trl_batch", "batch_whiten", "reinforce++"):
         bare = replace(estimator_of(name), epsilon=0.0)
-        assert plain([[1.0, 1.0]], bare, [[1, 1]]) == [(0.0, 0.0)]
+        assert group_by_group([[1.0, 1.0]], bare, [[1, 1]]) == [(0.0, 0.0)]
         np.testing.assert_array_equal(batch_advantages([[1.0, 1.0]], estimator=bare, token_lengths=[[1, 1]]), [[0, 0]])
 
 
@@ -172,7 +182,7 @@ def test_token_lengths_that_do_not_fit_are_refused(lengths):
 def test_a_batch_without_tokens_cannot_be_weighed_by_them():
     for name in ("opo", "reinforce++"):
         with pytest.raises(ValueError, match="token"):
-            plain([[0.0, 1.0]], name, [[0, 0]])
+            group_by_group([[0.0, 1.0]], name, [[0, 0]])
         with pytest.raises(ValueError, match="token"):
             batch_advantages([[0.0, 1.0]], estimator=name, token_lengths=[[0, 0]])
 
@@ -213,8 +223,8 @@ def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
 def test_ragged_arrays_agree_with_the_loop_over_single_groups(rewards):
     lengths, greedy = lengths_of(rewards), greedy_of(rewards)
     for name in NAMES:
-        expected = plain(rewards, name, lengths, greedy)
-        for row, values in zip(rows(arrays(rewards, name)), expected, strict=True):
+        expected = group_by_group(rewards, name, lengths, greedy)
+        for row, values in zip(present_values(arrays(rewards, name)), expected, strict=True):
             assert row == pytest.approx(list(values), rel=1e-9, abs=1e-9), name
 
 
@@ -227,9 +237,9 @@ def test_absent_rewards_are_ignored_at_any_index(rewards):
     )
     mask = np.array([[value is not None for value in group] + [False] * (width - len(group)) for group in holes])
     for name in ("grpo", "verl", "trl_batch", "batch_whiten", "rloo", "gpg", "pass_at_k", "rank", "normal_score"):
-        expected = [list(row) for row in rows(batch_advantages(rewards, estimator=name))]
+        expected = [list(row) for row in present_values(batch_advantages(rewards, estimator=name))]
         for values in (batch_advantages(holes, estimator=name), batch_advantages(filled, mask, name)):
-            assert rows(values) == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in expected]
+            assert present_values(values) == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in expected]
 
 
 def test_absent_rewards_have_no_advantage_and_a_group_without_any_is_all_fill():
@@ -252,7 +262,7 @@ def test_a_batch_without_any_reward_has_no_advantages_and_no_error():
 def test_only_a_mask_hides_nan():
     rewards = np.array([[0.0, 1.0, math.nan], [math.inf, 1.0, 2.0]])
     mask = np.array([[True, True, False], [False, True, True]])
-    assert rows(batch_advantages(rewards, mask)) == [pytest.approx([-1, 1], rel=1e-6)] * 2
+    assert present_values(batch_advantages(rewards, mask)) == [pytest.approx([-1, 1], rel=1e-6)] * 2
     with pytest.raises(ValueError, match="group 0, index 2 is nan and 1 more; only finite rewards"):
         batch_advantages(rewards)
     with pytest.raises(ValueError, match="group 0, index 1 is absent, but the mask counts it"):

@@ -1,4 +1,4 @@
-"""Agents and tools that tests name as ``module:attr``."""
+"""Agents and tools of a user, which tests name as ``module:attr``."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from pydantic import Field
 
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.tasks.shapes import Frame, Trajectory
 from tfgrpo.tasks.tools.schema import priced
 
+P = ParamSpec("P")
+R = TypeVar("R")
+AskAsync = Callable[[Any], Awaitable[str]]
+Ask = Callable[[Any], str]
+
 CALLS: list[str] = []
+"""Calls of tools and agents, in order; a test clears it."""
 
 
-async def drafts_and_corrects(prompt, system, chat):
+async def drafts_and_corrects(prompt: str, system: str, chat: AskAsync) -> str:
     draft = await chat(prompt)
     return await chat([{"role": "user", "content": f"Correct: {draft} under {system}"}])
 
 
-def blocking(prompt, chat, seed, temperature, item):
+def blocking(prompt: str, chat: Ask, seed: int, temperature: float, item: Item) -> str:
     CALLS.append(threading.current_thread().name)
     assert item.answer == ""
     assert isinstance(seed, int)
@@ -30,41 +37,41 @@ def blocking(prompt, chat, seed, temperature, item):
     return chat(prompt)
 
 
-def takes_everything(**given):
-    return " ".join(sorted(given))
+def takes_everything(**arguments: Any) -> str:
+    return " ".join(sorted(arguments))
 
 
-def returns_a_trajectory(prompt):
+def returns_a_trajectory(prompt: str) -> Trajectory:
     return Trajectory("7", (Frame("model", "own", "7", 11, 0.5, 2.0),))
 
 
-def returns_a_number(prompt):
+def returns_a_number(prompt: str) -> int:
     return 7
 
 
-def raises(prompt):
+def raises(prompt: str) -> str:
     raise RuntimeError("my own bug")
 
 
-def demands_more(prompt, database):
+def demands_more(prompt: str, database: object) -> str:
     return prompt
 
 
-async def swallows_errors(chat):
+async def swallows_errors(chat: AskAsync) -> str:
     try:
         return await chat("hi")
     except Exception:  # noqa: BLE001
         return "never mind"
 
 
-async def wraps_errors(chat):
+async def wraps_errors(chat: AskAsync) -> str:
     try:
         return await chat("hi")
     except Exception as error:
         raise ValueError("wrapped") from error
 
 
-def goes_on_after_the_end(chat):
+def goes_on_after_the_end(chat: Ask) -> str:
     time.sleep(0.3)
     try:
         return chat("still there?")
@@ -73,32 +80,32 @@ def goes_on_after_the_end(chat):
         raise
 
 
-async def brings_its_own_system_text(chat):
+async def brings_its_own_system_text(chat: AskAsync) -> str:
     return await chat([{"role": "system", "content": "mine"}, {"role": "user", "content": "hi"}])
 
 
-async def uses_a_strange_role(chat):
+async def uses_a_strange_role(chat: AskAsync) -> str:
     return await chat([{"role": "wizard", "content": "hi"}])
 
 
 class Agent:
-    async def __call__(self, prompt):
+    async def __call__(self, prompt: str) -> str:
         return f"answer to {prompt}"
 
 
 instance = Agent()
 
 
-def yields(prompt):
+def yields(prompt: str) -> Iterator[str]:
     yield prompt
 
 
-async def yields_later(prompt):
+async def yields_later(prompt: str) -> AsyncIterator[str]:
     yield prompt
 
 
 class Yielding:
-    def __call__(self, prompt):
+    def __call__(self, prompt: str) -> Iterator[str]:
         yield prompt
 
 
@@ -109,7 +116,7 @@ yielding = Yielding()
 def add(left: int, right: Annotated[int, Field(description="what to add")] = 1) -> int:
     """Add two whole numbers.
 
-    Details nobody needs.
+    Not part of the description.
     """
     CALLS.append(f"add {left} {right}")
     return left + right
@@ -120,11 +127,11 @@ async def shout(json: str, _x: str = "!") -> dict[str, str]:
     return {"loud": json.upper() + _x}
 
 
-def plainly(function):
-    """A decorator as most are: a function around whatever it decorates."""
+def plainly(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function in another one, as most decorators do."""
 
     @functools.wraps(function)
-    def around(*args, **kwargs):
+    def around(*args: P.args, **kwargs: P.kwargs) -> R:
         return function(*args, **kwargs)
 
     return around
@@ -163,12 +170,12 @@ def echo(text: str) -> str:
     return text
 
 
-def says_half_a_pair(prompt):
+def says_half_a_pair(prompt: str) -> str:
     return "half \ud83d"
 
 
-def untyped(value) -> str:
-    return value
+def untyped(value) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the refusal of a tool without types
+    return str(value)
 
 
 def by_position(value: int, /) -> int:
@@ -183,7 +190,7 @@ def strange(value: threading.Thread) -> int:
     return 1
 
 
-def unresolved(value: "Nowhere") -> int:  # noqa: F821, UP037
+def unresolved(value: "Nowhere") -> int:  # type: ignore[name-defined]  # noqa: F821, UP037
     return 1
 
 
@@ -195,10 +202,10 @@ def odd_object(size: int) -> object:
     return object()
 
 
-def answers_alone(prompt, system):
-    """Stands for an agent that calls models by itself: the answer depends on the question alone."""
+def answers_alone(prompt: str, system: str) -> str:
+    """Answer without the chat of the run, as an agent with its own client does; a function of the prompt only."""
     return f"Answer: {len(prompt) % 7}"
 
 
-async def asks_through_chat(prompt, chat):
+async def asks_through_chat(prompt: str, chat: AskAsync) -> str:
     return await chat(prompt)

@@ -1,26 +1,28 @@
-"""Policies and rewards that count what they are asked, and a collection in one call, for the tests of the collector."""
+"""Collect groups in one call, from a policy and a reward model that record their requests."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.collector.collector import ExperienceCollector
+from tfgrpo.tasks.collector.collector import Collected, ExperienceCollector
 from tfgrpo.tasks.collector.options import CollectorOptions
 
 
 class Policy:
-    """Answers with its state and the number of the answer; counts what it was asked."""
+    """Answers with the state and the index of the completion, or by a function of state, number and call."""
 
-    def __init__(self, answer=None):
-        self.asked = []
-        self.options = []
-        self._answer = answer or (lambda state, n, place: [f"{state}:{index}" for index in range(n)])
+    def __init__(self, answer: Callable[[Any, int, int], Any] | None = None) -> None:
+        self.asked: list[tuple[Any, int]] = []
+        self.options: list[dict[str, Any]] = []
+        self._answer = answer or (lambda state, n, call: [f"{state}:{index}" for index in range(n)])
 
-    async def generate(self, state, n, **options):
+    async def generate(self, state: Any, n: int, **options: Any) -> Any:
         self.asked.append((state, n))
         self.options.append(options)
         await asyncio.sleep(0)
@@ -28,30 +30,39 @@ class Policy:
 
 
 class Rewards:
-    def __init__(self, answer=None):
-        self.asked = []
+    """Scores 1.0 for the first completion of each state, or by a function of states and completions."""
+
+    def __init__(self, answer: Callable[[Any, Any], Any] | None = None) -> None:
+        self.asked: list[tuple[list[Any], list[Any]]] = []
         self._answer = answer or (lambda states, completions: [float(text.endswith("0")) for text in completions])
 
-    async def score_batch(self, states, completions):
+    async def score_batch(self, states: Sequence[Any], completions: Sequence[Any]) -> Any:
         self.asked.append((list(states), list(completions)))
         return self._answer(states, completions)
 
 
-def options(**more):
+def options(**more: Any) -> CollectorOptions:
     return CollectorOptions(**more)
 
 
-async def collect(policy=None, rewards=None, states=("a", "b"), size=2, generation=None, **more):
+async def collect(
+    policy: Any = None,
+    rewards: Any = None,
+    states: Sequence[Any] = ("a", "b"),
+    size: int = 2,
+    generation: dict[str, Any] | None = None,
+    **more: Any,
+) -> Collected:
     collector = ExperienceCollector(policy or Policy(), rewards or Rewards(), size, options(**more))
     return await collector.collect(list(states), **(generation or {}))
 
 
-async def refused(*args, **more) -> ShapeError:
+async def refused(*args: Any, **more: Any) -> ShapeError:
     with pytest.raises(ShapeError) as caught:
         await collect(*args, **more)
     return caught.value
 
 
-def place_of(name):
-    """A default id without the digest of its content."""
+def without_digest(name: str) -> str:
+    """Return a default id, or a text with ids, without the digests of their content."""
     return re.sub("-[0-9a-f]{12}", "", name)

@@ -1,4 +1,4 @@
-"""Agents and tools that behave as badly as user code can, named by tests as ``module:attr``."""
+"""Misbehaving agents and tools, which tests name as ``module:attr``: they exit, hang, cancel and swallow."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import asyncio
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
 RELEASED = threading.Event()
 SWALLOWED: list[str] = []
 
 
-async def leaves_the_process(prompt):
+async def leaves_the_process(prompt: str) -> str:
     sys.exit(3)
 
 
-def leaves_the_process_from_a_thread(prompt):
+def leaves_the_process_from_a_thread(prompt: str) -> str:
     sys.exit(3)
 
 
-async def leaves_from_a_task_of_its_own(prompt):
-    async def leave():
+async def leaves_from_a_task_of_its_own(prompt: str) -> str:
+    async def leave() -> None:
         sys.exit(3)
 
     task = asyncio.ensure_future(leave())
@@ -28,15 +29,15 @@ async def leaves_from_a_task_of_its_own(prompt):
     return f"task done: {task.done()}"
 
 
-async def interrupts(prompt):
+async def interrupts(prompt: str) -> str:
     raise KeyboardInterrupt
 
 
-async def cancels_itself(prompt):
+async def cancels_itself(prompt: str) -> str:
     raise asyncio.CancelledError
 
 
-async def swallows_cancellation(prompt):
+async def swallows_cancellation(prompt: str) -> str:
     while not RELEASED.is_set():
         try:
             await asyncio.sleep(0.02)
@@ -45,24 +46,25 @@ async def swallows_cancellation(prompt):
     return "too late"
 
 
-async def answers_when_cancelled(prompt):
+async def answers_when_cancelled(prompt: str) -> str:
     try:
         await asyncio.sleep(30)
     except asyncio.CancelledError:
         return "7"
+    return "not cancelled"
 
 
 class NoText(Exception):
-    def __str__(self):
+    def __str__(self) -> str:
         raise RuntimeError("no text for you")
 
 
-async def raises_what_cannot_be_shown(prompt):
+async def raises_what_cannot_be_shown(prompt: str) -> str:
     raise NoText
 
 
-def blocks_the_loop_for(seconds):
-    async def agent(prompt):
+def blocks_the_loop_for(seconds: float) -> Callable[[str], Awaitable[str]]:
+    async def agent(prompt: str) -> str:
         time.sleep(seconds)  # noqa: ASYNC251 - what it is for
         return "7"
 
@@ -99,5 +101,5 @@ measure.__name__ = "größe"
 
 
 def a_name_that_is_far_longer_than_any_vendor_takes_for_the_name_of_a_tool() -> str:
-    """Nothing."""
+    """Return an empty text."""
     return ""

@@ -1,38 +1,42 @@
-"""A round in one call, for tests."""
+"""Run one selection in process with a scripted model."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from tests.support.agents.steps import ScriptedModel, item, runtime
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import SelectionSpec
+from tfgrpo.tasks.selection.shapes import Selection, SelectionSpec
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
 GT = (WeightedRewarder(build_rewarder("gt")),)
-LIKENESS = (WeightedRewarder(build_rewarder("powl_footprint")),)
+FOOTPRINT = (WeightedRewarder(build_rewarder("powl_footprint")),)
 GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
 
-def spec(**more):
-    values = {"selection_id": "s", "item": item(), "pack": PACK, "k": 4}
+def spec(**more: Any) -> SelectionSpec:
+    values: dict[str, Any] = {"selection_id": "s", "item": item(), "pack": PACK, "k": 4}
     return SelectionSpec(**{**values, **more})
 
 
-def by_index(*answers):
-    """A model that answers each candidate by its index; what is no text is raised."""
+def by_index(*answers: Any) -> ScriptedModel:
+    """Return a model that answers each candidate by its index; exceptions are raised."""
     return ScriptedModel(lambda request, key: answers[key.rollout])
 
 
-def run(tmp_path, model, asked=None, *, journaled=True, **more):
-    """One selection; the runtime is closed behind it."""
+def run(
+    tmp_path: Path, model: ScriptedModel, asked: SelectionSpec | None = None, *, journaled: bool = True, **more: Any
+) -> Selection:
+    """Run one selection; close its threads afterwards."""
 
-    async def main():
+    async def main() -> Selection:
         built = runtime(model, tmp_path, **{"rewarders": GT, **more})
         if not journaled:
             built = replace(built, journal=None, model=JournaledModel(model, None))

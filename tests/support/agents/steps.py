@@ -1,4 +1,4 @@
-"""Builders for the tests of the steps: a scripted model, a pack in memory, settings, specs and a runtime."""
+"""Build a scripted model, a pack in memory, settings, specs, records and a runtime without a flow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.base import Actor
 from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -40,7 +40,9 @@ def no_secret(_: object) -> None:
     return None
 
 
-def reply(text: str | None, *, finish: str = "stop", calls: tuple[ToolCall, ...] = (), tokens: int = 5) -> ChatReply:
+def reply(
+    text: str | None, *, finish: FinishReason = "stop", calls: tuple[ToolCall, ...] = (), tokens: int = 5
+) -> ChatReply:
     return ChatReply(
         message=Message("assistant", text, tool_calls=calls),
         finish_reason=finish,
@@ -70,8 +72,8 @@ class ScriptedModel:
         return reply(answer if isinstance(answer, str) else json.dumps(answer))
 
     def asked(self, role: str) -> list[dict[str, Any]]:
-        """JSON payloads of the learning calls of a role."""
-        return [json.loads(request.messages[1].content) for request, key in self.requests if key.role == role]
+        """Return the JSON payloads of the learning calls of a role."""
+        return [json.loads(request.messages[1].content or "") for request, key in self.requests if key.role == role]
 
 
 def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
@@ -96,7 +98,7 @@ def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
 
 
 def settings(**sections: Any) -> Settings:
-    """Settings with some sections replaced, given as dictionaries."""
+    """Return settings with some sections replaced by dictionaries."""
     return Settings.model_validate({"task_id": "t", **sections})
 
 

@@ -1,4 +1,4 @@
-"""Attempts at generated items, without a server: what the property tests measure with."""
+"""Attempt generated items of the simulated worlds without a server, and measure the share of right answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfgrpo.tasks.models.simulated.worlds.worlds import World
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:
-    """A system prompt with a lessons block."""
+    """Return a system prompt with a lessons block."""
     lines = "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons)
     return f"You solve tasks.\n<lessons>\nNotes from earlier attempts.\n{lines}\n</lessons>"
 
 
 def attempt(world: World, prompt: str, system: str, temperature: float, seed: int, index: int) -> str:
-    """The final text of one attempt."""
+    """Return the final text of one attempt."""
     puzzle = world.recognise(prompt)
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
@@ -39,8 +39,8 @@ def success(
     seed: int = 0,
     tries: int = 3,
 ) -> float:
-    """Share of attempts with the right answer."""
-    right = sum(
+    """Return the share of attempts with the right answer."""
+    right: int = sum(
         answer_of(attempt(world, item["prompt"], system, temperature, seed, index)) == item["answer"]
         for item in items
         for index in range(tries)

@@ -150,7 +150,9 @@ def rogue(folder: Path, *names: str, multiplicative: bool = False) -> Path:
 class Served:
     """An app in front of a config, and what it said."""
 
-    def __init__(self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any):
+    def __init__(
+        self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any
+    ) -> None:
         self.said: list[str] = []
         self.runner = GraderRunner(timeout_s=timeout_s)
         config = load_mix_config(path)

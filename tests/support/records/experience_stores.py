@@ -1,22 +1,26 @@
-"""A store in a folder of the test, with a fixed clock."""
+"""Open an experience store in a folder, with a fixed clock."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tests.support.records.records import APPROVED, NOW, PACK
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.signing import PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 
 MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
 
 
-def open_store(folder: Path, **options) -> ExperienceStore:
-    return ExperienceStore(folder / "experiences.jsonl", **{"approved": APPROVED, "clock": lambda: NOW, **options})
+def open_store(folder: Path, **options: Any) -> ExperienceStore:
+    arguments: dict[str, Any] = {"approved": APPROVED, "clock": lambda: NOW, **options}
+    return ExperienceStore(folder / "experiences.jsonl", **arguments)
 
 
-def ids(records) -> list[str]:
+def ids(records: Iterable[ExperienceRecord]) -> list[str]:
     return [record.experience_id for record in records]
 
 
@@ -24,6 +28,6 @@ STALE = dataclasses.replace(PACK, stamp="b" * 64)
 UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
 
 
-def append_by_hand(store, line: str) -> None:
+def append_by_hand(store: ExperienceStore, line: str) -> None:
     with store.path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

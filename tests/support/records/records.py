@@ -1,4 +1,4 @@
-"""Stamped records to store, for the tests of this folder."""
+"""Build experience records that verify under a stamped prompt pack."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ APPROVED = {"general": PACK}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def make_record(name: str = "exp-1", *, pack: PackStamp = PACK, score: float = 1.0, rank: float = 1.0, **changes: Any):
-    """A record that verifies under ``pack``; ``changes`` are fields, set before it is stamped."""
+def make_record(
+    name: str = "exp-1", *, pack: PackStamp = PACK, score: float = 1.0, rank: float = 1.0, **changes: Any
+) -> ExperienceRecord:
+    """Return a record that verifies under ``pack``; ``changes`` are fields, set before it is stamped."""
     fields: dict[str, Any] = {
         "experience_id": name,
         "run_id": "run-1",
@@ -36,5 +38,5 @@ def make_record(name: str = "exp-1", *, pack: PackStamp = PACK, score: float = 1
 
 
 def make_batch(count: int, *, prefix: str = "exp", **changes: Any) -> list[ExperienceRecord]:
-    """Records with ids ``<prefix>-0`` and so on."""
+    """Return records with ids ``<prefix>-0`` and so on."""
     return [make_record(f"{prefix}-{number}", **changes) for number in range(count)]

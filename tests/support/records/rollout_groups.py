@@ -1,7 +1,8 @@
-"""Groups of rollouts for the tests of batches, lines, windows and tables."""
+"""Build rollouts, groups and batches of experience."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,15 +29,18 @@ def group(name: str = "q1", rewards: tuple[float | None, ...] = (1.0, 0.0), **mo
 
 
 def full_group(name: str = "q1") -> RolloutGroup:
-    """A group in which every field says something."""
-    said = [{"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}, {"role": "assistant", "content": "4"}]
+    """Return a group in which every field is set."""
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
+        {"role": "assistant", "content": "4"},
+    ]
     return RolloutGroup(
         id=name,
         state=[{"role": "system", "content": "Be careful.\r\n"}, {"role": "user", "content": "2 + 2 – wie viel? 🙂"}],
         rollouts=(
             rollout(
                 name,
-                completion=said,
+                completion=messages,
                 reward_parts={"gt": 1.0, "style": None},
                 logprob=LogProbs((-0.5, -0.25), (17, 4), -0.75, 2, "processed", complete=True, mask=(1, 1)),
                 sampling=Sampling("m", 1.0, 1.0, 7, 64, "stop"),
@@ -59,7 +63,7 @@ def batch(*groups: RolloutGroup) -> ExperienceBatch:
     return ExperienceBatch(groups)
 
 
-def refused(make) -> ShapeError:
+def refused(make: Callable[[], object]) -> ShapeError:
     with pytest.raises(ShapeError) as caught:
         make()
     return caught.value

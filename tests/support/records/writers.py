@@ -1,4 +1,4 @@
-"""What the processes do that the tests of this folder start; importable, so that ``spawn`` finds it."""
+"""Write stores in processes of their own, killed or refused halfway; importable, as ``spawn`` requires."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from tests.support.records.records import APPROVED, make_batch
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences import index as experience_index
+from tfgrpo.stores.experiences.index import ExperienceIndex
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files import locked_file
 from tfgrpo.stores.files.atomic import KeyedJsonl, append_lines, replace_text
@@ -31,14 +35,14 @@ def store_batches(path: Path, writer: int, batches: int, size: int) -> None:
 
 
 def append_keyed(path: Path, keys: list[str]) -> None:
-    """Append the same rows as everybody else."""
+    """Append one row per key, the same keys as the other processes."""
     file = KeyedJsonl(path, lambda row: row["key"])
     for key in keys:
         file.append([{"key": key, "writer": os.getpid()}])
 
 
 def append_for_ever(path: Path) -> None:
-    """Append large batches until killed. Says ``ready`` after the first."""
+    """Append large batches until killed; print ``ready`` after the first."""
     batch = 0
     while True:
         append_lines(path, [f"{batch} {line} {'x' * 2000}" for line in range(200)])
@@ -48,35 +52,36 @@ def append_for_ever(path: Path) -> None:
 
 
 def die_in_mid_write(path: Path, share: float) -> None:
-    """Append one batch, and be killed when this share of its bytes is in the file."""
+    """Append one batch and kill this process when this share of its bytes is in the file."""
 
     def torn_write(fd: int, data: bytes) -> int:
         os.write(fd, data[: int(len(data) * share)])
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("still alive")
 
-    locked_file.os = _OsWith(torn_write)  # type: ignore[assignment]
-    append_lines(path, [f"torn {line}" for line in range(10)])
+    with patch.object(locked_file, "os", _OsWith(torn_write)):
+        append_lines(path, [f"torn {line}" for line in range(10)])
 
 
 class _OsWith:
     """The module ``os`` with another ``write``."""
 
-    def __init__(self, write) -> None:
+    def __init__(self, write: Callable[[int, bytes], int]) -> None:
         self.write = write
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
 
 def append_on_a_full_disk(path: Path, limit: int) -> None:
     """Try to append and to replace with at most ``limit`` bytes allowed in a file; exit 0 when both were refused."""
     refused = 0
-    for attempt in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: append_lines(path, [f"more {line} {'x' * 1000}" for line in range(100)]),
         lambda: append_lines(path, ["y" * 100_000]),
         lambda: replace_text(path.with_name("state.json"), "z" * 100_000),
-    ):
+    )
+    for attempt in attempts:
         try:
             with _files_up_to(limit):
                 attempt()
@@ -96,8 +101,8 @@ def store_on_a_full_disk(path: Path, limit: int) -> None:
 
 
 @contextlib.contextmanager
-def _files_up_to(limit: int):
-    """No file may grow beyond ``limit`` bytes; lifted afterwards, so that coverage can be saved."""
+def _files_up_to(limit: int) -> Iterator[None]:
+    """Limit the size of every file to ``limit`` bytes; lifted afterwards, so that coverage can be saved."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -107,22 +112,23 @@ def _files_up_to(limit: int):
 
 
 def die_while_indexing(path: Path, kept: int) -> None:
-    """Index a store and be killed at a line, in the middle of a transaction."""
-    experience_index._LINES = 5
-    real, added = experience_index.ExperienceIndex._add, []
+    """Index a store and kill this process after ``kept`` lines, in the middle of a transaction."""
+    add = ExperienceIndex._add
+    added = 0
 
-    def add(*args) -> None:
-        real(*args)
-        added.append(1)
-        if len(added) > kept:
+    def add_or_die(*args: Any) -> None:
+        nonlocal added
+        add(*args)
+        added += 1
+        if added > kept:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    experience_index.ExperienceIndex._add = add
-    ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
+    with patch.object(experience_index, "_LINES", 5), patch.object(ExperienceIndex, "_add", add_or_die):
+        ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
 
 
 def fetch_often(path: Path, size: int, times: int) -> None:
-    """Fetch everything again and again; exit 0 when it was always whole batches."""
+    """Fetch all records repeatedly; exit 0 when each result consists of whole batches."""
     for _ in range(times):
         if len(ExperienceStore(path, approved=APPROVED).fetch_top("general", 9_999)) % size:
             sys.exit(1)

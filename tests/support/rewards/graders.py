@@ -1,4 +1,4 @@
-"""Shared pieces of the grader tests: one score from a name, a completion and a record."""
+"""Score one completion with a built-in grader; read the sample vectors of graders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.support.vectors import VECTORS
-from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
 from tfgrpo.rewarders.graders.table import build_grader
 
 
@@ -16,11 +16,13 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **init_kwargs: Any) -> float:
     item = GraderInput.of("set:0", {} if record is None else record, completion, completion_tokens=tokens)
-    return build_grader(name, init_kwargs).score_one(item)
+    grader = build_grader(name, init_kwargs)
+    assert isinstance(grader, ItemGrader)
+    return grader.score_one(item)
 
 
 def answered(answer: str) -> str:
-    """A completion whose final answer is the text."""
+    """Return a completion with this final answer."""
     return f"<think>\nr\n</think>\n{answer}"
 
 

@@ -1,4 +1,4 @@
-"""Models made by hypothesis, languages written out trace by trace, and the sample vectors."""
+"""Generate POWL models with hypothesis, enumerate their languages trace by trace, and read the sample vectors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.vectors import VECTORS
 from tfgrpo.rewarders.powl import Activity, Model, Operator, PowlError, Silent
+from tfgrpo.rewarders.powl.model import OperatorKind
 
 MAX_TRACES = 4_000
 
@@ -22,17 +23,17 @@ def vectors(name: str) -> list[dict[str, Any]]:
 
 
 def shape(model: Model) -> dict[str, Any]:
-    """A tree as the text vectors write it: no ids."""
+    """Return a tree in the form of the text vectors, without ids."""
     if isinstance(model, Activity):
         return {"type": "ACTIVITY", "label": model.label}
     assert isinstance(model, Operator)
     return {"type": model.kind, "children": [shape(child) for child in model.children]}
 
 
-def attempt(read: Callable[..., Model], *given: Any, **options: Any) -> Model | PowlError:
-    """What a parser makes of something; any other exception than its own is a failure of the test."""
+def attempt(read: Callable[..., Model], *arguments: Any, **options: Any) -> Model | PowlError:
+    """Return the model that a parser reads, or its ``PowlError``; any other exception fails the test."""
     try:
-        return read(*given, **options)
+        return read(*arguments, **options)
     except PowlError as error:
         return error
 
@@ -41,7 +42,7 @@ def attempt(read: Callable[..., Model], *given: Any, **options: Any) -> Model | 
 
 
 def orders(count: int) -> st.SearchStrategy[frozenset[tuple[int, int]]]:
-    """Acyclic orders: pairs along a hidden line of the children."""
+    """Return acyclic orders: pairs that agree with a random permutation of the children."""
     pairs = [(one, other) for one in range(count) for other in range(one + 1, count)]
     chosen = st.frozensets(st.sampled_from(pairs)) if pairs else st.just(frozenset())
     return st.tuples(chosen, st.permutations(range(count))).map(
@@ -52,51 +53,52 @@ def orders(count: int) -> st.SearchStrategy[frozenset[tuple[int, int]]]:
 def operators(children: st.SearchStrategy[Model]) -> st.SearchStrategy[Model]:
     several = st.lists(children, min_size=1, max_size=3).map(tuple)
     loops = st.tuples(children, children).map(lambda both: Operator("LOOP", both))
-    plain = st.tuples(st.sampled_from(["SEQUENCE", "XOR", "PARALLEL"]), several).map(lambda both: Operator(*both))
+    kinds: list[OperatorKind] = ["SEQUENCE", "XOR", "PARALLEL"]
+    unordered = st.tuples(st.sampled_from(kinds), several).map(lambda both: Operator(*both))
     ordered = several.flatmap(
-        lambda given: orders(len(given)).map(lambda order: Operator("PARTIAL_ORDER", given, order))
+        lambda members: orders(len(members)).map(lambda order: Operator("PARTIAL_ORDER", members, order))
     )
-    return plain | loops | ordered
+    return unordered | loops | ordered
 
 
-def models(labels: st.SearchStrategy[str], leaves: int = 6) -> st.SearchStrategy[Model]:
-    return st.recursive(labels.map(Activity) | st.just(Silent()), operators, max_leaves=leaves)
+def models(labels: st.SearchStrategy[str], max_leaves: int = 6) -> st.SearchStrategy[Model]:
+    return st.recursive(labels.map(Activity) | st.just(Silent()), operators, max_leaves=max_leaves)
 
 
 few_labels = st.sampled_from("abcd")
-"""So few that models repeat them."""
+"""Few enough that models repeat them."""
 any_label = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
 small_models = models(few_labels)
-any_models = models(any_label, leaves=10)
+any_models = models(any_label, max_leaves=10)
 
 
 # --- languages
 
 
 class TooMany(Exception):
-    """The language is too large to be written out."""
+    """The language is too large to enumerate."""
 
 
 def language(model: Model, turns: int = 2) -> set[Trace]:
-    """Every trace, with at most ``turns`` turns of each loop. Straight from the definition of each operator."""
+    """Return every trace, with at most ``turns`` turns of each loop, by the definition of each operator."""
     if isinstance(model, Activity):
         return {(model.label,)}
     if isinstance(model, Silent):
         return {()}
     parts = [language(child, turns) for child in model.children]
     if model.kind == "XOR":
-        return _counted(set.union(*parts))
+        return _limited(set.union(*parts))
     if model.kind == "SEQUENCE":
-        return _counted({sum(chosen, ()) for chosen in _choices(parts)})
+        return _limited({sum(chosen, ()) for chosen in _choices(parts)})
     if model.kind == "LOOP":
         do, redo = parts
         traces = reached = set(do)
         for _ in range(turns):
-            reached = _counted({a + b + c for a, b, c in _choices([reached, redo, do])})
-            traces = _counted(traces | reached)
+            reached = _limited({a + b + c for a, b, c in _choices([reached, redo, do])})
+            traces = _limited(traces | reached)
         return traces
     before = _before(len(parts), model.order)
-    return _counted({trace for chosen in _choices(parts) for trace in _shuffles(chosen, before)})
+    return _limited({trace for chosen in _choices(parts) for trace in _shuffles(chosen, before)})
 
 
 def _choices(parts: list[set[Trace]]) -> Iterator[tuple[Trace, ...]]:
@@ -108,23 +110,23 @@ def _choices(parts: list[set[Trace]]) -> Iterator[tuple[Trace, ...]]:
     return product(*parts)
 
 
-def _counted(traces: set[Trace]) -> set[Trace]:
+def _limited(traces: set[Trace]) -> set[Trace]:
     if len(traces) > MAX_TRACES:
         raise TooMany
     return traces
 
 
 def _before(count: int, order: frozenset[tuple[int, int]]) -> list[set[int]]:
-    """All that must be finished before each child, through others too."""
-    before = [{one for one, other in order if other == place} for place in range(count)]
+    """Return the children that must finish before each child, directly or transitively."""
+    before = [{one for one, other in order if other == child} for child in range(count)]
     for _ in range(count):
         before = [set().union(direct, *(before[one] for one in direct)) for direct in before]
     return before
 
 
 def _shuffles(chosen: tuple[Trace, ...], before: list[set[int]]) -> set[Trace]:
-    """Every interleaving of the chosen traces in which no child begins before what must be finished is finished."""
-    found: set[Trace] = set()
+    """Return every interleaving of the chosen traces in which no child starts before its predecessors finish."""
+    traces: set[Trace] = set()
     seen = set()
     waiting: list[tuple[tuple[int, ...], Trace]] = [((0,) * len(chosen), ())]
     while waiting:
@@ -134,11 +136,11 @@ def _shuffles(chosen: tuple[Trace, ...], before: list[set[int]]) -> set[Trace]:
         seen.add((at, trace))
         if len(seen) > 5 * MAX_TRACES:
             raise TooMany
-        finished = {place for place, part in enumerate(chosen) if at[place] == len(part)}
+        finished = {child for child, part in enumerate(chosen) if at[child] == len(part)}
         if len(finished) == len(chosen):
-            found.add(trace)
-        for place, part in enumerate(chosen):
-            if at[place] < len(part) and before[place] <= finished:
-                further = tuple(step + (other == place) for other, step in enumerate(at))
-                waiting.append((further, (*trace, part[at[place]])))
-    return found
+            traces.add(trace)
+        for child, part in enumerate(chosen):
+            if at[child] < len(part) and before[child] <= finished:
+                further = tuple(step + (other == child) for other, step in enumerate(at))
+                waiting.append((further, (*trace, part[at[child]])))
+    return traces

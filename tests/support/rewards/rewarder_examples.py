@@ -1,100 +1,101 @@
-"""Rewarders as a user would write them, named as ``rewarder_examples:...`` by the tests."""
+"""Rewarders of a user, which tests name as ``module:attr``."""
 
 from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
-from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.base import Abstained, RewardContext
 from tfgrpo.stores.outcomes import RewardScore
 
 
-def freeze(seconds):
-    """Hold the interpreter lock again and again for a while, as a regular expression run wild does."""
+def freeze(seconds: float) -> None:
+    """Keep the interpreter lock for most of some seconds, as a regular expression with catastrophic backtracking does."""
     start, size = time.monotonic(), 18
     while time.monotonic() - start < seconds:
         size += 1
         re.match(r"(a+)+$", "a" * size + "b")
 
 
-def same(output, answer):
+def same(output: str, answer: str) -> bool:
     return output == answer
 
 
-def at_least(output, answer, least=1, *, most=100):
+def at_least(output: str, answer: str, least: int = 1, *, most: int = 100) -> bool:
     return least <= len(output) <= most
 
 
-def lengths(context):
+def lengths(context: RewardContext) -> list[int]:
     return [len(attempt.output) for attempt in context.outputs]
 
 
-def verdicts(context):
+def verdicts(context: RewardContext) -> list[RewardScore | Abstained]:
     return [RewardScore("mine", 1.0, "fine"), Abstained("mine", "no")]
 
 
-def picky(output, answer):
+def picky(output: str, answer: str) -> int | None:
     if output == "boom":
         raise ValueError("cannot read\nthis")
     return None if output == "skip" else 1
 
 
-def short_or_nan(output, answer):
+def short_or_nan(output: str, answer: str) -> float:
     return 1.0 / len(output) if len(output) < 3 else float("nan")
 
 
-def sends_text(output, answer):
+def sends_text(output: str, answer: str) -> str:
     return "good"
 
 
-def returns_one(context):
+def returns_one(context: RewardContext) -> float:
     return 1.0
 
 
-async def later(output, answer):
+async def later(output: str, answer: str) -> float:
     return 1.0
 
 
-async def later_lengths(context):
+async def later_lengths(context: RewardContext) -> list[int]:
     return [len(attempt.output) for attempt in context.outputs]
 
 
-async def later_picky(output, answer):
+async def later_picky(output: str, answer: str) -> int | None:
     if output == "boom":
         raise ValueError("cannot read")
     return None if output == "skip" else 1
 
 
-def three(a, b, c):
+def three(a: str, b: str, c: str) -> float:
     return 1.0
 
 
-def catch_all(*parts):
+def catch_all(*arguments: str) -> float:
     return 1.0
 
 
 class Length:
     rewarder_id = "length"
 
-    def __init__(self, scale=1.0):
+    def __init__(self, scale: float = 1.0) -> None:
         if scale <= 0:
             raise ValueError("scale must be above 0")
         self.scale = scale
 
-    def score(self, context):
+    def score(self, context: RewardContext) -> list[RewardScore]:
         return [RewardScore("length", len(attempt.output) * self.scale, "length") for attempt in context.outputs]
 
 
 class Loose:
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         self.options = options
 
-    def __call__(self, output, answer):
+    def __call__(self, output: str, answer: str) -> int:
         return len(self.options)
 
 
 class Anonymous:
-    def score(self, context):
+    def score(self, context: RewardContext) -> list[RewardScore]:
         return []
 
 
@@ -103,7 +104,7 @@ class Inert:
 
 
 class AsyncCall:
-    async def __call__(self, output, answer):
+    async def __call__(self, output: str, answer: str) -> float:
         return 1.0
 
 

@@ -1,4 +1,4 @@
-"""Runs without Prefect, a server that counts, real processes, and readers of what a run wrote."""
+"""Run in process or as a real command, against a server that records requests, and read the files of a run."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.app import simulated_app
@@ -50,14 +51,14 @@ SMALL = {"sample_size": 10, "batch_size": 5}
 
 
 @contextmanager
-def in_process(_name: str) -> Iterator[RunGroups]:
-    """Groups straight on the runtime of this process, yielded as they come back."""
+def in_process(_plan: Plan) -> Iterator[RunGroups]:
+    """Run groups on the runtime of this process, without Prefect; yield them as they finish."""
 
     def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
         host = runtime_for(context)
-        # In a context of its own, as under Prefect: the groups know of the flow's spans what their carrier says.
-        apart = Context()
-        futures = [apart.run(host.submit, partial(run_group, spec, carrier=context.carrier)) for spec in specs]
+        # In an empty context, as under Prefect: the carrier alone links the groups to the spans of the flow.
+        empty = Context()
+        futures = [empty.run(host.submit, partial(run_group, spec, carrier=context.carrier)) for spec in specs]
         try:
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
@@ -69,30 +70,31 @@ def in_process(_name: str) -> Iterator[RunGroups]:
 
 
 def request(out: Path, **asked: Any) -> RunRequest:
-    """Fields of the request; any other setting by its dotted key, with two underscores for a dot."""
+    """Return a request; keywords are its fields, or settings by their dotted key with two underscores for a dot."""
     fields = set(RunRequest.model_fields)
-    plain = {key: value for key, value in asked.items() if key in fields}
+    own = {key: value for key, value in asked.items() if key in fields}
     dotted = {key.replace("__", "."): value for key, value in asked.items() if key not in fields}
-    return RunRequest(out=str(out), settings=dotted, **plain)
+    return RunRequest(out=str(out), settings=dotted, **own)
 
 
 def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, **asked: Any) -> RunSummary:
-    """One run without Prefect."""
+    """Execute one run without Prefect."""
     return execute(request(out, **asked), env or {}, observer or Observers(), in_process, clock=utc_now)
 
 
 def on_server(server: Server, **asked: Any) -> dict[str, Any]:
-    """What a run on the server needs to be told; retries are few and quick."""
+    """Return the keywords of ``request`` for a run on the server, with few and quick retries."""
     quick = {"model__max_retries": 4, "model__timeout_s": 20.0}
     return {**SMALL, "model": "simulated", "base_url": server.url, **quick, **asked}
 
 
-def paths(out: Path, run_id: str = RUN, task: str = TASK) -> Any:
+def paths(out: Path, run_id: str = RUN, task: str = TASK) -> RunPaths:
     return TaskPaths.of(out, task).run(run_id)
 
 
 def manifest(out: Path, run_id: str = RUN) -> dict[str, Any]:
-    return json.loads(paths(out, run_id).manifest.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(paths(out, run_id).manifest.read_text(encoding="utf-8"))
+    return content
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -100,7 +102,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:
-    """Records of the store, in file order, but for clocks and the stamps that cover them."""
+    """Return the records of the store in file order, without clock times and the signatures that cover them."""
     return timeless(TaskPaths.of(out, task).experiences)
 
 
@@ -110,7 +112,7 @@ def timeless(experiences: Path) -> list[dict[str, Any]]:
 
 
 class Server:
-    """The simulated model on a port of this process, in a thread. Counts what it is asked and what it hands out."""
+    """The simulated model on a port of this process, in a thread; records requests and the tokens of the answers."""
 
     def __init__(self, options: SimulatedOptions | None = None) -> None:
         self.options = options or SimulatedOptions()
@@ -121,7 +123,7 @@ class Server:
         self.prompt_tokens = 0
         self.answered = Counter[int]()
         self.before_answer: Callable[[int], int | None] = lambda _: None
-        """Told the number of a request, from 1; a status makes the server refuse it."""
+        """Called with the number of a request, from 1; a status that it returns is the response."""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -145,7 +147,7 @@ class Server:
         return Counter(self.bodies)
 
     def systems(self) -> list[str]:
-        """System texts of the requests, in order of arrival."""
+        """Return the system texts of the requests, in order of arrival."""
         return [json.loads(body)["messages"][0]["content"] for body in self.bodies]
 
     def wait_for(self, calls: int, timeout_s: float = 60.0) -> None:
@@ -154,12 +156,12 @@ class Server:
             assert time.monotonic() < deadline, f"{len(self.bodies)} of {calls} calls arrived"
             time.sleep(0.005)
 
-    def wait_until_quiet(self, quiet_s: float = 0.5) -> None:
-        """Until nothing more arrives: what a killed client had sent may still be in the sockets."""
+    def wait_until_idle(self, idle_s: float = 0.5) -> None:
+        """Wait until no more requests arrive: those of a killed client may still be in the sockets."""
         seen = -1
         while seen < len(self.bodies):
             seen = len(self.bodies)
-            time.sleep(quiet_s)
+            time.sleep(idle_s)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -223,7 +225,7 @@ class _Tap:
 
 @cache
 def prefect_server() -> str:
-    """Address of a Prefect server for all tests of this process; it ends with the process."""
+    """Return the address of a Prefect server shared by all tests of this process; it ends with the process."""
     home = tempfile.mkdtemp(prefix="tfgrpo-api-")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -257,7 +259,7 @@ def prefect_server() -> str:
 
 
 def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """A real ``python -m flows.tfgrpo``, on the shared Prefect server unless an environment says otherwise."""
+    """Start ``python -m flows.tfgrpo`` on the shared Prefect server, or as ``env`` sets it."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -275,11 +277,11 @@ def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subp
 
 
 def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> tuple[int, dict[str, Any], str]:
-    """Exit code, the JSON object and what was said on stderr."""
+    """Return the exit code, the JSON object on stdout and the text on stderr."""
     try:
-        said, complained = process.communicate(timeout=timeout_s)
+        stdout, stderr = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        said, complained = process.communicate()
-        raise AssertionError(f"the run did not end: {complained[-2000:]}") from None
-    return process.returncode, json.loads(said) if said.strip() else {}, complained
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"the run did not end: {stderr[-2000:]}") from None
+    return process.returncode, json.loads(stdout) if stdout.strip() else {}, stderr

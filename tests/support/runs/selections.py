@@ -1,32 +1,34 @@
-"""A selection and its plan in one call, for tests."""
+"""Run or plan a selection in one call; build an earlier round."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from tfgrpo.flows.selection.plan import plan_selection
+from tests.support.runs.chat_server import ChatServer
+from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.flows.selection.select import select
+from tfgrpo.flows.selection.select import Selected, select
 from tfgrpo.stores.runs.selections import SelectionRound
 
 ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"
 GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
 
-def ask(server=None, *, settings=None, **asked):
-    """One selection against a server, without retries unless a test wants them."""
-    where = {} if server is None else {"base_url": server.url, "model": "m"}
-    return select(SelectRequest(**where, **asked, settings={"model.max_retries": 0, **(settings or {})}), {})
+def ask(server: ChatServer | None = None, *, settings: dict[str, Any] | None = None, **asked: Any) -> Selected:
+    """Run one selection against a server; without retries unless ``settings`` asks for them."""
+    model: dict[str, Any] = {} if server is None else {"base_url": server.url, "model": "m"}
+    return select(SelectRequest(**model, **asked, settings={"model.max_retries": 0, **(settings or {})}), {})
 
 
-def plan(env=None, **asked):
+def plan(env: dict[str, str] | None = None, **asked: Any) -> SelectionPlan:
     return plan_selection(SelectRequest(**asked), env or {}, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def past(name, **changed):
-    """A round that was played before."""
-    values = {
+def past(name: str, **changed: Any) -> SelectionRound:
+    """Return a finished round."""
+    values: dict[str, Any] = {
         "selection_id": name, "at": datetime(2026, 1, 1, tzinfo=UTC), "item_id": "q", "model": "m", "simulated": True,
         "stage": "VALIDITY_GAP", "measure": "judge", "format": "text", "k": 4, "outcomes": {"ok": 4}, "answered": 4,
         "valid": 4, "chosen": 0, "reward": 0.9, "mean_reward": 0.8, "calls": 4, "tokens": 1, "cost_usd": 0.0,

@@ -72,8 +72,8 @@ def refused(bench: Bench, options: Options) -> str:
 def runner_asked_for(bench: Bench, options: Options) -> list[str]:
     asked: list[str] = []
 
-    def runner(name: str) -> Any:
-        asked.append(name)
+    def runner(plan: Plan) -> Any:
+        asked.append(plan.settings.task_runner)
         raise InterruptedError
 
     request = RunRequest(settings={**TINY, **options, "out": str(bench.root / "runner")})
@@ -182,7 +182,8 @@ def key_sent(bench: Bench, options: Options) -> str | None:
     bench.monkeypatch.setattr(Secret, "aload", load)
     bench.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
     bench.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
-    return bench.exchange(options).requests[0][0].headers.get("authorization")
+    credential: str | None = bench.exchange(options).requests[0][0].headers.get("authorization")
+    return credential
 
 
 def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **asked: Any) -> Observe:
@@ -190,7 +191,7 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
 
     def observe(bench: Bench, options: Options) -> object:
         with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
-            settings = {"model.max_retries": "0", **options}
+            settings: dict[str, Any] = {"model.max_retries": "0", **options}
             request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
             return look(select(request, {}), server)
 
@@ -220,7 +221,7 @@ def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
     """What the next selection is told by a memory of two rounds, the second one long after the first."""
 
     def observe(bench: Bench, options: Options) -> object:
-        def planned(settings: dict[str, str]) -> SelectionPlan:
+        def planned(settings: dict[str, Any]) -> SelectionPlan:
             request = SelectRequest(
                 prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(bench.root / "memory"),
                 rewarders=["powl_footprint"], settings=settings,

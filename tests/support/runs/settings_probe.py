@@ -9,7 +9,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
@@ -157,7 +158,7 @@ class Endpoint:
 
     def __init__(
         self, size: int, *, broken: bool = False, tool: str | None = None, delay_s: float = 0.0, status: int = 200
-    ):
+    ) -> None:
         self.requests: list[tuple[httpx.Request, dict[str, Any]]] = []
         self._size, self._broken, self._tool = size, broken, tool
         self._delay_s, self._status = delay_s, status
@@ -242,12 +243,12 @@ class Bench:
         contexts: list[RunContext] = []
 
         @contextmanager
-        def runner(_: str) -> Iterator[Any]:
-            def run_groups(context: RunContext, given: Sequence[GroupSpec]) -> Iterator[GroupResult]:
-                specs.extend(given)
+        def runner(_: Plan) -> Iterator[RunGroups]:
+            def run_groups(context: RunContext, requested: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
+                specs.extend(requested)
                 contexts.append(context)
                 host = runtime_for(context)
-                for future in [host.submit(partial(run_group, spec)) for spec in given]:
+                for future in [host.submit(partial(run_group, spec)) for spec in requested]:
                     yield future.result()
 
             yield run_groups

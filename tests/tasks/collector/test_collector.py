@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.agents.collecting import Policy, Rewards, collect, options, place_of, refused
+from tests.support.agents.collecting import Policy, Rewards, collect, options, refused, without_digest
 from tfgrpo.stores.batch.shapes import LogProbs, Sampling
 from tfgrpo.stores.errors import ShapeError
 from tfgrpo.tasks.collector.collector import ExperienceCollector
@@ -26,7 +26,7 @@ async def test_groups_come_in_the_order_of_their_states_with_rewards_and_ids():
     assert lists.states == ["a", "b"]
     assert lists.action_groups == [["a:0", "a:1"], ["b:0", "b:1"]]
     assert lists.reward_groups == [[1.0, 0.0], [1.0, 0.0]]
-    assert [place_of(rollout.id) for rollout in collected.batch.rollouts()] == ["g0/0", "g0/1", "g1/0", "g1/1"]
+    assert [without_digest(rollout.id) for rollout in collected.batch.rollouts()] == ["g0/0", "g0/1", "g1/0", "g1/1"]
     assert policy.options == [{"temperature": 0.3}] * 2
     assert sorted(rewards.asked) == [(["a", "a"], ["a:0", "a:1"]), (["b", "b"], ["b:0", "b:1"])]
 
@@ -156,8 +156,8 @@ def test_collecting_without_an_event_loop_gives_the_batch(caplog):
         Policy(), lambda state, text: None if state == "b" else 1.0, 2, options(ragged="drop_group")
     )
     batch = collector.collect_experiences(["a", "b"])
-    assert [place_of(group.id) for group in batch] == ["g0"]
-    assert "group g1 left out: 0 scored rollouts" in place_of(caplog.text)
+    assert [without_digest(group.id) for group in batch] == ["g0"]
+    assert "group g1 left out: 0 scored rollouts" in without_digest(caplog.text)
 
 
 async def test_collecting_without_an_event_loop_is_refused_inside_one():

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.collecting import Policy, Rewards, collect, place_of, refused
+from tests.support.agents.collecting import Policy, Rewards, collect, refused, without_digest
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -148,9 +148,9 @@ async def test_groups_below_the_least_size_are_dropped_with_the_reason():
     collected = await collect(
         Policy(), lambda state, text: None if (state, text) == ("b", "b:1") else 1.0, ragged="drop_group"
     )
-    assert [place_of(group.id) for group in collected.batch] == ["g0"]
+    assert [without_digest(group.id) for group in collected.batch] == ["g0"]
     (lost,) = collected.dropped
-    assert (place_of(lost.group_id), lost.reason) == ("g1", "1 scored rollout, fewer than 2")
+    assert (without_digest(lost.group_id), lost.reason) == ("g1", "1 scored rollout, fewer than 2")
 
 
 async def test_missing_rollouts_are_requested_again_a_bounded_number_of_times():
@@ -166,7 +166,7 @@ async def test_missing_rollouts_are_requested_again_a_bounded_number_of_times():
     assert [rollout.completion for rollout in collected.batch.rollouts()] == ["a:20", "a:21"]
     assert len(policy.asked) == 3
     gone = await collect(Policy(answer), lambda *_: 1.0, ["a"], ragged="resample", rounds=1)
-    assert (len(gone.batch), place_of(gone.dropped[0].group_id)) == (0, "g0")
+    assert (len(gone.batch), without_digest(gone.dropped[0].group_id)) == (0, "g0")
 
 
 async def test_only_the_missing_rollouts_are_requested_again():
@@ -179,7 +179,7 @@ async def test_only_the_missing_rollouts_are_requested_again():
     policy = Policy(answer)
     collected = await collect(policy, lambda *_: 1.0, ["a"], 3, ragged="resample")
     assert policy.asked == [("a", 3), ("a", 1)]
-    assert [(place_of(rollout.id), rollout.completion) for rollout in collected.batch.rollouts()] == [
+    assert [(without_digest(rollout.id), rollout.completion) for rollout in collected.batch.rollouts()] == [
         ("g0/0", "00"), ("g0/1", "10"), ("g0/2", "02"),
     ]  # fmt: skip
 
@@ -207,7 +207,7 @@ async def test_groups_that_were_paid_for_are_delivered_even_if_the_collection_fa
 
     error = await refused(Policy(), Rewards(answer), on_group=kept.append)
     assert error.where.startswith("group index 1")
-    assert {place_of(group.id) for group in kept} == {"g0", "g1"}
+    assert {without_digest(group.id) for group in kept} == {"g0", "g1"}
     fused = []
     collected = await collect(Policy(), Rewards(), on_group=fused.append, fuse_rewards=True)
     assert tuple(fused) == collected.batch.groups

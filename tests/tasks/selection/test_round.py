@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.rounds import GOOD, GT, LIKENESS, by_index, run, spec
+from tests.support.agents.rounds import FOOTPRINT, GOOD, GT, by_index, run, spec
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.registry import build_rewarder
@@ -87,7 +87,7 @@ def test_the_same_request_with_the_same_seed_is_the_same_selection(tmp_path):
 def test_form_and_hint_stand_behind_the_pack_and_the_answer_is_never_shown(tmp_path):
     model = ScriptedModel(lambda request, key: GOOD)
     asked = spec(k=1, format=PowlFormat(), hint="Tried: XOR(a, b)", item=item(answer="SEQUENCE(secret, b)"))
-    run(tmp_path, model, asked, rewarders=LIKENESS)
+    run(tmp_path, model, asked, rewarders=FOOTPRINT)
     system, user = (message.content for message in model.requests[0][0].messages)
     assert system == f"Be careful.\n\n{PowlFormat().instructions}\n\nTried: XOR(a, b)"
     assert user == "3 + 4?"
@@ -118,7 +118,7 @@ def test_a_flawed_answer_goes_back_with_the_reason_and_comes_back_right(tmp_path
 
     model = ScriptedModel(answer)
     asked = spec(k=2, format=PowlFormat(), item=item(answer=GOOD))
-    selection = run(tmp_path, model, asked, rewarders=LIKENESS)
+    selection = run(tmp_path, model, asked, rewarders=FOOTPRINT)
     assert [candidate.valid for candidate in selection.candidates] == [True, True]
     ((text, reason),) = selection.candidates[0].refused
     assert (text, "two commas" in reason) == ("SEQUENCE(a,,", True)
@@ -137,7 +137,7 @@ def test_findings_of_the_validator_are_repaired_too(tmp_path):
         return "XOR(SILENT(), SILENT())" if "earlier_answer" not in request.messages[-1].content else GOOD
 
     selection = run(
-        tmp_path, ScriptedModel(answer), spec(k=1, format=PowlFormat(), item=item(answer=GOOD)), rewarders=LIKENESS
+        tmp_path, ScriptedModel(answer), spec(k=1, format=PowlFormat(), item=item(answer=GOOD)), rewarders=FOOTPRINT
     )
     assert selection.best.text == GOOD
     assert "no activity" in selection.best.refused[0][1]
@@ -154,7 +154,7 @@ def test_a_cut_off_answer_is_asked_for_again_also_as_text(tmp_path):
 
 def test_repairs_end_and_the_last_flaw_is_the_reason(tmp_path):
     model = ScriptedModel(lambda request, key: "SEQUENCE()")
-    selection = run(tmp_path, model, spec(k=2, max_repairs=2, format=PowlFormat()), rewarders=LIKENESS)
+    selection = run(tmp_path, model, spec(k=2, max_repairs=2, format=PowlFormat()), rewarders=FOOTPRINT)
     assert len(model.requests) == 6
     outcome = selection.candidates[0].outcome
     assert isinstance(outcome, Flawed)
@@ -169,7 +169,7 @@ def test_a_call_that_breaks_in_a_repair_leaves_the_earlier_answer(tmp_path):
         return ModelServerFault("503") if "earlier_answer" in request.messages[-1].content else "SEQUENCE("
 
     asked = spec(k=1, format=PowlFormat(), none_valid="best_effort", item=item(answer=GOOD))
-    selection = run(tmp_path, ScriptedModel(answer), asked, rewarders=LIKENESS)
+    selection = run(tmp_path, ScriptedModel(answer), asked, rewarders=FOOTPRINT)
     assert selection.candidates[0].outcome == LostCandidate("transport_error", "ModelServerFault", "503")
     assert selection.best.text == "SEQUENCE("
     assert len(selection.best.refused) == 1
@@ -187,7 +187,7 @@ def test_any_actor_is_repaired(tmp_path):
         ScriptedModel(lambda *_: ""),
         spec(k=2, format=PowlFormat(), item=item(answer=GOOD)),
         actor=Counting(),
-        rewarders=LIKENESS,
+        rewarders=FOOTPRINT,
     )
     assert (selection.best.text, selection.best.usage.calls) == (GOOD, 0)
 

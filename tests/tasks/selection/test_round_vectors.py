@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.support.agents.rounds import GOOD, LIKENESS, by_index, run, spec
+from tests.support.agents.rounds import FOOTPRINT, GOOD, by_index, run, spec
 from tests.support.agents.steps import ScriptedModel, item
 from tests.support.vectors import VECTORS
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -37,7 +37,7 @@ def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_r
 
     model = ScriptedModel(answer)
     asked = spec(k=case["k"], format=PowlFormat("syntax"), item=item(answer=GOOD))
-    selection = run(tmp_path, model, asked, rewarders=LIKENESS)
+    selection = run(tmp_path, model, asked, rewarders=FOOTPRINT)
     assert Counter(str(request.temperature) for request, _ in model.requests) == case["calls_by_temperature"]
     assert len(model.requests) == case["total_calls"]
     valid = [candidate.index for candidate in selection.candidates if candidate.valid]
@@ -58,7 +58,7 @@ def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_
         return replies[seen[request.temperature] - 1]
 
     selection = run(
-        tmp_path, ScriptedModel(answer), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)), rewarders=LIKENESS
+        tmp_path, ScriptedModel(answer), spec(k=2, format=PowlFormat(), item=item(answer=GOOD)), rewarders=FOOTPRINT
     )
     assert [candidate.valid for candidate in selection.candidates] == [True, True]
 
