@@ -1,4 +1,4 @@
-"""Draw the house from the code: floors, rooms, and which floor imports which, as Mermaid and as tables."""
+"""Draw the house from the code: floors, rooms, and which floor imports which, as a picture and as a list."""
 
 from __future__ import annotations
 
@@ -17,14 +17,28 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def picture() -> str:
-    """Return the floors with their rooms, and the imports between floors, as a Mermaid flowchart."""
-    lines = ["```mermaid", "flowchart TB"]
-    for floor in FLOORS:
-        lines.append(f'  subgraph {floor}["{floor}"]')
-        lines += [f'    {floor}_{room}["{room}"]' for room in rooms(floor)] or [f'    {floor}_door["one room"]']
-        lines.append("  end")
-    lines += [f"  {upper} --> {lower}" for upper in FLOORS for lower in FLOORS if lower in imported_floors(upper)]
-    return "\n".join([*lines, "```"])
+    """Return an SVG: a band for each floor from the top down, its rooms as boxes, and the floors that it imports."""
+    width, box, band = 1040, 92, 92
+    height = len(FLOORS) * band + 20
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    ]
+    for row, floor in enumerate(FLOORS):
+        top = 10 + row * band
+        below = ", ".join(lower for lower in FLOORS if lower in imported_floors(floor)) or "no floor"
+        parts += [
+            f'<rect x="10" y="{top}" width="{width - 20}" height="{band - 10}" rx="6" fill="#f2f4fb" stroke="#3f51b5"/>',
+            f'<text x="22" y="{top + 22}" font-weight="bold">{floor}</text>',
+            f'<text x="150" y="{top + 22}" fill="#555555">imports {below}</text>',
+        ]
+        for column, room in enumerate(rooms(floor)):
+            left = 22 + column * (box + 8)
+            parts += [
+                f'<rect x="{left}" y="{top + 36}" width="{box}" height="34" rx="4" fill="#ffffff" stroke="#9aa5d8"/>',
+                f'<text x="{left + box / 2:g}" y="{top + 57}" text-anchor="middle">{room}</text>',
+            ]
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def tour() -> str:

@@ -38,6 +38,7 @@ from tfgrpo.stores.telemetry.names import (
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ("docs/settings.md", "docs/telemetry.md", "docs/architecture.md")
+PICTURE: Final = ROOT / "docs" / "house.svg"
 _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- end -->)", re.DOTALL)
 
 
@@ -108,7 +109,6 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metric-values": metric_values,
         "boundaries": boundaries,
         "convention-metrics": convention_metrics,
-        "picture": house.picture,
         "tour": house.tour,
     }
 )
@@ -135,6 +135,9 @@ def main() -> int:
         if new != old:
             path.write_text(new, encoding="utf-8")
             changed = 1
+    if PICTURE.read_text(encoding="utf-8") != house.picture():
+        PICTURE.write_text(house.picture(), encoding="utf-8")
+        changed = 1
     return changed
 
 

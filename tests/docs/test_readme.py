@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console as RichConsole
 
 import tfgrpo as package
+from docs import house
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
 from tests.support.runs.running import Server, in_process
@@ -296,6 +297,10 @@ def test_the_exit_codes_are_those_of_the_program():
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_tables_are_up_to_date(name):
     assert page(name) == filled(page(name)), "run: python -m docs.tables"
+
+
+def test_the_picture_of_the_house_is_that_of_the_code():
+    assert page("docs/house.svg") == house.picture(), "run: python -m docs.tables"
 
 
 def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
