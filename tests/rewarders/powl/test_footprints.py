@@ -87,7 +87,7 @@ def test_block_of_large_models_is_what_nested_loops_give(activities):
     assert with_pairs(model_of(activities)) == nested_loops(model_of(activities))
 
 
-@given(st.lists(models(few_labels, leaves=3), min_size=1, max_size=4), st.sampled_from(MODES))
+@given(st.lists(models(few_labels, max_leaves=3), min_size=1, max_size=4), st.sampled_from(MODES))
 def test_a_chain_is_a_sequence_and_no_order_is_parallel(parts, mode):
     chain = frozenset((place, place + 1) for place in range(len(parts) - 1))
     children = tuple(parts)

@@ -21,7 +21,7 @@ from tfgrpo.rewarders.powl.similarity import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
 AGGREGATES = st.sampled_from(["pooled", "macro"])
-mixed_models = models(st.sampled_from("abcdefxyz"), leaves=8)
+mixed_models = models(st.sampled_from("abcdefxyz"), max_leaves=8)
 
 
 def likeness(one, other, *args, **options):
@@ -111,7 +111,7 @@ def test_readings_of_the_language_never_contradict_themselves(model, mode):
     assert self_consistency(footprint(model, mode)) == 1.0
 
 
-@given(st.lists(models(few_labels, leaves=4), min_size=2, max_size=5), AGGREGATES)
+@given(st.lists(models(few_labels, max_leaves=4), min_size=2, max_size=5), AGGREGATES)
 def test_consensus_is_the_mean_similarity_to_the_others(group, aggregate):
     found = group_consensus(group, aggregate)
     for place, share in enumerate(found):
