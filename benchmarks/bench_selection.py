@@ -27,16 +27,14 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.usage import Usage
-from tfgrpo.tasks.actors.chat import ChatActor
+from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.rollout import run_rollout
-from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.selection.candidate import group_of
-from tfgrpo.tasks.selection.choosing import choose
 from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, TextFormat
-from tfgrpo.tasks.selection.round import grades_of, select_best
+from tfgrpo.tasks.selection.round import choose, grades_of, select_best
 from tfgrpo.tasks.selection.shapes import Candidate, SelectionSpec, Sound
 from tfgrpo.tasks.shapes import PackText
 

@@ -27,8 +27,8 @@ from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import runtime_for
+from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 T = TypeVar("T")

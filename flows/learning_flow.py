@@ -36,8 +36,8 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import run_on_runtime
+from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import run_on_runtime
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult
 
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]

@@ -8,7 +8,7 @@ from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.secrets import read_api_key
 from tfgrpo.pipelines.plan.plan import BasePlan
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
-from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext
 
 
 def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None) -> RunContext:

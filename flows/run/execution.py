@@ -27,8 +27,8 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tfgrpo.stores.ledger.shared import SharedStore
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime
+from tfgrpo.tasks.runtime.runtime import RunContext
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 

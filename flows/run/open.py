@@ -22,10 +22,9 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
 from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.run.loop.announcer import Announcer
-from tfgrpo.flows.run.loop.books import Books
+from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
 from tfgrpo.flows.run.loop.session import RunGroups, Session
-from tfgrpo.flows.run.loop.state import LearningState
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.run.resume import manifest_of
 from tfgrpo.flows.run.timing import Stopwatch
@@ -50,10 +49,9 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.wire import encode_tool
-from tfgrpo.tasks.runtime.context import LEARNING_RULES, RunContext
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
-from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.tools.registry import load_tools
+from tfgrpo.tasks.runtime.runtime import LEARNING_RULES, RunContext, Runtime
+from tfgrpo.tasks.tools.schema import load_tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from tfgrpo.stores.patterns.memory import PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, StageDecision, Use, decide_stage
-from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat
 from tfgrpo.tasks.selection.hints import hint_of
 from tfgrpo.tasks.selection.shapes import SelectionSpec

@@ -1,13 +1,23 @@
-"""Build the actor that the settings ask for: ``chat``, ``tools``, or a callable by name."""
+"""Build the actor that the settings ask for: ``chat``, with one model call per attempt, ``tools``, or a callable by name."""
 
 from __future__ import annotations
 
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.tasks.actors.base import Actor
-from tfgrpo.tasks.actors.chat import ChatActor
-from tfgrpo.tasks.tools.registry import check_tools, load_tools
+from tfgrpo.tasks.actors.base import Actor, AttemptContext
+from tfgrpo.tasks.shapes import Trajectory
+from tfgrpo.tasks.tools.schema import check_tools, load_tools
+
+
+class ChatActor:
+    """Asks once. A cut-off answer keeps its finish reason, so that it does not pass for a wrong one."""
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        """Make one model call with the group's system text and the item."""
+        reply = await attempt.chat(attempt.opening())
+        return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)
+
 
 _SOURCE = "actor.kind"
 _ACCEPTED = "chat, tools, or module:attr or path/to/file.py:attr of a function or of an instance that can be called"

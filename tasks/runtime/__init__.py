@@ -3,7 +3,6 @@
 __all__ = [
     "assembly",
     "containment",
-    "context",
     "host",
     "judging",
     "observing",

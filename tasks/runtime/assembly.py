@@ -27,8 +27,7 @@ from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
-from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.runtime.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"

@@ -1,6 +1,6 @@
 """Confine a user's code: agents and tools that exit, cancel themselves or ignore cancellation become ordinary failures.
 
-Code that blocks its event loop cannot be confined, only reported: ``tfgrpo.tasks.runtime.loop_watch``.
+Code that blocks its event loop cannot be confined, only reported: ``tfgrpo.tasks.runtime.host.LoopWatch``.
 """
 
 from __future__ import annotations

@@ -11,22 +11,116 @@ import concurrent.futures
 import contextlib
 import logging
 import os
+import selectors
+import sys
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.runtime.containment import CANCEL_WAIT_S, cancel_all
-from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.idle_selector import IdleSelector
-from tfgrpo.tasks.runtime.loop_watch import LoopWatch
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
+
+BLOCKED_S: Final = 10.0
+_LOG: Final = logging.getLogger("tfgrpo.runtime")
+
+
+class LoopWatch:
+    """Watches one loop from a daemon thread, from ``start`` to ``stop``; logs each blockage once, with its line.
+
+    An asynchronous agent or tool that blocks stops every rollout of the process, time limits included. It cannot be
+    interrupted from outside, but the line at which it blocks can be named.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int, blocked_s: float = BLOCKED_S) -> None:
+        self._loop = loop
+        self._thread_id = thread_id
+        self._blocked_s = blocked_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tfgrpo-loop-watch", daemon=True)
+
+    def start(self) -> None:
+        """Start watching."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; harmless when repeated."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._blocked_s):
+            moved = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(moved.set)
+            except RuntimeError:  # the loop is closed
+                return
+            if not moved.wait(self._blocked_s) and not self._stopped.is_set():
+                self._warn()
+                while not moved.wait(self._blocked_s) and not self._stopped.is_set():
+                    pass
+
+    def _warn(self) -> None:
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+        _LOG.warning(
+            "every rollout of this process waits: the event loop has been blocked for %g s at %s. "
+            "An async agent or tool that blocks belongs in a plain function, which gets a thread of its own.",
+            self._blocked_s,
+            "an unknown line" if frame is None else _location(frame),
+        )
+
+
+def _location(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+MAX_WAIT_S: Final = 0.1
+"""A blocked loop is never idle, and those who wait may be the ones that bring it work."""
+
+
+class IdleSelector(selectors.DefaultSelector):
+    """The selector of one loop, which enters ``select`` whenever no callback is ready, and then signals that it is idle.
+
+    Threads of one interpreter take turns, so what another thread does while replies arrive delays them; between them it
+    is free.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle = False
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Select as the base class does, after waking those that wait for an idle loop."""
+        if timeout is not None and timeout <= 0:
+            return super().select(timeout)
+        self._idle = True
+        while self._waiting:
+            loop, woken = self._waiting.popleft()
+            with contextlib.suppress(RuntimeError):  # that loop is closed
+                loop.call_soon_threadsafe(woken.set)
+        try:
+            return super().select(timeout)
+        finally:
+            self._idle = False
+
+    async def wait_idle(self, max_wait_s: float = MAX_WAIT_S) -> None:
+        """Return when the loop is idle, at the latest after ``max_wait_s`` seconds. To be awaited on another loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max_wait_s):
+                while not self._idle:
+                    woken = asyncio.Event()
+                    self._waiting.append((asyncio.get_running_loop(), woken))
+                    # Checked again: a loop that went to sleep before the line above will not wake us.
+                    if not self._idle:
+                        await woken.wait()
+
 
 T = TypeVar("T")
 Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
 _CLOSING_S: Final = 30.0
 """Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever."""
-_LOG: Final = logging.getLogger("tfgrpo.runtime")
 
 
 class RuntimeHost:

@@ -1,4 +1,4 @@
-"""Make a tool of a typed Python function: JSON schema from its signature, description from its docstring.
+"""Make tools of the typed Python functions that settings name: JSON schema from signature, description from docstring.
 
 Validates the arguments that the model wrote and runs the function; journals nothing.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TypeVar, get_type_hints
@@ -18,7 +19,8 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.stores.errors import ActorError
+from tfgrpo.rewarders.importing import load_callable
+from tfgrpo.stores.errors import ActorError, Problem, SettingsError
 from tfgrpo.stores.text import clean_text, replace_surrogates
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
@@ -209,3 +211,29 @@ def _as_text(value: object) -> str:
 def _cut(text: str) -> str:
     """Return a storable text; of an oversized one, head and tail."""
     return replace_surrogates(shorten_middle(text, _MAX_TEXT))
+
+
+_SOURCE = "actor.tools"
+_ACCEPTED = "module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
+
+
+def load_tools(references: Sequence[str]) -> tuple[Tool, ...]:
+    """Return the tools in the order named. Raise ``SettingsError`` with every problem."""
+    problems = check_tools(references)
+    if problems:
+        raise SettingsError(problems)
+    return tuple(tool_from_function(load_callable(reference)) for reference in references)
+
+
+def check_tools(references: Sequence[str]) -> tuple[Problem, ...]:
+    """Return every problem of the names; call nothing."""
+    problems: list[Problem] = []
+    names: list[str] = []
+    for reference in references:
+        try:
+            names.append(tool_from_function(load_callable(reference)).spec.name)
+        except ValueError as error:
+            problems.append(Problem(_SOURCE, f"{reference!r} ({error})", _ACCEPTED))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    problems.extend(Problem(_SOURCE, f"two tools named {name!r}", "tools with different names") for name in twice)
+    return tuple(problems)

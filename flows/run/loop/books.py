@@ -1,23 +1,40 @@
-"""The books of one run: manifest, line files and the totals that the manifest shows.
+"""The books of one run (manifest, line files and the totals that the manifest shows), and what it has learned so far.
 
 The flow process is the only writer of these files.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.run.loop.records import RunFiles
-from tfgrpo.flows.run.loop.state import LearningState
 from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.outcomes import Refused, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
+
+
+@dataclass(slots=True)
+class LearningState:
+    """Mutable learning state of one run: the candidate library, rejected proposals and lost learning steps."""
+
+    library: Library
+    """The candidate library."""
+    remembered: tuple[str, ...] = ()
+    """Texts of rejected proposals, shown to the curator."""
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    """Every proposal that curation refused, with the reason."""
+    stored: int = 0
+    """Records stored by this run."""
+    losses: Losses = field(default_factory=Losses)
+    """Reflections and curations of the current epoch."""
 
 
 class Books:

@@ -1,13 +1,16 @@
-"""The algorithm of a run: epochs of batches of groups, then the sweep over held-out items, the gate and the promotion.
+"""The algorithm of a run: epochs of batches of groups, curation, the sweep over held-out items, and the promotion.
 
 It knows no Prefect: groups run through ``session.fan_out``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
+from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
     cohort_groups,
@@ -15,16 +18,23 @@ from tfgrpo.flows.run.loop.batches import (
     prompt,
     raise_timeout,
     record_batch,
+    record_failure,
     run_batch,
 )
-from tfgrpo.flows.run.loop.curation import curate
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
-from tfgrpo.flows.run.loop.promote import promote
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.stores.errors import BudgetRefused, RunAborted
+from tfgrpo.stores.experiences.library import fold
+from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions, record_decided
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.outcomes import Arm, Outcome, Scored
+from tfgrpo.stores.outcomes import Arm, Outcome, Scored, scored_rewards
+from tfgrpo.stores.telemetry.names import BATCH, EPOCH, RECORDS, SPAN_OPTIMIZE, SPAN_STORE_WRITE
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
-from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale, off_scale
+from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
+from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
 
@@ -98,3 +108,152 @@ def _without_texts(result: GroupResult) -> GroupResult:
 
 def _bare(outcome: Outcome) -> Outcome:
     return Scored(outcome.reward, ()) if isinstance(outcome, Scored) else outcome
+
+
+_OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
+_RECORDED: Final = "this is on record since the run first ended, and now it would be"
+
+
+def promote(session: Session, evidence: PairedEvidence) -> GateDecision:
+    """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
+
+    A run that is resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that
+    no library replaces one that it was not compared with.
+    """
+    score_range = session.plan.score_range
+    if narrow := narrow_scale(evidence, score_range):
+        session.books.manifest.warn(narrow)
+    decision = _recorded(session, decide_gate(evidence, session.settings.gate, score_range))
+    session.books.gate = evidence, decision
+    session.announcer.gate_decided(decision)
+    return decision
+
+
+def _recorded(session: Session, decision: GateDecision) -> GateDecision:
+    """Record the decision unless the run has one on record, and return the one on record."""
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion:
+        return _of_run(session.run_id, earlier) or _promotion(session, _unless_overtaken(session, decision, earlier))
+
+    recorded = record_decided(session.task.promotions, decide)
+    if recorded is None or recorded.decision == decision.decision:
+        return decision
+    overtaken = (decision.decision, recorded.decision) == ("promote", "undecided")
+    why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
+    return replace(decision, decision=recorded.decision, reasons=(why, *decision.reasons))
+
+
+def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
+    return next((promotion for promotion in earlier if promotion.run_id == run_id), None)
+
+
+def _unless_overtaken(session: Session, decision: GateDecision, earlier: Sequence[Promotion]) -> GateDecision:
+    """Return the decision; a promotion over a library it was not compared with becomes undecided."""
+    if decision.decision != "promote" or not _overtaken(session, earlier):
+        return decision
+    return replace(decision, decision="undecided")
+
+
+def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
+    """Return whether the champion changed since the run started; for a replay, whether it had when its run ended."""
+    if session.replay_of is not None:
+        then = _of_run(session.run_id, promotions(session.replay_of.promotions))
+        return then is not None and then.decision == "undecided"
+    now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
+    return verified(now, session.store).library_id != session.champion.library_id
+
+
+def _promotion(session: Session, decision: GateDecision) -> Promotion:
+    interval = decision.interval
+    return Promotion(
+        run_id=session.run_id,
+        decided_at=session.clock(),
+        decision=decision.decision,
+        experience_ids=tuple(entry.experience_id for entry in session.learning.library.entries),
+        library_id=session.learning.library.library_id,
+        estimate=interval.estimate if interval else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        pairs=decision.pairs,
+        simulated=session.plan.simulated,
+        signatures=signatures_in(session.store, session.learning.library),
+    )
+
+
+def curate(
+    session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult], meanwhile: Callable[[], object]
+) -> None:
+    """Curate a batch and store the new records, all or none.
+
+    ``meanwhile`` runs while the model answers, and before anything is stored. Raises ``BudgetRefused`` or
+    ``RunAborted`` when nothing could be decided (a resumed run curates the batch again), and ``RewarderTimeout`` after
+    ``meanwhile`` for a batch whose evidence is void.
+    """
+    _warn_of_scale(session, results)
+    if not any(result.proposals for result in results) or any(result.rewarder_fault for result in results):
+        meanwhile()
+        raise_timeout(results)
+        return
+    epoch, batch = specs[0].key.epoch, specs[0].key.batch
+    curation = _ask(session, specs, results, meanwhile)
+    records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
+    span = session.announcer.telemetry.span(SPAN_STORE_WRITE, {EPOCH: epoch, BATCH: batch, RECORDS: len(records)})
+    with span:
+        new = session.store.record_batch(records, session.paths.manifest) if records else 0
+    if new or not records:  # a resumed run has reported stored records before
+        session.announcer.operations(epoch, records, curation.rejected)
+    learning = session.learning
+    learning.stored += len(records)
+    learning.remembered = curation.memory
+    learning.rejected.extend(curation.rejected)
+    learning.library = fold(learning.library, records)
+    session.announcer.curated(records, len(curation.rejected), learning.library)
+
+
+def _ask(
+    session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult], meanwhile: Callable[[], object]
+) -> CurationResult:
+    learning, epoch, batch = session.learning, specs[0].key.epoch, specs[0].key.batch
+    request = CurationInput(
+        epoch=epoch,
+        batch=batch,
+        groups=tuple(results),
+        library=learning.library.entries,
+        answers={spec.item.id: spec.item.answer for spec in specs},
+        rejected_before=learning.remembered,
+    )
+    with session.announcer.telemetry.span(SPAN_OPTIMIZE, {EPOCH: epoch, BATCH: batch}):
+        curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)
+    if curation.fatal:
+        raise RunAborted(curation.fatal)
+    if curation.budget_refused:
+        raise BudgetRefused(curation.budget_refused)
+    for broken in curation.broken_calls:
+        record_failure(session, broken)
+    sentence = curation.failure.sentence if curation.failure else None
+    for number in range(curation.asked):
+        learning.losses.add(sentence if number < curation.lost else None)
+    if curation.rule_used:
+        reason = curation.failure.reason if curation.failure else "no usable answer"
+        session.books.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
+    return curation
+
+
+def _verified(session: Session, records: Sequence[ExperienceRecord], batch: str) -> Sequence[ExperienceRecord]:
+    """Return the records, or none with a warning: all records of a batch have the stamp of one pack."""
+    if all(session.store.verify_stamp(record) for record in records):
+        return records
+    unstamped = f"{pluralize(len(records), 'lesson')} neither stored nor injected: not stamped for the pack in force"
+    session.books.manifest.warn(f"{batch}: {unstamped}")
+    session.announcer.violation("stamp", len(records))
+    return ()
+
+
+def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
+    rewards = [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
+    low, high = session.plan.score_range
+    if off_scale(rewards, (low, high)):
+        session.books.manifest.warn(
+            f"rewards outside {low:g} to {high:g}: lessons are learned from them, but the gate will abstain: its interval "
+            "needs that scale; score_range declares another"
+        )

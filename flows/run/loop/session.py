@@ -9,8 +9,7 @@ from typing import TypeAlias
 from filelock import BaseFileLock
 
 from tfgrpo.flows.run.loop.announcer import Announcer
-from tfgrpo.flows.run.loop.books import Books
-from tfgrpo.flows.run.loop.state import LearningState
+from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.flows.run.timing import Stopwatch
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.plan import Plan
@@ -19,8 +18,7 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[GroupResult, None, None]]

@@ -17,8 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, digest_of
-from tfgrpo.tasks.models.simulated.options import FaultKind, SimulatedOptions
+from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, FaultKind, SimulatedOptions, digest_of
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
 ABORT: Final = "tfgrpo.abort"

@@ -7,16 +7,62 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
+from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.seeds import derive_seed, stream
-from tfgrpo.tasks.models.simulated.actor import act
-from tfgrpo.tasks.models.simulated.options import FaultKind, SimulatedOptions, any_faults, choose_fault
-from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
+from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, WireMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
-from tfgrpo.tasks.models.simulated.worlds import ToolCall, Turn, open_world
+from tfgrpo.tasks.models.simulated.worlds import Dialogue, ToolCall, ToolResult, Turn, World, WorldName, open_world
+
+FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = (
+    "rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedOptions:
+    """Everything a simulated server depends on apart from its requests."""
+
+    world: WorldName = "arithmetic"
+    seed: int = 0
+    latency_s: float = 0.0
+    """Seconds every answer takes at least."""
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    """Share of calls that break, by kind; together at most 1."""
+    api_key: str | None = field(default=None, repr=False)
+    """The bearer token that requests must carry. None: any, or none."""
+
+    def __post_init__(self) -> None:
+        total = sum(self.faults.model_dump().values())
+        if total > 1.0:
+            raise ValueError(f"faults: got shares that sum to {total}; accepted: at most 1")
+
+    @classmethod
+    def of(cls, settings: SimulatedSettings, api_key: str | None = None) -> Self:
+        """Return the options of a settings section."""
+        return cls(settings.world, settings.seed, settings.latency_s, settings.faults, api_key)
+
+
+def any_faults(faults: FaultSettings) -> bool:
+    """Whether any share is above zero."""
+    return any(getattr(faults, kind) > 0.0 for kind in FAULT_KINDS)
+
+
+def choose_fault(faults: FaultSettings, seed: int, digest: str, seen: int) -> FaultKind | None:
+    """Return how this call breaks, or None. ``seen``: earlier arrivals of the same request, so a retry may succeed."""
+    point = derive_seed(seed, "fault", digest, seen) / 2.0**53
+    for kind in FAULT_KINDS:
+        point -= getattr(faults, kind)
+        if point < 0.0:
+            return kind
+    return None
+
 
 LABEL = "SIMULATED"
 _REMEMBERED = 100_000
@@ -128,3 +174,72 @@ def _prompt_tokens(body: ChatBody) -> int:
         schemas.append(body.response_format.json_schema.body)
     shown += [json.dumps(schema, ensure_ascii=False, separators=(",", ":")) for schema in schemas]
     return max(1, _count_tokens("".join(shown)))
+
+
+SKILL = 0.2
+"""Margin without lessons at temperature 0, in units of the normal draws."""
+LESSON_GAIN = 1.0
+"""What right advice adds to the margin; wrong advice takes the same away."""
+DIFFICULTY_SPREAD = 0.6
+"""Standard deviation of the item's share of the margin."""
+HEAT_COST = 0.3
+HEAT = 1.4
+
+UNKNOWN = "SIMULATED reply: this is no item of a simulated world, so there is nothing to work out.\nAnswer: 0"
+_NORMAL = NormalDist()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedSolver:
+    """Solver that avoids a pitfall when its margin is above zero: lessons help, heat scatters.
+
+    The margin is ``SKILL + LESSON_GAIN * advice + DIFFICULTY_SPREAD * d - HEAT_COST * T + HEAT * T * z``:
+    ``advice`` in [-1, 1] is how the prompt's lessons bear on the pitfall, ``d`` is a normal draw that belongs to the
+    item, ``z`` a normal draw of this request, ``T`` the temperature. So heat makes attempts differ from each other and a
+    little worse, and at ``T = 0`` every attempt at an item goes the same way.
+    """
+
+    seed: int
+    prompt: str
+    temperature: float
+    advice: Mapping[str, float]
+    rng: random.Random
+
+    def avoids(self, pitfall: str) -> bool:
+        """Whether the margin is above zero."""
+        difficulty = derive_seed(self.seed, "difficulty", self.prompt, pitfall)
+        item = DIFFICULTY_SPREAD * _NORMAL.inv_cdf((difficulty + 0.5) / 2.0**53)
+        steady = SKILL + LESSON_GAIN * self.advice.get(pitfall, 0.0)
+        heat = self.temperature * (HEAT * self.rng.gauss(0.0, 1.0) - HEAT_COST)
+        return steady + item + heat > 0.0
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return any of them, with equal chances."""
+        return self.rng.choice(options)
+
+    def lucky(self, share: float) -> bool:
+        """True with this probability, independent of lessons and temperature."""
+        return self.rng.random() < share
+
+
+def act(world: World, body: ChatBody, seed: int, rng: random.Random) -> Turn:
+    """Return the actor's next turn; ``UNKNOWN`` for a prompt without an item of the world."""
+    system = "\n".join(message.text for message in body.messages if message.role in {"system", "developer"})
+    user = max((i for i, message in enumerate(body.messages) if message.role == "user"), default=None)
+    prompt = "" if user is None else body.messages[user].text
+    puzzle = world.recognise(prompt)
+    if user is None or puzzle is None:
+        return Turn(UNKNOWN)
+    temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API
+    solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
+    return puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
+
+
+def _dialogue(messages: Sequence[WireMessage], tools: frozenset[str]) -> Dialogue:
+    returned = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
+    lines = (line for message in messages if message.role == "assistant" for line in message.text.splitlines())
+    results = tuple(
+        ToolResult(call.function.name, returned[call.id]) for message in messages for call in message.tool_calls or ()
+    )
+    return Dialogue(tuple(line for line in lines if line.startswith("Step ")), results, tools)

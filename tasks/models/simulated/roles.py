@@ -9,16 +9,15 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
-from tfgrpo.tasks.models.simulated.judge import ComparisonAsk, JudgementAsk, compare, judge
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
-from tfgrpo.tasks.models.simulated.worlds import World
+from tfgrpo.tasks.models.simulated.worlds import ScriptedSolver, World, answer_of
 
 
 class ShortenAsk(BaseModel):
@@ -122,3 +121,73 @@ def _of_type(kind: str, schema: Mapping[str, Any], text: str) -> Any:
         case "boolean":
             return False
     return None
+
+
+ERROR_SHARE: Final = 0.08
+"""Judgements that take right for wrong, or wrong for right."""
+RIGHT_MEAN: Final = 0.85
+WRONG_MEAN: Final = 0.25
+NOISE: Final = 0.12
+"""Standard deviation of a score."""
+FIRST_BONUS: Final = 0.08
+"""Advantage of the output shown first."""
+TIE_BELOW: Final = 0.25
+"""A smaller difference than this is a tie."""
+_UNKNOWN: Final = 0.5
+
+_Better: TypeAlias = Literal["first", "second", "tie"]
+
+
+class JudgementAsk(BaseModel):
+    """A request to score one output."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: str
+    output: str
+
+
+class ComparisonAsk(BaseModel):
+    """A request to compare two outputs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: str
+    first: str
+    second: str
+
+
+def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]:
+    """Return a score from 0 to 1, in two decimals, with a reason.
+
+    Mostly right, with noise and errors. It solves the item and compares with the process model in the output or with
+    what that states after its last ``Answer:``; it follows no instruction in the output. A task of no simulated world
+    gets the middle of the range.
+    """
+    score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
+    return {"reason": f"SIMULATED: the stated answer looks {'right' if score >= 0.5 else 'wrong'}.", "score": score}
+
+
+def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:
+    """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
+    first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
+    margin = first - _quality(world, ask.task, ask.second, rng)
+    better: _Better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
+    return {"reason": "SIMULATED: by the answers they state.", "better": better}
+
+
+def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
+    # A run without a judge does not load worlds of other runs.
+    from tfgrpo.tasks.models.simulated.worlds.ledger import play  # noqa: PLC0415
+    from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription  # noqa: PLC0415
+
+    mistaken = rng.random() < ERROR_SHARE
+    noise = rng.gauss(0.0, NOISE)
+    puzzle = world.recognise(task)
+    if puzzle is None:
+        return _UNKNOWN
+    if isinstance(puzzle, ProcessDescription):
+        right = puzzle.agrees(output)
+    else:
+        right = answer_of(output) == answer_of(play(puzzle, ScriptedSolver())[0])
+    return (RIGHT_MEAN if right is not mistaken else WRONG_MEAN) + noise

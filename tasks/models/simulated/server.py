@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tfgrpo.pipelines.server import listening
 from tfgrpo.pipelines.server.listening import ServerOptions
 from tfgrpo.tasks.models.simulated.app import ABORT, simulated_app
-from tfgrpo.tasks.models.simulated.options import SimulatedOptions
+from tfgrpo.tasks.models.simulated.engine import SimulatedOptions
 
 _SHUTDOWN_S = 2
 _LINGER_RESET = struct.pack("ii", 1, 0)

@@ -11,8 +11,7 @@ import pytest
 
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.flows.orchestration import artifacts
-from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.night_page import night_page
+from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, night_page
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.stores.ledger.state import Totals
 

@@ -15,7 +15,7 @@ from tests.support.agents.steps import no_secret, settings
 from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
 from tfgrpo.flows.orchestration.dask_workers import dask_workers
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext
 
 SMALL = {"sample_size": 6, "batch_size": 3, "run_id": "same", "dry_run": True}
 

@@ -19,7 +19,7 @@ from tests.support.runs.running import prefect_server
 from tfgrpo.flows.learning_flow import group_task, mapped_groups
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from tfgrpo.stores.errors import RunAborted, SettingsError
-from tfgrpo.tasks.runtime.context import RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -24,11 +24,10 @@ from tfgrpo.stores.outcomes import Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.base import Actor
-from tfgrpo.tasks.actors.chat import ChatActor
+from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.runtime.context import RunContext
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfgrpo.stores.seeds import derive_seed
-from tfgrpo.tasks.models.simulated.actor import AdvisedSolver
+from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, answer_of

@@ -38,8 +38,8 @@ from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.models.simulated.server import running_server
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import runtime_for
+from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 ROOT = Path(__file__).resolve().parents[3]

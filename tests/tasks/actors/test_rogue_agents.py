@@ -14,8 +14,8 @@ from tests.support.agents import steps as kit
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, RecordRejected, StoreError
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.rollout import run_rollout
-from tfgrpo.tasks.runtime.context import RunContext
 from tfgrpo.tasks.runtime.host import RuntimeHost
+from tfgrpo.tasks.runtime.runtime import RunContext
 
 
 def context(tmp_path: Any) -> RunContext:

@@ -20,8 +20,14 @@ from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.models.simulated import generate_items
 from tfgrpo.tasks.runtime.assembly import endpoint_for
-from tfgrpo.tasks.runtime.host import RuntimeHost, call_blocking, close_runtime, run_on_runtime, runtime_for
-from tfgrpo.tasks.runtime.idle_selector import IdleSelector
+from tfgrpo.tasks.runtime.host import (
+    IdleSelector,
+    RuntimeHost,
+    call_blocking,
+    close_runtime,
+    run_on_runtime,
+    runtime_for,
+)
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupSpec, PackText
 

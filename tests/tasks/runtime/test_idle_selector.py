@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tfgrpo.tasks.runtime.idle_selector import IdleSelector
+from tfgrpo.tasks.runtime.host import IdleSelector
 
 
 class Loop:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import steps as kit
-from tfgrpo.tasks.runtime.loop_watch import LoopWatch, _location
+from tfgrpo.tasks.runtime.host import LoopWatch, _location
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.agents import agents
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.tasks.tools.registry import check_tools, load_tools
-from tfgrpo.tasks.tools.schema import ToolResult, priced, run_tool, tool_from_function
+from tfgrpo.tasks.tools.schema import ToolResult, check_tools, load_tools, priced, run_tool, tool_from_function
 
 
 def told(result):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run import champion
-from tfgrpo.flows.run.loop import curation
+from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.announcer import reason_label
 from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.prompt_packs.inject import MergedPrompt
@@ -27,7 +27,7 @@ def curated(monkeypatch, **changes):
     async def changed(batch, runtime):
         return replace(await curate_batch(batch, runtime), **changes)
 
-    monkeypatch.setattr(curation, "curate_batch", changed)
+    monkeypatch.setattr(learn, "curate_batch", changed)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch
         told.append(batch.rejected_before)
         return replace(await curate_batch(batch, runtime), memory=(*batch.rejected_before, f"idea {len(told)}"))
 
-    monkeypatch.setattr(curation, "curate_batch", refuses)
+    monkeypatch.setattr(learn, "curate_batch", refuses)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert len(told) > 1
     assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]

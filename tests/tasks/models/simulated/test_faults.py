@@ -12,7 +12,7 @@ import pytest
 from tests.support.models.simulated_calls import ask, in_process, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
-from tfgrpo.tasks.models.simulated.options import FAULT_KINDS, any_faults, choose_fault
+from tfgrpo.tasks.models.simulated.engine import FAULT_KINDS, any_faults, choose_fault
 from tfgrpo.tasks.models.simulated.server import running_server
 
 TRANSPORTS = ("in process", "tcp")

@@ -22,8 +22,7 @@ from tests.support.models.players import with_lessons
 from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS
 from tfgrpo.tasks.models.simulated.worlds import WorldName, open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.fluency import reads_as_language
-from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, lessons_in
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, lessons_in, reads_as_language
 
 WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
 ARITHMETIC = WORLDS["arithmetic"].lexicon

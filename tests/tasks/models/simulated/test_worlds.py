@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models.players import attempt, success, with_lessons
-from tfgrpo.tasks.models.simulated.actor import AdvisedSolver
+from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds import SHIPPED, data_file, generate_items, open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play, recognise
