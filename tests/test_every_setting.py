@@ -39,7 +39,7 @@ from tests.support.runs.settings_observations import (
     shown,
     stage_after,
 )
-from tests.support.runs.settings_probe import NEVER, REAL, Bench
+from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.tree import Settings
@@ -48,10 +48,10 @@ from tfgrpo.tasks.gate import decide_gate
 
 @dataclass(frozen=True)
 class Demo:
-    """One setting changed to ``value`` on top of ``base``. ``value`` may need the bench, for paths."""
+    """One setting changed to ``value`` on top of ``base``. ``value`` may need the probe, for paths."""
 
     observe: Observe
-    value: str | Callable[[Bench], str]
+    value: str | Callable[[SettingsProbe], str]
     base: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -68,11 +68,11 @@ def weighing(second: float) -> str:
 DEMOS: dict[str, Demo] = {
     "pipeline": Demo(of_tiny(lambda run: run.manifest["pipeline"]), "of-my-own"),
     "task_id": Demo(of_plan(lambda plan: plan.paths.experiences), "another"),
-    "out": Demo(of_plan(lambda plan: plan.paths.experiences), lambda bench: str(bench.root / "elsewhere")),
+    "out": Demo(of_plan(lambda plan: plan.paths.experiences), lambda probe: str(probe.root / "elsewhere")),
     "dry_run": Demo(of_plan(lambda plan: (plan.simulated, plan.models.base_url)), "on", REAL),
     "task_runner": Demo(runner_asked_for, "dask"),
     "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
-    "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda bench: str(bench.packs())),
+    "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda probe: str(probe.packs())),
     "tfgrpo.enabled": Demo(
         of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"
     ),
@@ -121,16 +121,16 @@ DEMOS: dict[str, Demo] = {
     "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
     "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
     "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),
-    "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda bench: str(bench.items())),
+    "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),
     "dataset.eval_path": Demo(
-        lambda bench, options: bench.plan({"dataset.path": str(_others(bench)), **options}).eval_items[0].id,
-        lambda bench: str(bench.items()),
+        lambda probe, options: probe.plan({"dataset.path": str(_others(probe)), **options}).eval_items[0].id,
+        lambda probe: str(probe.items()),
     ),
-    "dataset.mix": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda bench: str(write_mix(bench.root))),
+    "dataset.mix": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(write_mix(probe.root))),
     "dataset.mix_stride": Demo(
-        lambda bench, options: [
+        lambda probe, options: [
             draw["stage"]
-            for draw in bench.plan({"dataset.mix": str(write_mix(bench.root)), **options})
+            for draw in probe.plan({"dataset.mix": str(write_mix(probe.root)), **options})
             .cohort(2)
             .metadata["mix"]["draws"]
         ],
@@ -221,7 +221,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "selection.json_schema": Demo(
         of_selection(lambda it, server: sorted(it.selection.outcomes), format="json", rewarders=["json_valid"]),
-        lambda bench: str(_schema(bench)),
+        lambda probe: str(_schema(probe)),
     ),
     "selection.stage": Demo(
         of_selection_plan(lambda plan: [entry.name for entry in plan.settings.rewarders], answer="7"), "VALIDITY_GAP"
@@ -287,14 +287,14 @@ PARTS: dict[str, tuple[str, Demo]] = {
 }
 
 
-def _schema(bench: Bench) -> Path:
-    path = bench.root / "schema.json"
+def _schema(probe: SettingsProbe) -> Path:
+    path = probe.root / "schema.json"
     path.write_text('{"type": "object"}', "utf-8")
     return path
 
 
-def _others(bench: Bench) -> Path:
-    path = bench.root / "others.jsonl"
+def _others(probe: SettingsProbe) -> Path:
+    path = probe.root / "others.jsonl"
     path.write_text("".join(f'{{"id": "o{n}", "prompt": "Other {n}?", "answer": "{n}"}}\n' for n in range(12)), "utf-8")
     return path
 
@@ -321,22 +321,22 @@ def test_every_setting_has_its_demonstration() -> None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
+def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
+    return SettingsProbe(tmp_path, monkeypatch)
 
 
-def demonstrate(bench: Bench, key: str, demo: Demo) -> None:
-    value = demo.value if isinstance(demo.value, str) else demo.value(bench)
-    before = demo.observe(bench, demo.base)
-    assert demo.observe(bench, demo.base) == before, "what is observed does not stay the same by itself"
-    assert demo.observe(bench, {**demo.base, key: value}) != before
+def demonstrate(probe: SettingsProbe, key: str, demo: Demo) -> None:
+    value = demo.value if isinstance(demo.value, str) else demo.value(probe)
+    before = demo.observe(probe, demo.base)
+    assert demo.observe(probe, demo.base) == before, "what is observed does not stay the same by itself"
+    assert demo.observe(probe, {**demo.base, key: value}) != before
 
 
 @pytest.mark.parametrize("key", DEMOS)
-def test_every_setting_changes_something(bench: Bench, key: str) -> None:
-    demonstrate(bench, key, DEMOS[key])
+def test_every_setting_changes_something(probe: SettingsProbe, key: str) -> None:
+    demonstrate(probe, key, DEMOS[key])
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_field_of_a_list_or_mapping_changes_something(bench: Bench, part: str) -> None:
-    demonstrate(bench, *PARTS[part])
+def test_every_field_of_a_list_or_mapping_changes_something(probe: SettingsProbe, part: str) -> None:
+    demonstrate(probe, *PARTS[part])

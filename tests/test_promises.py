@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs.settings_probe import TINY, Bench, Tiny, rows_of
+from tests.support.runs.settings_probe import TINY, SettingsProbe, TinyRun, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import most_valuable, short_enough
@@ -45,17 +45,17 @@ def sources() -> Iterator[tuple[Path, ast.Module]]:
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Tiny]]:
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, TinyRun]]:
     """A run that wrote lessons, and the directory of its task."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        bench = Bench(tmp_path_factory.mktemp("learned"), monkeypatch)
-        run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
-        yield TaskPaths.of(bench.root / "run-1", "tfgrpo-learning").root, run
+        probe = SettingsProbe(tmp_path_factory.mktemp("learned"), monkeypatch)
+        run = probe.tiny_run({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
+        yield TaskPaths.of(probe.root / "run-1", "tfgrpo-learning").root, run
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
+def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
+    return SettingsProbe(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module:
     assert name in used, f"{source} tests no {name}"
 
 
-def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path, Tiny]) -> None:
+def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path, TinyRun]) -> None:
     task, _ = learned
     left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pending"))]
     assert {path.name for path in left if path.stat().st_size} <= KNOWN
@@ -87,11 +87,11 @@ def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path,
     assert {path.stat().st_mode & 0o077 for path in task.rglob("*") if path.is_file()} == {0}
 
 
-def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tuple[Path, Tiny]) -> None:
+def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tuple[Path, TinyRun]) -> None:
     task, run = learned
-    records = rows_of(task / "experiences.jsonl")
+    records = lines(task / "experiences.jsonl")
     assigned = {spec.group_id for spec in run.specs}
-    rollouts = {row["rollout_id"]: row for row in rows_of(task / "runs" / "run" / "rollouts.jsonl")}
+    rollouts = {row["rollout_id"]: row for row in lines(task / "runs" / "run" / "rollouts.jsonl")}
     assert records
     for record in records:
         assert record["group_id"] in assigned
@@ -104,27 +104,27 @@ def test_a_lesson_names_the_group_it_was_learned_from_and_its_rank(learned: tupl
     assert scores["relative"]["count"] > 0
 
 
-def test_all_members_of_a_group_are_given_the_same_stamped_text(learned: tuple[Path, Tiny]) -> None:
+def test_all_members_of_a_group_are_given_the_same_stamped_text(learned: tuple[Path, TinyRun]) -> None:
     task, run = learned
     given: dict[str, set[str]] = {}
-    for row in rows_of(task / "runs" / "run" / "rollouts.jsonl"):
+    for row in lines(task / "runs" / "run" / "rollouts.jsonl"):
         given.setdefault(row["group_id"], set()).add(row["prompt_digest"])
     assert {len(digests) for digests in given.values()} == {1}
-    stamps = {row["digest"]: row["stamp"] for row in rows_of(task / "runs" / "run" / "prompts.jsonl")}
+    stamps = {row["digest"]: row["stamp"] for row in lines(task / "runs" / "run" / "prompts.jsonl")}
     assert {stamps[digest] for digests in given.values() for digest in digests} == {run.manifest["pack"]["stamp"]}
 
 
-def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Path, Tiny]) -> None:
+def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Path, TinyRun]) -> None:
     task, run = learned
     assigned = run.manifest["cohorts"]["1"]["sampling"]["assignments"]
     assert assigned == {"min_instances": 3, "max_instances": 3, "target": 3, "group_index": [0, 1, 2]}
     indices: dict[str, list[int]] = {}
-    for row in rows_of(task / "runs" / "run" / "rollouts.jsonl"):
+    for row in lines(task / "runs" / "run" / "rollouts.jsonl"):
         indices.setdefault(row["group_id"], []).append(row["index"])
     assert {tuple(sorted(given)) for given in indices.values()} == {(0, 1, 2)}
 
 
-def test_the_spec_guard_is_the_last_stage_of_the_manifest_with_its_evidence(learned: tuple[Path, Tiny]) -> None:
+def test_the_spec_guard_is_the_last_stage_of_the_manifest_with_its_evidence(learned: tuple[Path, TinyRun]) -> None:
     _, run = learned
     last = run.manifest["stages"][-1]
     assert (last["name"], last["ok"]) == ("spec-guard", True)
@@ -132,39 +132,41 @@ def test_the_spec_guard_is_the_last_stage_of_the_manifest_with_its_evidence(lear
     assert {"epochs", "experiences_written", "reward_scores", "per_tool_metrics"} <= set(run.manifest["tfgrpo"])
 
 
-def test_a_refused_group_size_reaches_no_scheduler(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_group_size_reaches_no_scheduler(probe: SettingsProbe, caplog: pytest.LogCaptureFixture) -> None:
     def runner(_: str) -> Any:
         raise AssertionError("nothing may be scheduled")
 
-    request = RunRequest(settings={**TINY, "out": str(bench.root / "out"), "tfgrpo.group_size": 1})
+    request = RunRequest(settings={**TINY, "out": str(probe.root / "out"), "tfgrpo.group_size": 1})
     with caplog.at_level(logging.ERROR, "tfgrpo.guardrails"):
         summary = execute(request, {}, Observers(), runner, clock=utc_now)
     assert (summary.status, summary.exit_code) == ("refused", 2)
     assert "refused before scheduling" in caplog.text
-    assert not (bench.root / "out").exists()
+    assert not (probe.root / "out").exists()
 
 
-def test_summaries_of_rollouts_obey_a_lowered_limit_too(bench: Bench) -> None:
-    group = bench.exchange({"tfgrpo.experience_max_words": "5"}).result
+def test_summaries_of_rollouts_obey_a_lowered_limit_too(probe: SettingsProbe) -> None:
+    group = probe.exchange({"tfgrpo.experience_max_words": "5"}).result
     assert {count_words(rollout.summary) <= 5 for rollout in group.rollouts} == {True}
-    group = bench.exchange({"tfgrpo.experience_max_chars": "40"}).result
+    group = probe.exchange({"tfgrpo.experience_max_chars": "40"}).result
     assert {len(rollout.summary) <= 40 for rollout in group.rollouts} == {True}
 
 
-def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(learned: tuple[Path, Tiny], bench: Bench) -> None:
+def test_a_lowered_limit_holds_for_lessons_that_were_stored_before_it(
+    learned: tuple[Path, TinyRun], probe: SettingsProbe
+) -> None:
     task, _ = learned
     pack = load_prompt_pack("arithmetic")
     stored = list(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
-    assert merge_experiences(bench.plan({}).pack, stored).experience_ids
-    shorter = merge_experiences(bench.plan({"tfgrpo.experience_max_words": "4"}).pack, stored)
+    assert merge_experiences(probe.plan({}).pack, stored).experience_ids
+    shorter = merge_experiences(probe.plan({"tfgrpo.experience_max_words": "4"}).pack, stored)
     assert not shorter.experience_ids
     assert {reason.partition(" ")[2] for _, reason in shorter.skipped} == {"words; at most 4"}
-    shorter = merge_experiences(bench.plan({"tfgrpo.experience_max_chars": "40"}).pack, stored)
+    shorter = merge_experiences(probe.plan({"tfgrpo.experience_max_chars": "40"}).pack, stored)
     assert all("at most 40" in reason for _, reason in shorter.skipped)
 
 
 def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = []
     original = ExperienceStore.__init__
@@ -174,7 +176,7 @@ def test_the_store_of_a_run_takes_no_longer_lesson_than_the_settings_allow(
         original(self, *given, **named)
 
     monkeypatch.setattr(ExperienceStore, "__init__", seen)
-    bench.tiny({"tfgrpo.experience_max_words": "9"})
+    probe.tiny_run({"tfgrpo.experience_max_words": "9"})
     assert 9 in limits
 
 
@@ -212,27 +214,27 @@ def leaking_rewarder(output: str, answer: str) -> float:
     ids=["agent", "answer", "tool", "rewarder"],
 )
 def test_no_record_shows_the_key_that_foreign_code_tells(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    exchange = bench.exchange(options, tool="leaking_tool" if "actor.tools" in options else None)
+    exchange = probe.exchange(options, tool="leaking_tool" if "actor.tools" in options else None)
     assert all(request.headers["authorization"] == f"Bearer {KEY}" for request, _ in exchange.requests)
     said = repr(exchange.result) + "".join(request.content.decode() for request, _ in exchange.requests)
-    written = "".join(path.read_text("utf-8") for path in bench.root.rglob("*") if path.is_file())
+    written = "".join(path.read_text("utf-8") for path in probe.root.rglob("*") if path.is_file())
     assert KEY not in said + written
     assert "***" in said + written
 
 
-def test_a_truncated_attempt_is_no_wrong_answer(bench: Bench) -> None:
-    run = bench.tiny({"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0"})
+def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
+    run = probe.tiny_run({"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0"})
     assert "brought a reward" in run.manifest["message"]
     assert run.metrics
     assert all(row["reward_mean"] is None for row in run.metrics)
     assert {name for row in run.metrics for name in row["outcomes"]} <= {"ungraded", "failed"}
 
 
-def test_rewards_beyond_one_are_recorded_and_never_promoted(bench: Bench) -> None:
-    run = bench.tiny({"rewarders": '[{"name": "tests.test_promises:generous"}]', "tfgrpo.sample_size": "4"})
+def test_rewards_beyond_one_are_recorded_and_never_promoted(probe: SettingsProbe) -> None:
+    run = probe.tiny_run({"rewarders": '[{"name": "tests.test_promises:generous"}]', "tfgrpo.sample_size": "4"})
     assert run.manifest["gate"]["decision"] == "undecided"
     assert max(row["reward_mean"] for row in run.metrics) > 1.0
 
@@ -301,11 +303,11 @@ def _changed_by(node: ast.AST) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, Tiny]) -> None:
+def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, TinyRun]) -> None:
     task, run = learned
     by_epoch = run.manifest["tfgrpo"]["epochs"]
     for epoch in by_epoch:
-        chosen = [row for row in rows_of(task / "runs" / "run" / "rollouts.jsonl") if row["epoch"] == epoch["epoch"]]
+        chosen = [row for row in lines(task / "runs" / "run" / "rollouts.jsonl") if row["epoch"] == epoch["epoch"]]
         scored = [row["outcome"]["reward"] for row in chosen if row["outcome"]["name"] == "scored"]
         assert epoch["scored"] == len(scored)
         assert epoch["lost"] == len(chosen) - len(scored)
@@ -318,25 +320,27 @@ def test_an_epoch_reports_rewards_of_scored_rollouts_alone(learned: tuple[Path, 
 
 
 def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    probe: SettingsProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pack was approved anew between plan and curation: what is learned for it then is of another version."""
     other = replace(pack_stamp(load_prompt_pack("arithmetic")), stamped_at="2001-01-01T00:00:00+00:00")
     monkeypatch.setattr("tfgrpo.tasks.learning.record.pack_stamp", lambda _: other)
-    run = bench.tiny({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
+    run = probe.tiny_run({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
     assert run.status == "finished"
     assert any("not stamped for the pack in force" in warning for warning in run.manifest["warnings"])
     assert run.manifest["tfgrpo"]["experiences_written"] == 0
     assert all(not spec.pack.experience_ids for spec in run.specs)
 
 
-def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned: tuple[Path, Tiny]) -> None:
+def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned: tuple[Path, TinyRun]) -> None:
     _, run = learned
     sweep = run.manifest["cohorts"]["2"]["sampling"]
     assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1, 2])
 
 
-def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(learned: tuple[Path, Tiny], bench: Bench) -> None:
+def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(
+    learned: tuple[Path, TinyRun], probe: SettingsProbe
+) -> None:
     task, _ = learned
     pack = load_prompt_pack("arithmetic")
     stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())

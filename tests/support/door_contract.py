@@ -1,4 +1,4 @@
-"""An import contract: a room is entered through its door alone.
+"""Import contract: other modules enter a room only through its door.
 
 The door of a room is its ``__init__``. Open to others are the names that it re-exports, the modules that it re-
 exports from, and the modules that its ``__all__`` lists. Modules of the room itself, and of rooms within it, import
@@ -18,25 +18,25 @@ from importlinter import Contract, ContractCheck, output
 
 
 class DoorContract(Contract):
-    """Every import into a room from outside goes through its door."""
+    """Every import into a room from outside is one that its door allows."""
 
     type_name = "doors"
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Look at every direct import of the graph."""
+        """Check every direct import of the graph."""
         del verbose
         broken = sorted(forbidden(graph))
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Name importer, imported module and the room in which it is private."""
+        """Print importer, imported module and the room in which it is private."""
         broken: list[tuple[str, str, str]] = check.metadata["broken"]
         for importer, imported, room in broken:
             output.print_error(f"{importer} imports {imported}, which the door of {room} does not name", bold=False)
 
 
 def forbidden(graph: ImportGraph) -> Iterator[tuple[str, str, str]]:
-    """Importer, imported module, and the room whose door does not let it in."""
+    """Yield importer, imported module, and the room whose door does not allow the import."""
     doors: dict[str, set[str]] = {}
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
@@ -50,7 +50,7 @@ def forbidden(graph: ImportGraph) -> Iterator[tuple[str, str, str]]:
 
 
 def open_modules(room: str) -> set[str]:
-    """The modules of a room that others may enter."""
+    """Return the modules of a room that others may import."""
     spec: Any = importlib.util.find_spec(room)
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     listed = {

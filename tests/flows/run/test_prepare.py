@@ -27,7 +27,7 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
         ("returns_a_number", ["takes neither `system` nor `chat`: no lesson can reach it", "no cap holds for them"]),
         ("drafts_and_corrects", []),
         ("takes_everything", []),
-        ("goes_on_after_the_end", []),
+        ("calls_after_the_end", []),
     ],
 )
 def test_unknown_arguments_of_an_agent_are_refused_before_any_spending(tmp_path, agent, told):

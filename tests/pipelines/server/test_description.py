@@ -66,4 +66,4 @@ async def test_schemathesis_finds_nothing(tmp_path, token):
     assert process.returncode == 0, text
     assert "Tested: 4" in text
     assert "No issues found" in text
-    assert served.said == []
+    assert served.messages == []

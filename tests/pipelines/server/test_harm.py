@@ -32,7 +32,7 @@ async def test_only_the_item_that_a_grader_fails_on_is_ungraded(tmp_path, name, 
     assert name in results[2]["error"]
     assert "error" not in results[0] | results[1]
     assert again[0]["reward"] == 1.0
-    assert [line for line in served.said if name in line]
+    assert [line for line in served.messages if name in line]
 
 
 async def test_results_in_another_order_reach_the_items_that_they_are_for(tmp_path):
@@ -133,4 +133,4 @@ async def test_a_request_is_refused_for_graders_that_failed_and_not_for_what_sta
         half = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word)]})
         more = await client.post("/grade", json={"iteration": 0, "items": [item(), item(word), item(word)]})
     assert (half.status_code, more.status_code) == (200, status)
-    assert any(name in line for line in served.said)
+    assert any(name in line for line in served.messages)

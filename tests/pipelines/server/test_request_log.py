@@ -15,10 +15,10 @@ async def test_every_request_has_its_lines(tmp_path):
         await client.post("/sample", json={"iteration": 12, "batch_size": 3})
         await graded(client, item(RIGHT, completion_index=0), item("<think>r</think>\n7\nlast", completion_index=1))
         await graded(client)
-    assert served.said[0] == "[dataserver] /sample iteration=12 batch_size=3 stage=second"
-    assert served.said[1].splitlines() == [
+    assert served.messages[0] == "[dataserver] /sample iteration=12 batch_size=3 stage=second"
+    assert served.messages[1].splitlines() == [
         "[dataserver] iteration=0 graded 2 | avg=0.625 min=0.250 max=1.000",
-        *[line for line in served.said[1].splitlines() if line.startswith("  sums:0 #")],
+        *[line for line in served.messages[1].splitlines() if line.startswith("  sums:0 #")],
         "[dataserver] BEST reward=1.000 sums:0 #0",
         "  | <think>r</think>",
         "  | 42",
@@ -27,27 +27,27 @@ async def test_every_request_has_its_lines(tmp_path):
         "  | 7",
         "  | last",
     ]
-    assert served.said[1].count("  sums:0 #") == 2
-    assert served.said[2] == "[dataserver] iteration=0 graded 0 completions."
+    assert served.messages[1].count("  sums:0 #") == 2
+    assert served.messages[2] == "[dataserver] iteration=0 graded 0 completions."
 
 
 async def test_without_verbose_only_failing_graders_are_logged(tmp_path):
     async with in_process(rogue(tmp_path, "Raising")) as (client, served):
         await client.post("/sample", json={"iteration": 0, "batch_size": 3})
         await graded(client, item())
-        assert served.said == []
+        assert served.messages == []
         await graded(client, item("boom"), item("boom"), item())
         await graded(client, item("boom"))
-    assert len(served.said) == 1
-    assert "grader Raising left 2 items ungraded" in served.said[0]
-    assert "boom" in served.said[0]
+    assert len(served.messages) == 1
+    assert "grader Raising left 2 items ungraded" in served.messages[0]
+    assert "boom" in served.messages[0]
 
 
 async def test_items_without_a_reward_are_in_no_figure(tmp_path):
     async with in_process(rogue(tmp_path, "Raising"), verbose=True) as (client, served):
         await graded(client, item("boom"), item())
         await graded(client, item("boom", completion_index=4))
-    (first, second) = [said for said in served.said if " graded " in said]
+    (first, second) = [said for said in served.messages if " graded " in said]
     assert first.splitlines()[0] == "[dataserver] iteration=0 graded 2 | avg=1.000 min=1.000 max=1.000 ungraded=1"
     assert second.splitlines()[0] == "[dataserver] iteration=0 graded 1 | no rewards ungraded=1"
     assert "sums:0 #4 ungraded: Raising: " in second
@@ -64,7 +64,7 @@ async def test_replies_are_the_same_with_and_without_verbose(tmp_path, text):
     assert replies[0] == replies[1]
     assert not any(
         line.startswith("[dataserver] WORST reward=0.000") and "sums" not in line
-        for said in served.said
+        for said in served.messages
         for line in said.splitlines()
     )
 

@@ -244,7 +244,7 @@ async def test_half_a_surrogate_pair_is_graded_and_logged_like_any_text(path):
         response = await client.post("/grade", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 200
     assert response.json()["results"][0]["reward"] == 1.0
-    assert "\ud800" in served.said[-1]
+    assert "\ud800" in served.messages[-1]
 
 
 async def test_records_that_cannot_be_served_are_graded_and_never_drawn(tmp_path):
@@ -271,7 +271,7 @@ async def test_a_file_that_changes_under_the_server_costs_only_its_items(tmp_pat
     assert results[1]["reward"] == 1.0
     drawn = {sample["sample_id"] for sample in samples.json()["samples"]}
     assert (samples.status_code, drawn) == (200, {f"sums:{number}" for number in range(1, 12)})
-    assert any("record" in line for line in served.said)
+    assert any("record" in line for line in served.messages)
 
 
 @pytest.mark.parametrize(

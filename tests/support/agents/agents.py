@@ -71,7 +71,7 @@ async def wraps_errors(chat: AskAsync) -> str:
         raise ValueError("wrapped") from error
 
 
-def goes_on_after_the_end(chat: Ask) -> str:
+def calls_after_the_end(chat: Ask) -> str:
     time.sleep(0.3)
     try:
         return chat("still there?")
@@ -80,7 +80,7 @@ def goes_on_after_the_end(chat: Ask) -> str:
         raise
 
 
-async def brings_its_own_system_text(chat: AskAsync) -> str:
+async def sends_a_system_message(chat: AskAsync) -> str:
     return await chat([{"role": "system", "content": "mine"}, {"role": "user", "content": "hi"}])
 
 
@@ -127,7 +127,7 @@ async def shout(json: str, _x: str = "!") -> dict[str, str]:
     return {"loud": json.upper() + _x}
 
 
-def plainly(function: Callable[P, R]) -> Callable[P, R]:
+def pass_through(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function in another one, as most decorators do."""
 
     @functools.wraps(function)
@@ -137,15 +137,15 @@ def plainly(function: Callable[P, R]) -> Callable[P, R]:
     return around
 
 
-decorated_shout = plainly(shout)
+decorated_shout = pass_through(shout)
 
 
-@plainly
+@pass_through
 async def decorated_breaks(text: str) -> str:
     raise LookupError(f"no {text}")
 
 
-@plainly
+@pass_through
 async def decorated_sleeps(text: str) -> str:
     try:
         await asyncio.sleep(60)
@@ -170,7 +170,7 @@ def echo(text: str) -> str:
     return text
 
 
-def says_half_a_pair(prompt: str) -> str:
+def returns_a_lone_surrogate(prompt: str) -> str:
     return "half \ud83d"
 
 

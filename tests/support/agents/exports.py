@@ -1,4 +1,4 @@
-"""Groups made by hand, and runs as the actors leave them."""
+"""Build groups to export, and the files of a finished run."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def logprobs(*tokens: float, **more: Any) -> LogProbs:
 def export(
     groups: Iterable[RolloutGroup], target: Any, path: Path, **options: Any
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows and report."""
-    wanted = ExportOptions(target=target, **options)
-    report = ExportReport("test", wanted)
+    """Export groups; return the rows and the report."""
+    chosen = ExportOptions(target=target, **options)
+    report = ExportReport("test", chosen)
     export_groups(groups, path, report)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if report.file else []
     return rows, json.loads(path.with_name(f"{path.name}.report.json").read_text())
 
 
 async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) -> RunPaths:
-    """A run of these groups by the real steps, with the files that a run keeps; no flow around it."""
+    """Run these groups with the real steps and write the files of a run, without a flow."""
     run = TaskPaths.of(folder, "t").run("run")
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]

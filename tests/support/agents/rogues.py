@@ -12,15 +12,15 @@ RELEASED = threading.Event()
 SWALLOWED: list[str] = []
 
 
-async def leaves_the_process(prompt: str) -> str:
+async def exits_the_process(prompt: str) -> str:
     sys.exit(3)
 
 
-def leaves_the_process_from_a_thread(prompt: str) -> str:
+def exits_from_a_thread(prompt: str) -> str:
     sys.exit(3)
 
 
-async def leaves_from_a_task_of_its_own(prompt: str) -> str:
+async def exits_from_a_task(prompt: str) -> str:
     async def leave() -> None:
         sys.exit(3)
 
@@ -71,11 +71,11 @@ def blocks_the_loop_for(seconds: float) -> Callable[[str], Awaitable[str]]:
     return agent
 
 
-def tool_that_leaves(text: str) -> str:
+def tool_that_exits(text: str) -> str:
     sys.exit(text)
 
 
-async def tool_that_leaves_asynchronously(text: str) -> str:
+async def tool_that_exits_asynchronously(text: str) -> str:
     raise SystemExit(text)
 
 
@@ -83,7 +83,7 @@ async def tool_that_cancels_itself(text: str) -> str:
     raise asyncio.CancelledError
 
 
-def tool_that_cannot_say_why(text: str) -> str:
+def tool_that_raises_what_cannot_be_shown(text: str) -> str:
     raise NoText
 
 

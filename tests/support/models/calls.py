@@ -1,4 +1,4 @@
-"""One client for tests of single calls: few connections, no budget, no prices, and no time lost by waiting."""
+"""Build a chat client with few connections, without budget, prices or real waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def client(root: str, retries: int = 0, waits: list[float] | None = None) -> ChatClient:
-    """Of an endpoint at ``root``; the seconds it would have waited are added to ``waits``."""
+    """Return a client of the endpoint at ``root``; its waits are appended to ``waits``, in seconds."""
 
     async def sleep(seconds: float) -> None:
         if waits is not None:

@@ -1,4 +1,4 @@
-"""Lessons worded by somebody who has not read the lexicon: polarity, text, pitfall, and whether they help."""
+"""Lessons worded without knowledge of the lexicon: polarity, text, pitfall, and whether they help."""
 
 HELPFUL = [
     ("do", "Tax is due only on the discounted amount, never on the list price.", "discount_tax"),

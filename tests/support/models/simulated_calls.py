@@ -1,4 +1,4 @@
-"""Requests and clients for tests of the simulated service."""
+"""Build requests and clients of the simulated service."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ TOOLS = [
 
 
 def request(prompt: str = ITEM["prompt"], system: str = "Solve it.", **changes: Any) -> dict[str, Any]:
-    """An ordinary request; ``changes`` replace or add keys."""
+    """Return an ordinary request; ``changes`` replace or add keys."""
     messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
     body = {"model": "simulated", "messages": messages, "temperature": 0.7, "max_tokens": 400, "seed": 1}
     return {**body, **changes}
 
 
 def schema(name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A ``response_format``."""
+    """Return a ``response_format``."""
     return {"type": "json_schema", "json_schema": {"name": name, "strict": False, "schema": dict(body or {})}}
 
 
 @asynccontextmanager
 async def in_process(**options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client whose server runs in this process."""
+    """Yield a client whose server runs in this process."""
     transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions(**options)))
     async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
         yield client
 
 
 async def ask(client: httpx.AsyncClient, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a successful answer."""
+    """Return the body of a successful answer."""
     response = await client.post("/chat/completions", json=body)
     assert response.status_code == 200, response.text
     value = response.json()

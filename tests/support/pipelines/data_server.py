@@ -1,4 +1,4 @@
-"""A small mix on disk, the real stack behind it, and clients: what the tests of the data server share."""
+"""Serve a small mix with the real data server, in process or on a port, with misbehaving graders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROGUES = """
             return _results(inputs, [1.0] * len(inputs))
 
     class Raising:
-        '''Raises for a batch that holds a completion with the word.'''
+        '''Raises for a batch with the word in a completion.'''
         per_item = True
 
         def grade_batch(self, inputs):
@@ -75,7 +75,7 @@ ROGUES = """
             return _results([*inputs, *inputs], [1.0] * 2 * len(inputs))
 
     class Reversed:
-        '''Rewards its own items rightly, and answers in another order.'''
+        '''Returns correct rewards in another order.'''
         def grade_batch(self, inputs):
             return _results(inputs, [len(each.completion) / 100 for each in inputs])[::-1]
 
@@ -88,14 +88,14 @@ ROGUES = """
             return _results(inputs, [1.0] * len(inputs))
 
     class Wild:
-        '''Holds the interpreter lock for hours.'''
+        '''Keeps the interpreter lock for hours.'''
         def grade_batch(self, inputs):
             if any("wild" in each.completion for each in inputs):
                 re.match(r"(a+)+$", "a" * 45 + "b")
             return _results(inputs, [1.0] * len(inputs))
 
     class Slow:
-        '''Half a second of Python at work.'''
+        '''Computes for half a second.'''
         def grade_batch(self, inputs):
             until = time.monotonic() + 0.5
             while time.monotonic() < until:
@@ -109,7 +109,7 @@ RECORDS: dict[str, list[Any]] = {
 
 
 def mix(folder: Path, **changes: Any) -> Path:
-    """A config with two datasets of exact sums, in two stages; ``changes`` replace its sections."""
+    """Write a config with two datasets of exact sums, in two stages; ``changes`` replace its sections."""
     (folder / "rogues.py").write_text(textwrap.dedent(ROGUES), encoding="utf-8")
     for name, records in RECORDS.items():
         lines = "".join(json.dumps(record) + "\n" for record in records)
@@ -136,31 +136,31 @@ def mix(folder: Path, **changes: Any) -> Path:
 
 
 def rogue(folder: Path, *names: str, multiplicative: bool = False) -> Path:
-    """A config in which ``sums`` is graded by rogues, each with the weight 1."""
-    listed = {"multiplicative_graders": list(names)} if multiplicative else {
+    """Write a config in which misbehaving graders, each with weight 1, grade ``sums``."""
+    graders = {"multiplicative_graders": list(names)} if multiplicative else {
         "graders": list(names), "grader_weights": [1.0] * len(names)
     }  # fmt: skip
     return mix(
         folder,
-        datasets={"sums": {"path": "sums.jsonl", **listed}, "plain": {"path": "plain.jsonl"}},
+        datasets={"sums": {"path": "sums.jsonl", **graders}, "plain": {"path": "plain.jsonl"}},
         python_graders={name: {"path": f"rogues.py:{name}"} for name in names},
     )
 
 
 class Served:
-    """An app in front of a config, and what it said."""
+    """The app for a config, and the messages that it printed."""
 
     def __init__(
         self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any
     ) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.runner = GraderRunner(timeout_s=timeout_s)
         config = load_mix_config(path)
         self.service = DataService(config, grader_sets(config), self.runner)
         self.app = data_app(
             self.service,
             telemetry=telemetry or Telemetry(TelemetryOptions()),
-            say=self.said.append,
+            say=self.messages.append,
             version="1",
             **{"limits": Limits(), **options},
         )
@@ -172,7 +172,7 @@ class Served:
 
 @asynccontextmanager
 async def in_process(path: Path, **options: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Served]]:
-    """A client of an app on this event loop, without sockets. Whatever the app lets out raises here."""
+    """Yield a client of an app on this event loop, without sockets; unhandled errors of the app raise here."""
     served = Served(path, **options)
     try:
         transport = httpx.ASGITransport(served.app)
@@ -184,7 +184,7 @@ async def in_process(path: Path, **options: Any) -> AsyncIterator[tuple[httpx.As
 
 @asynccontextmanager
 async def on_a_port(path: Path, **options: Any) -> AsyncIterator[tuple[str, Served]]:
-    """The URL of a server on a real socket of this event loop."""
+    """Yield the URL of a server on a socket of this event loop."""
     served = Served(path, **options)
     try:
         async with running(served.app) as url:
@@ -198,7 +198,7 @@ def item(completion: str = RIGHT, sample_id: str = "sums:0", **more: Any) -> dic
 
 
 async def graded(client: httpx.AsyncClient, *items: dict[str, Any]) -> list[dict[str, Any]]:
-    """Results of one request."""
+    """Return the results of one request."""
     response = await client.post("/grade", json={"iteration": 0, "items": list(items)})
     assert response.status_code == 200, response.text
     results: list[dict[str, Any]] = response.json()["results"]

@@ -1,4 +1,4 @@
-"""Mixes to test with: a file of the form and its datasets, written where a test wants them."""
+"""Write a small mix file and its datasets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_rows(path: Path, records: Sequence[Any]) -> None:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A small valid file: ``a`` alone until step 10, then ``a`` and ``b`` as 1 to 3 until step 30."""
+    """Return a small valid mix: ``a`` alone until step 10, then ``a`` and ``b`` as 1 to 3 until step 30."""
     return {
         "paths": {"data_root": "data"},
         "datasets": {
@@ -43,10 +43,10 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def write_mix(folder: Path, content: Mapping[str, Any] | str | None = None, **changes: Any) -> Path:
-    """The file with its datasets ``a`` and ``b`` beside it."""
+    """Write the mix file, and its datasets ``a`` and ``b``."""
     write_rows(folder / "data" / "a.jsonl", rows("a"))
     write_rows(folder / "data" / "sub" / "b.jsonl", rows("b"))
     path = folder / "rl_data_config.yaml"
-    given = document(**changes) if content is None else content
-    path.write_text(given if isinstance(given, str) else yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
+    mix = document(**changes) if content is None else content
+    path.write_text(mix if isinstance(mix, str) else yaml.safe_dump(mix, sort_keys=False), encoding="utf-8")
     return path

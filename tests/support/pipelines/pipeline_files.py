@@ -1,4 +1,4 @@
-"""A pipeline file in a folder of the test, and what a refusal says."""
+"""Write a pipeline file; return the error of refused settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer's client, as the existing one asks and reads: what a server has to satisfy to be put in the other's place."""
+"""Client of a trainer with the requests of the original one, which a replacement server must satisfy."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class TrainerClient:
         await self._http.aclose()
 
     async def total_iterations(self) -> int:
-        """Length of the training; a thousand when nobody tells."""
+        """Return the length of the training; 1000 when the server does not report it."""
         try:
             return int((await self._ask("GET", "/meta"))["total_iterations"])
         except (httpx.HTTPError, KeyError, ValueError):
             return 1000
 
     async def row(self, index: int) -> dict[str, Any]:
-        """The prompt at an index of the training set."""
+        """Return the prompt at an index of the training set."""
         prompts = self._batch // self._generations if self._batch % self._generations == 0 else 1
         if self._generations == 1:
             prompts = self._batch
-        group, place = divmod(index, prompts)
+        group, position = divmod(index, prompts)
         iteration, accumulation = divmod(group, self._grad_accum)
         key = (iteration, accumulation)
         if key not in self._rows:
@@ -48,10 +48,10 @@ class TrainerClient:
                 raise RuntimeError("no samples")
             self._rows[key] = [_conversation(sample) for sample in samples]
         rows = self._rows[key]
-        return rows[place % len(rows)]
+        return rows[position % len(rows)]
 
     async def rewards(self, step: int, sample_ids: list[str], completions: list[str]) -> list[float]:
-        """One reward for each completion; zeros when the server cannot be asked or says what is no number."""
+        """Return one reward per completion; zeros when the request fails or a reward is no number."""
         items = [
             {"sample_id": name, "completion": text, "completion_tokens": len(text.split()), "completion_index": index}
             for index, (name, text) in enumerate(zip(sample_ids, completions, strict=True))
@@ -82,7 +82,7 @@ class TrainerClient:
 
 
 def _conversation(sample: dict[str, Any]) -> dict[str, Any]:
-    """A row of the training set: the keys of the first row are the columns of all."""
+    """Return a row of the training set; the keys of the first row are the columns of all."""
     system = sample["system_prompt"]
     messages = [{"role": "system", "content": system}] if system and system.strip() else []
     messages.append({"role": "user", "content": sample["prompt"]})

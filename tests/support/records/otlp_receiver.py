@@ -1,4 +1,4 @@
-"""What really arrives on the wire? An OTLP/HTTP endpoint in this process that decodes what it gets, and can misbehave."""
+"""OTLP/HTTP endpoint in this process that decodes the requests it receives, and can hang or refuse them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode: TypeAlias = Literal["ok", "hang", "503"]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedSpan:
-    """One span as it arrived. ``parent_id`` is empty for a root; ``error`` says whether its status is ERROR."""
+    """One span as it arrived. ``parent_id`` is empty for a root; ``error``: its status is ERROR."""
 
     name: str
     trace_id: str
@@ -77,15 +77,15 @@ class OtlpReceiver:
 
     @property
     def url(self) -> str:
-        """The base endpoint, for ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
+        """Return the base endpoint, for ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def environment(self) -> dict[str, str]:
-        """Just enough ``OTEL_*`` to send here."""
+        """Return the ``OTEL_*`` variables to send here."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url}
 
     def spans(self) -> list[ReceivedSpan]:
-        """Every span that arrived, in order of arrival."""
+        """Return every span that arrived, in order of arrival."""
         return [
             _span(span, _attributes(block.resource.attributes))
             for request in list(self._traces)
@@ -95,12 +95,12 @@ class OtlpReceiver:
         ]
 
     def span(self, name: str) -> ReceivedSpan:
-        """The only span of this name."""
+        """Return the only span of this name."""
         (found,) = [span for span in self.spans() if span.name == name]
         return found
 
     def points(self, metric: str | None = None) -> list[ReceivedPoint]:
-        """The latest state of every series (metrics are cumulative), of one metric or of all."""
+        """Return the latest state of every series (metrics are cumulative), of one metric or of all."""
         latest: dict[tuple[str, str], ReceivedPoint] = {}
         for request in list(self._metrics):
             for point in _points(request):
@@ -108,14 +108,14 @@ class OtlpReceiver:
         return [point for point in latest.values() if metric in {None, point.metric}]
 
     def series_resource(self) -> dict[str, Any]:
-        """The resource that the metrics which arrived last belong to."""
+        """Return the resource of the metrics that arrived last."""
         return _attributes(self._metrics[-1].resource_metrics[-1].resource.attributes)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        """Give deliveries time to arrive; an ``AssertionError`` when they do not."""
+        """Wait for deliveries; raise ``AssertionError`` after the time limit."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < deadline, "what was awaited did not arrive"
+            assert time.monotonic() < deadline, "no delivery within the time limit"
             time.sleep(0.01)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -139,7 +139,7 @@ class OtlpReceiver:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Keep quiet."""
+                """Log no requests."""
 
         return Handler
 
@@ -166,13 +166,13 @@ def _span(span: Any, resource: dict[str, Any]) -> ReceivedSpan:
 
 
 def _points(request: ExportMetricsServiceRequest) -> list[ReceivedPoint]:
-    found = []
+    points = []
     for block in request.resource_metrics:
         for scope in block.scope_metrics:
             for metric in scope.metrics:
                 kind = str(metric.WhichOneof("data"))
-                found += [_point(metric, kind, point) for point in getattr(metric, kind).data_points]
-    return found
+                points += [_point(metric, kind, point) for point in getattr(metric, kind).data_points]
+    return points
 
 
 def _point(metric: Any, kind: str, point: Any) -> ReceivedPoint:

@@ -1,4 +1,4 @@
-"""Processes that the tests of this folder start and wait for, and what they read."""
+"""Run functions in spawned processes and wait for them; count the bytes that this process reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def in_process(target: Callable[..., None], *args: Any) -> int:
-    """The exit code of a process that does this."""
+    """Return the exit code of a process that calls the function."""
     process = SPAWN.Process(target=target, args=args)
     process.start()
     process.join(60)
@@ -20,7 +20,7 @@ def in_process(target: Callable[..., None], *args: Any) -> int:
 
 
 def all_at_once(target: Callable[..., None], per_process: list[tuple[Any, ...]]) -> None:
-    """One process for each list of arguments; all of them end well."""
+    """Run one process per list of arguments; all must exit 0."""
     processes = [SPAWN.Process(target=target, args=args) for args in per_process]
     for process in processes:
         process.start()
@@ -30,5 +30,5 @@ def all_at_once(target: Callable[..., None], per_process: list[tuple[Any, ...]])
 
 
 def bytes_read() -> int:
-    """By this process so far; of Linux."""
+    """Return the bytes that this process has read; Linux only."""
     return int(Path("/proc/self/io").read_text().split()[1])

@@ -1,4 +1,4 @@
-"""One of everything that telemetry records, for its tests."""
+"""Record one of each span and metric of telemetry."""
 
 from __future__ import annotations
 

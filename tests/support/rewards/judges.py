@@ -1,4 +1,4 @@
-"""A judging model for tests: answers by a function of the question, and keeps what it was asked."""
+"""Fake judge model that answers by a function of the question and records the questions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answers = Callable[[JudgeQuestion], Any]
 
 
 def material(question: JudgeQuestion) -> dict[str, Any]:
-    """What the judge is shown as data."""
+    """Return the data in a question to the judge."""
     shown: dict[str, Any] = json.loads(question.messages[1][1])
     return shown
 
@@ -49,20 +49,20 @@ def judged(outputs: Sequence[str], judge: Any, answer: str = "42", **more: Any) 
 
 
 def by_output(scores: dict[str, Any]) -> Answers:
-    """A score for each output; what is no number is the whole answer."""
+    """Return answers with a score for each output; a value that is no number is the whole answer."""
 
     def answer(question: JudgeQuestion) -> Any:
-        said = scores[material(question)["output"]]
-        return {"reason": "seen", "score": said} if isinstance(said, int | float) else said
+        score = scores[material(question)["output"]]
+        return {"reason": "seen", "score": score} if isinstance(score, int | float) else score
 
     return answer
 
 
 def by_order(ranked: str) -> Answers:
-    """Prefers what stands earlier in ``ranked``, in whatever place it is shown."""
+    """Return answers that prefer the output earlier in ``ranked``, shown first or second."""
 
     def answer(question: JudgeQuestion) -> Any:
-        first, second = (ranked.index(material(question)[place]) for place in ("first", "second"))
+        first, second = (ranked.index(material(question)[position]) for position in ("first", "second"))
         return {"reason": "seen", "better": "first" if first < second else "second"}
 
     return answer

@@ -13,7 +13,7 @@ Reply = str | int | dict[str, Any]
 
 
 class ChatServer:
-    """Counts what it is asked; ``answer`` is given the number of the request, from 0, and its body."""
+    """Records requests; ``answer`` is called with the number of the request, from 0, and its body."""
 
     def __init__(self, answer: Callable[[int, dict[str, Any]], Reply]) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ class ChatServer:
                 self.wfile.write(raw)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log no requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -71,5 +71,5 @@ class ChatServer:
         self._server.server_close()
 
     def prompts(self) -> list[str]:
-        """The last message of every request."""
+        """Return the last message of every request."""
         return [body["messages"][-1]["content"] for body in self.bodies]

@@ -1,4 +1,4 @@
-"""What do the pages of this project say? Fenced blocks, tables and links, cut out of Markdown for tests to check."""
+"""Read fenced blocks, tables and links from the Markdown pages of the project."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ class Block:
 
 
 def page(name: str) -> str:
-    """Text of a page by its path in the project."""
+    """Return the text of a page by its path in the project."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 def pages() -> list[Path]:
-    """Every Markdown page for people: the ones at the top, and those in docs/ and examples/."""
+    """Return every Markdown page at the top, in docs/ and in examples/."""
     return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 
 
 def blocks(name: str, language: str | None = None) -> list[Block]:
-    """Fenced blocks of a page in order, without their indentation."""
-    found = [Block(match["language"], textwrap.dedent(match["body"])) for match in _FENCE.finditer(page(name))]
-    return [block for block in found if language in (None, block.language)]
+    """Return the fenced blocks of a page in order, without their indentation."""
+    every = [Block(match["language"], textwrap.dedent(match["body"])) for match in _FENCE.finditer(page(name))]
+    return [block for block in every if language in (None, block.language)]
 
 
 def commands(block: Block) -> list[str]:
-    """The commands of a shell block: lines joined at backslashes, without comments and prompts."""
+    """Return the commands of a shell block: lines joined at backslashes, without comments and prompts."""
     joined = block.text.replace("\\\n", " ")
     lines = (re.sub(r"\s+#\s.*$", "", line).strip() for line in joined.splitlines())
     return [re.sub(r" {2,}", " ", line) for line in lines if line and not line.startswith("#")]
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """Cells of the rows of the first table whose header row begins with ``heading``; the backticks stay."""
+    """Return the cells, backticks included, of the first table whose header row starts with ``heading``."""
     lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(f"| {heading} |"))
     return [_cells(line) for line in _table_lines(lines[start + 2 :])]
 
 
 def links(text: str) -> list[str]:
-    """Targets of the links and pictures of a page."""
+    """Return the targets of the links and pictures of a page."""
     return [match["target"] for match in _LINK.finditer(text)]
 
 

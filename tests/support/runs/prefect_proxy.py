@@ -1,4 +1,4 @@
-"""A TCP proxy before a Prefect server that can lose replies, fall silent or go away."""
+"""TCP proxy of a Prefect server that can drop replies, stop answering or close."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FINAL = re.compile(rb'/set_state .*"type": ?"(COMPLETED|FAILED)"', re.DOTALL)
 
 
 class PrefectProxy:
-    """Passes bytes on until ``mode`` says otherwise.
+    """Forwards bytes, unless ``mode`` is set to a failure.
 
     ``silent``: accepts and never answers. ``gone``: refuses connections and has cut the open ones.
     ``losing``: the first reply to a request that reports a final state is dropped with its connection.

@@ -1,4 +1,4 @@
-"""What can be seen to change when a setting does: functions that look at one thing, given a bench and the settings."""
+"""Functions that return one observable effect of settings, from a probe and the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx
 
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.settings_probe import NEVER, TINY, Bench, Exchange, Options, Tiny
+from tests.support.runs.settings_probe import NEVER, TINY, Exchange, Options, SettingsProbe, TinyRun
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run import open as opening
@@ -38,52 +38,52 @@ from tfgrpo.tasks.gate import decide_gate
 from tfgrpo.tasks.learning.curriculum_stage import PastRound, decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 
-Observe = Callable[[Bench, Options], object]
+Observe = Callable[[SettingsProbe, Options], object]
 
 AGENTS = "tests.support.runs.settings_probe"
 
 
 def of_plan(look: Callable[[Plan], object]) -> Observe:
-    return lambda bench, options: look(bench.plan(options))
+    return lambda probe, options: look(probe.plan(options))
 
 
-def of_tiny(look: Callable[[Tiny], object]) -> Observe:
-    return lambda bench, options: look(bench.tiny(options))
+def of_tiny(look: Callable[[TinyRun], object]) -> Observe:
+    return lambda probe, options: look(probe.tiny_run(options))
 
 
 def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
-    return lambda bench, options: look(bench.exchange(options, **behaviour))
+    return lambda probe, options: look(probe.exchange(options, **behaviour))
 
 
 def of_items(look: Callable[[Item], object]) -> Observe:
-    return lambda bench, options: [
-        look(item) for item in bench.plan({"dataset.path": str(bench.items()), **options}).learn_items
+    return lambda probe, options: [
+        look(item) for item in probe.plan({"dataset.path": str(probe.items()), **options}).learn_items
     ]
 
 
-def refused(bench: Bench, options: Options) -> str:
+def refused(probe: SettingsProbe, options: Options) -> str:
     try:
-        bench.plan(options)
+        probe.plan(options)
     except ConfigError as error:
         return str(error)
     return ""
 
 
-def runner_asked_for(bench: Bench, options: Options) -> list[str]:
+def runner_asked_for(probe: SettingsProbe, options: Options) -> list[str]:
     asked: list[str] = []
 
     def runner(plan: Plan) -> Any:
         asked.append(plan.settings.task_runner)
         raise InterruptedError
 
-    request = RunRequest(settings={**TINY, **options, "out": str(bench.root / "runner")})
+    request = RunRequest(settings={**TINY, **options, "out": str(probe.root / "runner")})
     with suppress(InterruptedError):
         execute(request, {}, Observers(), runner, clock=utc_now)
     return asked
 
 
 def gate(evidence: PairedEvidence) -> Observe:
-    return lambda bench, options: decide_gate(evidence, bench.settings(options).gate)
+    return lambda probe, options: decide_gate(evidence, probe.settings(options).gate)
 
 
 def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvidence:
@@ -94,8 +94,8 @@ def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvi
     return PairedEvidence(tuple(pairs), gone, identical=False)
 
 
-def shown(bench: Bench, options: Options) -> tuple[str, ...]:
-    """Lessons that reach the actors, out of a library of three of one group."""
+def shown(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
+    """Return the lessons that reach the actors, of a library of three from one group."""
     stamp = pack_stamp(load_prompt_pack("arithmetic"))
     lessons = [
         stamp_record(
@@ -119,24 +119,24 @@ def shown(bench: Bench, options: Options) -> tuple[str, ...]:
         )
         for number, what in enumerate(("units", "signs", "carries"))
     ]
-    bench.monkeypatch.setattr(opening, "champion_library", lambda *_, **__: Library(tuple(lessons)))
-    return bench.tiny(options).specs[0].pack.experience_ids
+    probe.monkeypatch.setattr(opening, "champion_library", lambda *_, **__: Library(tuple(lessons)))
+    return probe.tiny_run(options).specs[0].pack.experience_ids
 
 
-def exported(bench: Bench, options: Options) -> object:
-    """Names of the metrics, and the attributes of the spans, that leave a run."""
+def exported(probe: SettingsProbe, options: Options) -> object:
+    """Return the names of the metrics and the attributes of the spans that a run exports."""
     with OtlpReceiver() as receiver:
         for name, value in receiver.environment().items():
-            bench.monkeypatch.setenv(name, value)
-        bench.tiny(options)
+            probe.monkeypatch.setenv(name, value)
+        probe.tiny_run(options)
         names = sorted({point.metric for point in receiver.points()})
         attributes = sorted({key for span in receiver.spans() for key in span.attributes})
     return names, attributes
 
 
-def given_up_on(bench: Bench, options: Options) -> list[str]:
-    """Deliveries that the end of a process did not wait for: this one takes a third of a second."""
-    chosen = bench.tiny(options).contexts[0].telemetry
+def given_up_on(probe: SettingsProbe, options: Options) -> list[str]:
+    """Return the deliveries abandoned at shutdown; this one takes 0.33 s."""
+    chosen = probe.tiny_run(options).contexts[0].telemetry
     gone: list[str] = []
     pipe: Any = SimpleNamespace(
         signal="metrics",
@@ -148,9 +148,9 @@ def given_up_on(bench: Bench, options: Options) -> list[str]:
     return gone
 
 
-def how_it_breaks(bench: Bench, options: Options) -> str:
-    """What one call to the simulated service comes to."""
-    simulated = bench.settings(options).simulated
+def how_it_breaks(probe: SettingsProbe, options: Options) -> str:
+    """Return the result of one call to the simulated service."""
+    simulated = probe.settings(options).simulated
 
     async def ask() -> str:
         transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions.of(simulated)))
@@ -172,24 +172,24 @@ def how_it_breaks(bench: Bench, options: Options) -> str:
     return asyncio.run(ask())
 
 
-def key_sent(bench: Bench, options: Options) -> str | None:
-    """The credential that the endpoint gets; the vault is Prefect's Secret block."""
+def key_sent(probe: SettingsProbe, options: Options) -> str | None:
+    """Return the credential that the endpoint receives; the vault is Prefect's Secret block."""
     from prefect.blocks.system import Secret  # noqa: PLC0415 - two seconds that only this demonstration pays
 
     async def load(name: str) -> Any:
         return SimpleNamespace(get=lambda: f"sk-from-{name}")
 
-    bench.monkeypatch.setattr(Secret, "aload", load)
-    bench.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
-    bench.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
-    credential: str | None = bench.exchange(options).requests[0][0].headers.get("authorization")
+    probe.monkeypatch.setattr(Secret, "aload", load)
+    probe.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
+    probe.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
+    credential: str | None = probe.exchange(options).requests[0][0].headers.get("authorization")
     return credential
 
 
 def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **asked: Any) -> Observe:
-    """What a selection comes to against an endpoint that gives one reply, or answers by a function."""
+    """Observe a selection against an endpoint with a constant reply, or one computed by a function."""
 
-    def observe(bench: Bench, options: Options) -> object:
+    def observe(probe: SettingsProbe, options: Options) -> object:
         with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
             settings: dict[str, Any] = {"model.max_retries": "0", **options}
             request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
@@ -199,36 +199,36 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
 
 
 def of_selection_plan(look: Callable[[SelectionPlan], object], **asked: Any) -> Observe:
-    def observe(bench: Bench, options: Options) -> object:
-        request = SelectRequest(prompt="x", settings=dict(options), out=str(bench.root / "selections"), **asked)
+    def observe(probe: SettingsProbe, options: Options) -> object:
+        request = SelectRequest(prompt="x", settings=dict(options), out=str(probe.root / "selections"), **asked)
         return look(plan_selection(request, {}, clock=utc_now))
 
     return observe
 
 
 def stage_after(rewards: Sequence[float]) -> Observe:
-    """The stage that a task is in after rounds with these rewards, in which 97 of 100 answers were usable."""
+    """Observe the stage after rounds with these rewards, in which 97 of 100 answers were usable."""
 
-    def observe(bench: Bench, options: Options) -> object:
+    def observe(probe: SettingsProbe, options: Options) -> object:
         rounds = [PastRound(reward, 100, 97) for reward in rewards]
-        settings = bench.settings(options)
+        settings = probe.settings(options)
         return decide_stage(rounds, reference=True, thresholds=settings.selection.thresholds).stage
 
     return observe
 
 
 def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
-    """What the next selection is told by a memory of two rounds, the second one long after the first."""
+    """Observe the plan of a selection after earlier rounds in memory."""
 
-    def observe(bench: Bench, options: Options) -> object:
+    def observe(probe: SettingsProbe, options: Options) -> object:
         def planned(settings: dict[str, Any]) -> SelectionPlan:
             request = SelectRequest(
-                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(bench.root / "memory"),
+                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(probe.root / "memory"),
                 rewarders=["powl_footprint"], settings=settings,
             )  # fmt: skip
             return plan_selection(request, {}, clock=utc_now)
 
-        shutil.rmtree(bench.root / "memory", ignore_errors=True)
+        shutil.rmtree(probe.root / "memory", ignore_errors=True)
         memory = planned({"selection.memory.mode": "record"}).memory
         assert memory is not None
         for number, (name, reward) in enumerate((("a", 0.9), ("a", 0.8), *[("b", 0.7)] * 3, ("c", 0.1))):

@@ -1,6 +1,6 @@
-"""What a setting does, observed cheaply: a plan, one group against an endpoint that answers by rule, a tiny whole run.
+"""Observe the effect of settings at low cost: a plan, one group against a scripted endpoint, or a tiny run.
 
-Settings are given as on a command line, by dotted key. Used by the tests that stand beside this file.
+Settings are dotted keys and texts, as on a command line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.orchestration.secrets import read_api_key
@@ -52,18 +53,18 @@ LESSONS = [
 ]
 
 
-# What the settings name by module:attr.
+# Agents, tools and rewarders that settings name by module:attr.
 
 
 async def slow(prompt: str) -> str:
-    """An agent that takes a twentieth of a second."""
+    """Answer after 0.05 s."""
     del prompt
     await asyncio.sleep(0.05)
     return "Answer: 7"
 
 
 class Crowd:
-    """An agent that says how many of its kind are at work."""
+    """An agent that answers with the number of its concurrent calls."""
 
     def __init__(self) -> None:
         self._present = 0
@@ -72,40 +73,40 @@ class Crowd:
         del prompt
         self._present += 1
         await asyncio.sleep(0.02)
-        seen = self._present
+        concurrent = self._present
         self._present -= 1
-        return f"Answer: {seen}"
+        return f"Answer: {concurrent}"
 
 
 crowd = Crowd()
 
 
 def double(number: int) -> int:
-    """Twice a number."""
+    """Return twice a number."""
     return 2 * number
 
 
 def halve(number: int) -> float:
-    """Half a number."""
+    """Return half a number."""
     return number / 2
 
 
 NEVER = threading.Event()
-"""Is never set: waiting for it with a time limit is a pause that no agent or rewarder can cut short."""
+"""Never set: a wait for it with a time limit is a pause."""
 
 
 def hesitant(output: str, answer: str) -> float:
-    """A rewarder that takes a fifth of a second."""
+    """Score after 0.2 s."""
     del output, answer
     NEVER.wait(0.2)
     return 0.5
 
 
-# What is observed.
+# Results of an observation.
 
 
 @dataclass
-class Tiny:
+class TinyRun:
     """A whole run on the simulated model."""
 
     status: str
@@ -118,7 +119,7 @@ class Tiny:
 
 @dataclass
 class Exchange:
-    """One group, and the curation of what it proposed, against an endpoint that answers by rule."""
+    """One group and the curation of its proposals, against a scripted endpoint."""
 
     requests: list[tuple[httpx.Request, dict[str, Any]]]
     result: GroupResult
@@ -126,16 +127,16 @@ class Exchange:
 
     @property
     def acting(self) -> list[dict[str, Any]]:
-        """Bodies of the actors' requests."""
+        """Return the bodies of the actors' requests."""
         return [body for _, body in self.requests if not _learns(body)]
 
     @property
     def learning(self) -> list[dict[str, Any]]:
-        """Bodies of the requests that reflect, curate, shorten and repair."""
+        """Return the bodies of the requests that reflect, curate, shorten and repair."""
         return [body for _, body in self.requests if _learns(body)]
 
     def payload(self, key: str) -> dict[str, Any]:
-        """The question to the learning model that has this key."""
+        """Return the payload of the learning request with this key."""
         asked = [json.loads(body["messages"][1]["content"]) for body in self.learning]
         return next(payload for payload in asked if key in payload)
 
@@ -148,13 +149,8 @@ def _learns(body: Mapping[str, Any]) -> bool:
     return str(body["messages"][1]["content"]).startswith("{")
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file as objects; none when there is no file."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-
-
 class Endpoint:
-    """Answers a group of actors right but for the last one, and the learning model as it is told."""
+    """Answers all actors of a group correctly except the last, and learning requests with fixed lessons and edits."""
 
     def __init__(
         self, size: int, *, broken: bool = False, tool: str | None = None, delay_s: float = 0.0, status: int = 200
@@ -201,8 +197,8 @@ class Endpoint:
         return {"content": json.dumps({"text": question["text"]})}
 
 
-class Bench:
-    """Runs what a demonstration needs, under settings given as on the command line."""
+class SettingsProbe:
+    """Resolves, plans and runs under settings as on the command line."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
@@ -219,7 +215,7 @@ class Bench:
         return build_plan(self.resolved({"tfgrpo.enabled": "on", **options}), {})
 
     def items(self) -> Path:
-        """A dataset in which every field stands under two names."""
+        """Return a dataset in which every field has two names."""
         fields = ("id", "prompt", "answer", "system_prompt", "domain")
         rows = []
         for number in range(40):
@@ -230,15 +226,15 @@ class Bench:
         return path
 
     def packs(self) -> Path:
-        """A root of packs of one's own."""
+        """Return a copy of the shipped packs."""
         root = self.root / "packs"
         if not root.exists():
             for manifest in SHIPPED_ROOT.glob("*/manifest.json"):
                 shutil.copytree(manifest.parent, root / manifest.parent.name)
         return root
 
-    def tiny(self, options: Options) -> Tiny:
-        """One run from beginning to end, without Prefect."""
+    def tiny_run(self, options: Options) -> TinyRun:
+        """Execute one whole run without Prefect."""
         specs: list[GroupSpec] = []
         contexts: list[RunContext] = []
 
@@ -259,8 +255,8 @@ class Bench:
         summary = execute(request, {}, Observers(), runner, clock=utc_now)
         paths = TaskPaths.of(out, "tfgrpo-learning").run("run")
         manifest = json.loads(paths.manifest.read_text("utf-8"))
-        outputs = [row["output"] for row in rows_of(paths.rollouts)]
-        return Tiny(summary.status, manifest, specs, contexts, outputs, rows_of(paths.metrics))
+        outputs = [row["output"] for row in lines(paths.rollouts)]
+        return TinyRun(summary.status, manifest, specs, contexts, outputs, lines(paths.metrics))
 
     def exchange(self, options: Options, **behaviour: Any) -> Exchange:
         settings = self.settings({**REAL, "tfgrpo.enabled": "on", **options})
@@ -286,8 +282,8 @@ class Bench:
         runtime = await assembly.open_runtime(context)
         try:
             result = await run_group(_spec(settings), runtime)
-            given = CurationInput(epoch=1, batch=0, groups=(result,), library=(), answers={})
-            return result, await curate_batch(given, runtime)
+            batch = CurationInput(epoch=1, batch=0, groups=(result,), library=(), answers={})
+            return result, await curate_batch(batch, runtime)
         finally:
             await runtime.aclose()
 

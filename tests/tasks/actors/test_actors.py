@@ -296,7 +296,7 @@ async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
     again = await attempt(actor, script, tmp_path)
     assert rollout.loss is None
     assert rollout.frames[1:3] == again.frames[1:3]
-    agent = await attempt(CallableActor(agents.says_half_a_pair), lambda *_: "", tmp_path)
+    agent = await attempt(CallableActor(agents.returns_a_lone_surrogate), lambda *_: "", tmp_path)
     assert agent.loss is None
 
 
@@ -315,7 +315,7 @@ async def test_what_an_agent_does_wrong_is_a_failure_of_one_rollout(tmp_path, na
     assert rollout.fatal is None
 
 
-@pytest.mark.parametrize("name", ["swallows_errors", "wraps_errors", "brings_its_own_system_text"])
+@pytest.mark.parametrize("name", ["swallows_errors", "wraps_errors", "sends_a_system_message"])
 async def test_an_agent_cannot_hide_that_the_run_is_ending(tmp_path, name):
     actor = CallableActor(getattr(agents, name))
     refused = await attempt(actor, lambda *_: BudgetRefused("max_calls 0"), tmp_path / "a")
@@ -332,7 +332,7 @@ async def test_an_agent_may_deal_with_a_failed_call(tmp_path):
 
 async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):
     model = ScriptedModel(lambda *_: "7")
-    made = runtime(model, tmp_path, actor=CallableActor(agents.goes_on_after_the_end), limits={"timeout_s": 0.05})
+    made = runtime(model, tmp_path, actor=CallableActor(agents.calls_after_the_end), limits={"timeout_s": 0.05})
     rollout = await run_rollout(spec(), 0, made)
     assert rollout.loss.error_type == "ModelTimeout"
     for _ in range(100):
@@ -354,7 +354,7 @@ async def test_a_failed_call_inside_an_agent_keeps_its_type(tmp_path):
     [
         ("takes_everything", "chat item prompt seed system temperature"),
         ("instance", "answer to 3 + 4?"),
-        ("brings_its_own_system_text", "mine"),
+        ("sends_a_system_message", "mine"),
     ],
 )
 async def test_an_agent_gets_what_it_declares(tmp_path, name, output):

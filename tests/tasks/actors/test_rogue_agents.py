@@ -38,8 +38,8 @@ def released() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        (rogues.leaves_the_process, "SystemExit: 3"),
-        (rogues.leaves_the_process_from_a_thread, "SystemExit: 3"),
+        (rogues.exits_the_process, "SystemExit: 3"),
+        (rogues.exits_from_a_thread, "SystemExit: 3"),
         (rogues.interrupts, "KeyboardInterrupt"),
         (rogues.cancels_itself, "CancelledError"),
         (rogues.raises_what_cannot_be_shown, "NoText"),
@@ -106,7 +106,7 @@ def opened(runtime: Any) -> Any:
 
 
 def test_the_loop_of_a_run_outlives_a_task_that_leaves_the_process(tmp_path: Any) -> None:
-    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(rogues.leaves_from_a_task_of_its_own))
+    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(rogues.exits_from_a_task))
     host = RuntimeHost(runtime.context, opened(runtime))
     try:
         rollout = host.submit(lambda it: run_rollout(kit.spec(), 0, it)).result(timeout=10)

@@ -26,10 +26,10 @@ async def in_thread(work: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (rogues.tool_that_leaves, "SystemExit: bye"),
-        (rogues.tool_that_leaves_asynchronously, "SystemExit: bye"),
+        (rogues.tool_that_exits, "SystemExit: bye"),
+        (rogues.tool_that_exits_asynchronously, "SystemExit: bye"),
         (rogues.tool_that_cancels_itself, "CancelledError"),
-        (rogues.tool_that_cannot_say_why, "NoText"),
+        (rogues.tool_that_raises_what_cannot_be_shown, "NoText"),
     ],
 )
 async def test_whatever_a_tool_raises_is_told_to_the_model(function: Any, said: str) -> None:
