@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import typing
 from dataclasses import replace
@@ -20,16 +19,16 @@ from tests.support.rewards.estimators import (
     lengths_of,
     present_values,
 )
-from tests.support.vectors import VECTORS
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.advantages.batch import batch_advantages
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS, Estimator, EstimatorName, estimator_of
 from tfgrpo.rewarders.advantages.formulas import batch_statistics
 from tfgrpo.rewarders.advantages.group import group_advantage
 
-CASES = [json.loads(line) for line in (VECTORS / "advantage_estimators.jsonl").read_text().splitlines()]
+CASES = read_vectors("advantage_estimators")
 NOT_ESTIMATORS = {"name", "rewards", "token_lengths"}
 KNOWN = [(case, name) for case in CASES for name in case if name not in NOT_ESTIMATORS]
-GROUP_CASES = [json.loads(line) for line in (VECTORS / "group_advantage.jsonl").read_text().splitlines()]
+GROUP_CASES = read_vectors("group_advantage")
 
 
 @pytest.mark.parametrize(("case", "name"), KNOWN, ids=lambda value: value if isinstance(value, str) else value["name"])

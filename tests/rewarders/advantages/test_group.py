@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from fractions import Fraction
 
@@ -12,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.vectors import VECTORS
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.advantages.group import best_first, group_advantage, relative_ranks
 
-GROUP_CASES = [json.loads(line) for line in (VECTORS / "group_advantage.jsonl").read_text().splitlines()]
+GROUP_CASES = read_vectors("group_advantage")
 FINITE_CASES = [case for case in GROUP_CASES if case["finite"]]
 NOT_NUMBERS = [case for case in GROUP_CASES if any(isinstance(reward, str) for reward in case["rewards"])]
 BEYOND_NAIVE = [case for case in GROUP_CASES if not case["finite"] and case not in NOT_NUMBERS]
-ESTIMATOR_CASES = [json.loads(line) for line in (VECTORS / "advantage_estimators.jsonl").read_text().splitlines()]
+ESTIMATOR_CASES = read_vectors("advantage_estimators")
 
 rewards = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 any_finite = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12)

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from tests.support.rewards.graders import rows
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.table import build_grader
 from tfgrpo.rewarders.text.completions import parse_completion
 
-ROWS = [*rows("graders"), *rows("graders_extra")]
+ROWS = [*read_vectors("graders"), *read_vectors("graders_extra")]
 
 
 @pytest.mark.parametrize("name", sorted({row["grader"] for row in ROWS}))
@@ -30,7 +30,7 @@ def test_every_known_score_is_met(name):
 
 
 def test_every_known_completion_is_cut_the_same():
-    for row in rows("completion_parse"):
+    for row in read_vectors("completion_parse"):
         parsed = parse_completion(row["completion"])
         assert (parsed.reasoning, parsed.answer) == (row["reasoning"], row["answer"]), row
         assert parsed.raw == row["completion"]

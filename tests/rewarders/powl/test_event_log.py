@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from tests.support.rewards.powl_models import vectors
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.powl import Operator, PowlError, Silent, footprint, parse_json, parse_text
 from tfgrpo.rewarders.powl.event_log import discover_model, from_pm4py, log_footprint, pm4py_footprint, to_pm4py
 from tfgrpo.rewarders.powl.model import Activity, walk
@@ -88,7 +88,9 @@ def test_columns_of_a_csv_log_can_have_other_names(tmp_path):
         discover_model(path)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in vectors("footprint_direct")])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["name"]) for case in read_vectors("powl_footprint_direct")]
+)
 def test_our_direct_footprints_are_pm4pys(case):
     model = parse_json(case["model_json"])
     ours, theirs = footprint(model, "direct"), pm4py_footprint(model)

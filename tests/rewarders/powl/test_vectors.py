@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rewards.powl_models import shape, vectors
+from tests.support.rewards.powl_models import shape
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
@@ -24,7 +25,9 @@ from tfgrpo.rewarders.powl import (
 
 
 def cases(name):
-    return [pytest.param(case, id=case.get("name", str(number))) for number, case in enumerate(vectors(name))]
+    return [
+        pytest.param(case, id=case.get("name", str(number))) for number, case in enumerate(read_vectors(f"powl_{name}"))
+    ]
 
 
 @pytest.mark.parametrize("case", cases("parse_text"))
@@ -38,7 +41,7 @@ def test_text_vectors_are_parsed(case):
 
 
 def test_open_choices_of_the_text_reader_are_these():
-    texts = {case["name"]: case["text"] for case in vectors("parse_text") if "accepted" not in case["sane"]}
+    texts = {case["name"]: case["text"] for case in read_vectors("powl_parse_text") if "accepted" not in case["sane"]}
     assert to_text(parse_text(texts.pop("prose_mentions_other_op")), brief=True) == "SEQUENCE(a, XOR(b, c))"
     for text in texts.values():
         with pytest.raises(PowlError):

@@ -1,17 +1,12 @@
-"""Score one completion with a built-in grader; read the sample vectors of graders."""
+"""Score one completion with a built-in grader."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from tests.support.vectors import VECTORS
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
 from tfgrpo.rewarders.graders.table import build_grader
-
-
-def rows(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **init_kwargs: Any) -> float:

@@ -1,25 +1,19 @@
-"""Generate POWL models with hypothesis, enumerate their languages trace by trace, and read the sample vectors."""
+"""Generate POWL models with hypothesis and enumerate their languages trace by trace."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.vectors import VECTORS
 from tfgrpo.rewarders.powl import Activity, Model, Operator, PowlError, Silent
 from tfgrpo.rewarders.powl.model import OperatorKind
 
 MAX_TRACES = 4_000
 
 Trace = tuple[str, ...]
-
-
-def vectors(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (VECTORS / f"powl_{name}.jsonl").read_text("utf-8").splitlines() if line]
 
 
 def shape(model: Model) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.agents.rounds import FOOTPRINT, GOOD, by_index, run, spec
 from tests.support.agents.steps import ScriptedModel, item
-from tests.support.vectors import VECTORS
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
@@ -19,12 +19,8 @@ from tfgrpo.tasks.selection.formats import PowlFormat
 # The policy of earlier systems.
 
 
-def lines(name):
-    return [json.loads(line) for line in (VECTORS / name).read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.mark.parametrize(
-    "case", [case for case in lines("candidate_sampler.jsonl") if case["k"] > 0], ids=lambda c: c["name"]
+    "case", [case for case in read_vectors("candidate_sampler") if case["k"] > 0], ids=lambda c: c["name"]
 )
 def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_repaired(tmp_path, case):
     seen = defaultdict(int)
@@ -48,7 +44,7 @@ def test_calls_and_candidates_are_those_of_earlier_systems_when_only_syntax_is_r
 
 
 def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_candidate(tmp_path):
-    case = next(case for case in lines("candidate_sampler.jsonl") if case["name"] == "k2_loop_arity_not_retried")
+    case = next(case for case in read_vectors("candidate_sampler") if case["name"] == "k2_loop_arity_not_retried")
     table = case["replies_by_temperature"]
     seen = defaultdict(int)
 
@@ -63,7 +59,7 @@ def test_by_default_every_mistake_is_repaired_where_earlier_systems_dropped_the_
     assert [candidate.valid for candidate in selection.candidates] == [True, True]
 
 
-@pytest.mark.parametrize("case", lines("best_of_k.jsonl"), ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", read_vectors("best_of_k"), ids=lambda case: case["name"])
 def test_scored_candidates_choice_and_memory_are_those_of_earlier_systems(tmp_path, case):
     texts = [json.dumps(each["model_json"]) for each in case["candidates"]]
     rewards = dict(zip(texts, (each["reward"] for each in case["candidates"]), strict=True))
