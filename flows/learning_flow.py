@@ -24,10 +24,9 @@ from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, named_after
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, named_after, state_of
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
-from tfgrpo.flows.orchestration.states import state_of
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary

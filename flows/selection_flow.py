@@ -9,9 +9,8 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic.json_schema import SkipJsonSchema
 
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, failure, state_of
 from tfgrpo.flows.orchestration.request import Scalar
-from tfgrpo.flows.orchestration.states import failure, state_of
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select

@@ -1,4 +1,4 @@
-"""Prefect: flow runs, task runners, states, artifacts, deployments and secrets."""
+"""Prefect: flow runs, task runners, states, artifacts and deployments."""
 
 __all__ = [
     "artifacts",
@@ -9,8 +9,6 @@ __all__ = [
     "local_run",
     "quiet",
     "request",
-    "secrets",
     "server",
-    "states",
     "task_runner",
 ]

@@ -1,4 +1,4 @@
-"""Complete the request of a deployed flow run from what Prefect knows of it.
+"""Complete the request of a deployed flow run from what Prefect knows of it, and return its result as a Prefect state.
 
 Prefect lays the parameters of a flow run over those of its deployment, whole parameter by whole parameter; here the settings
 within are laid over each other one by one, so that a cap of the deployment applies to every run. The run's id
@@ -8,19 +8,20 @@ follows from the flow run's: when Prefect runs it again, it resumes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
+from prefect.states import Completed, Failed
 from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
-from tfgrpo.stores.errors import PrefectUnavailable
+from tfgrpo.stores.errors import FlowFailed, PrefectUnavailable
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")
@@ -85,3 +86,33 @@ def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
         raise PrefectUnavailable(why) from error
     older = parameters.pop("request", None) or {}
     return {name: value for name, value in (parameters | older).items() if value is not None}
+
+
+class Ended(Protocol):
+    """What a flow came to: how it went, in a word and in a sentence, and all of it for machines."""
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``stopped`` (before its end, by a limit) or anything else, which is a failure."""
+
+    @property
+    def message(self) -> str:
+        """The message for people."""
+
+    def as_json(self) -> dict[str, object]:
+        """Everything."""
+
+
+def state_of(ended: Ended) -> State[Any]:
+    """``Completed`` with the result as data, ``StoppedEarly`` when a limit ended it; else ``Failed``, with a ``FlowFailed``."""
+    data = ended.as_json()
+    if ended.status == "finished":
+        return Completed(message=ended.message, data=data)
+    if ended.status == "stopped":
+        return Completed(name="StoppedEarly", message=ended.message, data=data)
+    return failure(ended.message, data)
+
+
+def failure(message: str, data: Mapping[str, object]) -> State[Any]:
+    """``Failed``. Prefect raises the data of such a state, and logs a long complaint if it is no exception."""
+    return Failed(message=message, data=FlowFailed(message, data))

@@ -14,8 +14,7 @@ from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
-from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.flows.run.timing import Timing
+from tfgrpo.flows.run.loop.session import Session, Timing
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
 from tfgrpo.stores.errors import StoreError

@@ -22,12 +22,10 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
 from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.run.loop.announcer import Announcer
-from tfgrpo.flows.run.loop.books import Books, LearningState
 from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
-from tfgrpo.flows.run.loop.session import RunGroups, Session
+from tfgrpo.flows.run.loop.session import Books, LearningState, RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.run.resume import manifest_of
-from tfgrpo.flows.run.timing import Stopwatch
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.curriculum import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.plan.plan import Plan

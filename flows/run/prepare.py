@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from tfgrpo.flows.console.write_access import write_error
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.context import read_api_key
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import settings_of_run, with_run_id
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan

@@ -1,15 +1,16 @@
 """Ask the learning model one structured question: template and JSON out, checked JSON back, repaired when invalid.
 
-Counts what the asking cost; what the answers mean is for reflection and curation.
+Counts what the asking cost; what the answers mean is for reflection and curation, which also screen lessons here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
 from tfgrpo.prompt_packs.models import TemplateRole
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
 from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
@@ -18,7 +19,7 @@ from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.actors.recorded import model_key
-from tfgrpo.tasks.learning.replies import AnswerT, read_answer
+from tfgrpo.tasks.learning.replies import SHORTENED, AnswerT, ShortenedAnswer, read_answer
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import repair
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -131,3 +132,40 @@ def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any
     """A template of the pack with the limits in force, which the payload states too."""
     values = {"max_chars": runtime.max_chars, "max_words": runtime.max_words, **payload}
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
+
+
+_MAX_CHARS_TO_SHORTEN = 4_000
+
+
+async def screen_or_shorten(
+    text: str, *, answers: Sequence[str], key: CallKey, runtime: Runtime, spend: Spend
+) -> ScreenedLesson | Rejection:
+    """Return the lesson as it may be stored, or why it may not; ``key`` is that of the call that shortens.
+
+    A long lesson is shortened by the model once, never cut: half a sentence of advice can say the opposite of the whole.
+    """
+    screened = _screen(text, answers, runtime)
+    if isinstance(screened, Rejection) and screened.rule == "long":
+        shorter = await _shortened(text, key, runtime, spend)
+        if shorter is None:
+            screened = replace(screened, reason=f"{screened.reason}; it could not be shortened")
+        else:
+            screened = _screen(shorter, answers, runtime)
+            if isinstance(screened, Rejection):
+                screened = replace(screened, reason=f"{screened.reason}, after shortening")
+    if isinstance(screened, Rejection):
+        runtime.telemetry.record_guardrail(rule=f"lesson-{screened.rule}")
+    return screened
+
+
+def _screen(text: str, answers: Sequence[str], runtime: Runtime) -> ScreenedLesson | Rejection:
+    return screen_lesson(text, answers=answers, max_words=runtime.max_words, max_chars=runtime.max_chars)
+
+
+async def _shortened(text: str, key: CallKey, runtime: Runtime, spend: Spend) -> str | None:
+    payload = {"text": text[:_MAX_CHARS_TO_SHORTEN], "max_words": runtime.max_words, "max_chars": runtime.max_chars}
+    # A failure to shorten costs one lesson; it is no failure of the step.
+    own = Spend()
+    answer = await ask(Question(key, "shorten", payload, SHORTENED, ShortenedAnswer), runtime, own)
+    spend.absorb(own)
+    return answer.text if answer is not None else None

@@ -14,7 +14,7 @@ from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Question, Spend, ask
+from tfgrpo.tasks.learning.ask import Question, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.operations import (
     Change,
     LibraryByLabel,
@@ -26,7 +26,6 @@ from tfgrpo.tasks.learning.operations import (
 )
 from tfgrpo.tasks.learning.record import Origin, optimize_experience, record_of
 from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer, OperationsAnswer
-from tfgrpo.tasks.learning.screening import screen_or_shorten
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, Proposal, ReflectionFailure

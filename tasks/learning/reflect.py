@@ -13,9 +13,8 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Question, Spend, ask
+from tfgrpo.tasks.learning.ask import Question, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer, LessonsAnswer
-from tfgrpo.tasks.learning.screening import screen_or_shorten
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime

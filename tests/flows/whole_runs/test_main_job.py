@@ -28,7 +28,7 @@ from tfgrpo.prompt_packs.stamping import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry import names as n
-from tfgrpo.tasks.learning import screening
+from tfgrpo.tasks.learning import ask
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
 
@@ -184,7 +184,7 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
     async def cannot_shorten(*_):
         return None
 
-    monkeypatch.setattr(screening, "_shortened", cannot_shorten)
+    monkeypatch.setattr(ask, "_shortened", cannot_shorten)
     monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
     asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "tfgrpo__experience_max_words": 12}
     for name, value in otlp_receiver.environment().items():

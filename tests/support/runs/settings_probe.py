@@ -22,7 +22,7 @@ import pytest
 from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.secrets import read_api_key
+from tfgrpo.flows.run.context import read_api_key
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.datasets.items import Item
