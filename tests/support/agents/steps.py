@@ -132,22 +132,11 @@ def runtime(
     limits: dict[str, Any] | None = None,
     **sections: Any,
 ) -> Runtime:
-    chosen = settings(actor=limits or {}, **sections)
-    context = RunContext(
-        settings=chosen,
-        run_dir=tmp_path,
-        run_id="run",
-        pack_id="arithmetic",
-        packs_root=None,
-        read_secret=no_secret,
-        rollout_model="m",
-        learning_model="learner",
-        replay=replay,
-    )
+    simulated = context(tmp_path, replay=replay, actor=limits or {}, **sections)
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     journal = Journal(tmp_path / "journal.jsonl")
     return Runtime(
-        context=context,
+        context=replace(simulated, rollout_model="m", learning_model="learner"),
         model=JournaledModel(None if replay else model, journal),
         actor=actor or ChatActor(),
         rewarders=rewarders or (WeightedRewarder(build_rewarder("gt", {})),),
