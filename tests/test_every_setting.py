@@ -65,6 +65,8 @@ def weighing(second: float) -> str:
     return json.dumps([{"name": "gt"}, {"name": "operator:eq", "weight": second}])
 
 
+pytestmark = pytest.mark.untraced
+
 DEMOS: dict[str, Demo] = {
     "pipeline": Demo(of_tiny(lambda run: run.manifest["pipeline"]), "of-my-own"),
     "task_id": Demo(of_plan(lambda plan: plan.paths.experiences), "another"),

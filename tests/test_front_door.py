@@ -305,6 +305,7 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
     assert (done.stdout.strip(), done.stderr) == ("stopped", "")
 
 
+@pytest.mark.xdist_group("prefect")
 def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
     script = "import tfgrpo; [print(tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2).status) for _ in range(2)]"
     url = prefect_server()

@@ -258,7 +258,7 @@ def test_deploying_without_what_it_needs_is_refused(machine, monkeypatch, capsys
     for name, value in {**machine.env, **changed}.items():
         monkeypatch.setenv(name, value)
     with temporary_settings({PREFECT_API_URL: changed.get("PREFECT_API_URL") or None}):
-        monkeypatch.setattr(deploy, "_PATIENCE_S", 0.5)
+        monkeypatch.setattr(deploy, "_TIMEOUT_S", 0.5)
         assert main(["deploy"]) == 2
     assert complaint in capsys.readouterr().err
 
