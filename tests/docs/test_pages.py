@@ -26,7 +26,7 @@ from tfgrpo.stores.patterns.stats import PatternStats
 from tfgrpo.stores.telemetry import names
 from tfgrpo.tasks.learning.similarity import THRESHOLD
 from tfgrpo.tasks.models.retry import RetryPolicy
-from tfgrpo.tasks.models.simulated import actor
+from tfgrpo.tasks.models.simulated import engine
 
 EXAMPLES, ERRANDS = "examples/README.md", "examples/errands.jsonl"
 pytestmark = pytest.mark.xdist_group("readme")
@@ -146,7 +146,7 @@ def test_the_formulas_on_the_page_are_those_of_the_code():
     margin = re.search(r"`(SKILL .*? z)`", text)
     assert margin is not None
     constants = set(re.findall(r"[A-Z_]{4,}", margin[1]))
-    assert constants == {name for name, value in vars(actor).items() if name.isupper() and isinstance(value, float)}
+    assert constants == {name for name, value in vars(engine).items() if name.isupper() and isinstance(value, float)}
 
 
 def test_ranks_and_advantages_are_as_the_page_says():

@@ -11,8 +11,7 @@ import pytest
 from tests.support.models.players import success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
-from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
-from tfgrpo.tasks.models.simulated.roles import JudgementAsk, judge
+from tfgrpo.tasks.models.simulated.roles import JudgementAsk, ReflectionAsk, judge, reflect
 from tfgrpo.tasks.models.simulated.worlds import open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES, mistakes_of

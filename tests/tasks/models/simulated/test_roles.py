@@ -13,8 +13,16 @@ from tests.support.models.simulated_calls import ask, content_of, in_process, re
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
-from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS, ReflectionAsk, contrasts, reflect
-from tfgrpo.tasks.models.simulated.roles import ShortenAsk, minimal_instance, shorten
+from tfgrpo.tasks.models.simulated.roles import (
+    RAMBLING,
+    USELESS,
+    ReflectionAsk,
+    ShortenAsk,
+    contrasts,
+    minimal_instance,
+    reflect,
+    shorten,
+)
 from tfgrpo.tasks.models.simulated.worlds import open_world
 
 WORLD = open_world("arithmetic")
