@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from tfgrpo.rewarders.judge.model import JudgeModel
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -86,7 +86,7 @@ def declared_range(rewarder: object, override: Range | None = None) -> Range:
     ends = getattr(rewarder, "score_range", UNIT) if override is None else override
     numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(_is_number(end) for end in ends)
     if not numbers or not ends[0] < ends[1]:
-        raise ValueError(f"score_range is {ends!r}; accepted: {ACCEPTED_RANGE}")
+        raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
     return float(ends[0]), float(ends[1])
 
 

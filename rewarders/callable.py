@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.rewarders.faults import described, each_alone
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.errors import OptionError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 Calling: TypeAlias = Literal["output and answer", "context"]
@@ -79,7 +79,7 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     required = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
     by_context = [parameter.name for parameter in required] == ["context"]
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
-        raise ValueError(f"a function of {signature}; accepted: {SIGNATURES}")
+        raise OptionError(f"a function of {signature}", SIGNATURES)
     kind = AsyncCallableRewarder if _is_async(function) else CallableRewarder
     return kind(name, function, "context" if by_context else "output and answer")
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Literal, TypeAlias, get_args
 from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
 from tfgrpo.rewarders.text.answers import answered_number, stated_answer
 from tfgrpo.rewarders.text.number_text import Number, format_value, numbers_agree
+from tfgrpo.stores.errors import OptionError
 from tfgrpo.stores.outcomes import RewardScore
 
 Match: TypeAlias = Literal["exact", "normalized", "numeric"]
@@ -43,13 +44,13 @@ class GroundTruthRewarder:
 
     def __post_init__(self) -> None:
         if self.match not in get_args(Match):
-            raise ValueError(f"match is {self.match!r}; accepted: {', '.join(get_args(Match))}")
+            raise OptionError(f"match is {self.match!r}", ", ".join(get_args(Match)))
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
-            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: a number of at least 0")
+            raise OptionError(f"tolerance is {self.tolerance!r}", "a number of at least 0")
         if not math.isfinite(self.tolerance) or self.tolerance < 0:
-            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: a finite number of at least 0")
+            raise OptionError(f"tolerance is {self.tolerance!r}", "a finite number of at least 0")
         if self.tolerance and self.match != "numeric":
-            raise ValueError(f"tolerance is {self.tolerance!r}; accepted: 0, because match is {self.match!r}")
+            raise OptionError(f"tolerance is {self.tolerance!r}", f"0, because match is {self.match!r}")
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt; abstain on all when the reference is unusable."""

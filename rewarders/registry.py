@@ -16,7 +16,7 @@ from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
 from tfgrpo.rewarders.names import COMPARING, GRADER_NAMES, POWL_NAMES
 from tfgrpo.rewarders.relative import RelativeRewarder, Variant
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 
 OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""
@@ -131,8 +131,8 @@ def _usable(name: str, found: object, where: str) -> Rewarder:
         raise PipelineError([Problem(where, type(found).__name__, accepted)])
     try:
         return adapt(name, found)
-    except ValueError as error:
-        given = str(error).partition("; accepted")[0]
+    except ValueError as error:  # a plain one for a callable of which Python knows no signature
+        given = error.given if isinstance(error, OptionError) else str(error)
         raise PipelineError([Problem(where, given, f"a function of {SIGNATURES}")]) from error
 
 
@@ -140,10 +140,11 @@ def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where
     _check_options(build, options, where)
     try:
         built: object = build(**options)
+    except OptionError as error:
+        raise PipelineError([Problem(f"{where}: options", error.given, error.accepted)]) from error
     except Exception as error:
-        given, _, accepted = (str(error) or type(error).__name__).partition("; accepted: ")
-        problem = Problem(f"{where}: options", given, accepted or "values the rewarder takes")
-        raise PipelineError([problem]) from error
+        given = str(error) or type(error).__name__
+        raise PipelineError([Problem(f"{where}: options", given, "values the rewarder takes")]) from error
     return built
 
 

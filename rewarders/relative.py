@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.errors import OptionError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
@@ -35,7 +35,7 @@ class RelativeRewarder:
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
-            raise ValueError(f"variant is {self.variant!r}; accepted: {', '.join(get_args(Variant))}")
+            raise OptionError(f"variant is {self.variant!r}", ", ".join(get_args(Variant)))
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""

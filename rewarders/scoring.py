@@ -23,7 +23,7 @@ from tfgrpo.rewarders.base import (
     weighted_mean,
 )
 from tfgrpo.rewarders.running import Fault, Outcome, RewarderRunner
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.outcomes import RewardScore
 
 
@@ -41,9 +41,9 @@ class WeightedRewarder:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
-            raise ValueError(f"weight is {self.weight}; accepted: a finite number of at least 0")
+            raise OptionError(f"weight is {self.weight}", "a finite number of at least 0")
         if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"timeout_s is {self.timeout_s}; accepted: more than 0")
+            raise OptionError(f"timeout_s is {self.timeout_s}", "more than 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,8 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
     for weighted in rewarders:
         try:
             declared_range(weighted.rewarder, weighted.score_range)
-        except ValueError as error:
-            given, _, accepted = str(error).partition("; accepted: ")
-            problems.append(Problem(f"rewarders: {weighted.rewarder.rewarder_id}", given, accepted))
+        except OptionError as error:
+            problems.append(Problem(f"rewarders: {weighted.rewarder.rewarder_id}", error.given, error.accepted))
     alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _compares(weighted)]
     if alone and group_size < 2:
         given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"

@@ -23,6 +23,7 @@
     ├── RewardError              a rewarder raised, or returned something that is not a score
     │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
     │   └── GraderUnavailable    a grader that no item can be sent to
+    ├── OptionError              an option of a rewarder has a value that it does not accept
     ├── ShapeError               rollouts, rewards or log-probabilities that do not fit together
     ├── PowlError                a text, JSON or tree that is not a process model, with its position
     ├── SelectionFailed          no candidate of a best-of-K round is eligible
@@ -171,6 +172,17 @@ class GraderUnavailable(RewardError):
     """A grader is unavailable: its service is down or refuses, or its calls hang. Asking item by item is no use."""
 
 
+class OptionError(TfgrpoError, ValueError):
+    """An option of a rewarder has a value that it does not accept: ``given``, and what is ``accepted`` instead."""
+
+    def __init__(self, given: str, accepted: str) -> None:
+        self.given, self.accepted = given, accepted
+        super().__init__(given, accepted)  # both, so that it can be pickled
+
+    def __str__(self) -> str:
+        return f"{self.given}; accepted: {self.accepted}"
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeProblem:
     """One value that does not fit: its name, what was expected, what was received, and where."""
@@ -289,4 +301,8 @@ def error_kind(name: str) -> type[TfgrpoError]:
 def error_named(name: str, reason: str) -> TfgrpoError:
     """Return a recorded failure as an error; ``ActorError`` also for classes that carry more than a text."""
     kind = error_kind(name)
-    return ActorError(reason) if issubclass(kind, ConfigError | ShapeError | RepairExhausted) else kind(reason)
+    return (
+        ActorError(reason)
+        if issubclass(kind, ConfigError | OptionError | ShapeError | RepairExhausted)
+        else kind(reason)
+    )

@@ -271,6 +271,16 @@ def test_a_broad_handler_raises_or_makes_data_of_what_it_caught() -> None:
             assert raises or uses or returns, f"{path}:{node.lineno} swallows {caught}"
 
 
+def test_no_module_splits_a_message_at_the_accepted_values() -> None:
+    """Given and accepted values are fields of ``OptionError`` and ``Problem``; no code reads them out of a text."""
+    splitters = {"find", "index", "partition", "rpartition", "rsplit", "search", "split"}
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in splitters:
+                texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                assert not any("accepted" in str(text) for text in texts), f"{path}:{node.lineno}"
+
+
 def test_no_module_keeps_state_that_changes() -> None:
     """Module-level names are constants: lists, sets and dictionaries that code fills are not among them.
 

@@ -17,7 +17,7 @@ from tfgrpo.rewarders.graders.builtin.formats import ReasoningFormat
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
 from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, Graded, NotGraded
 from tfgrpo.rewarders.graders.running import GraderRunner
-from tfgrpo.stores.errors import RewarderTimeout
+from tfgrpo.stores.errors import OptionError, RewarderTimeout
 
 FORMAT: Final = "reasoning_format"
 """Name of the grader that is added to every set."""
@@ -37,9 +37,9 @@ class NamedGrader:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
-            raise ValueError(f"the weight of {self.name} is {self.weight}; accepted: a finite number of at least 0")
+            raise OptionError(f"the weight of {self.name} is {self.weight}", "a finite number of at least 0")
         if self.timeout_s is not None and not self.timeout_s > 0.0:
-            raise ValueError(f"timeout_s of {self.name} is {self.timeout_s}; accepted: more than 0")
+            raise OptionError(f"timeout_s of {self.name} is {self.timeout_s}", "more than 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class GraderSet:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.format_weight) and self.format_weight >= 0.0):
             given = f"format_weight is {self.format_weight}"
-            raise ValueError(f"{given}; accepted: a finite number of at least 0")
+            raise OptionError(given, "a finite number of at least 0")
         if not 0.0 < sum(part.weight for part in self.summed) < math.inf:
             raise ValueError("the weights sum to no finite number above 0")
 

@@ -166,3 +166,22 @@ def test_rewarders_can_travel_to_another_process(name, make_context):
 def test_a_function_of_anything_is_refused_because_its_meaning_is_unknown():
     with pytest.raises(PipelineError):
         example("catch_all")
+
+
+@pytest.mark.parametrize(
+    ("raised", "given", "accepted"),
+    [
+        ("ValueError('a is 1; accepted: 2')", "a is 1; accepted: 2", "values the rewarder takes"),
+        ("OptionError('a is 1', '2')", "a is 1", "2"),
+    ],
+)
+def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, accepted):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from tfgrpo.stores.errors import OptionError\n\nclass Own:\n    rewarder_id = 'own'\n"
+        f"    def __init__(self):\n        raise {raised}\n    def score(self, context):\n        return []\n"
+    )
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder(f"{file}:Own")
+    (problem,) = caught.value.problems
+    assert (problem.given, problem.accepted) == (given, accepted)

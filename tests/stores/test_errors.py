@@ -13,6 +13,7 @@ from tfgrpo.stores.batch.shapes import status_of, status_of_outcome
 from tfgrpo.stores.errors import (
     ConfigError,
     Problem,
+    OptionError,
     RepairExhausted,
     SettingsError,
     ShapeError,
@@ -66,16 +67,27 @@ def test_a_shape_error_is_a_value_error_that_shows_every_problem_and_has_the_fir
     assert (error.name, error.expected, error.received, error.where) == ("rewards", "shape (2, 8)", "(2, 7)", "index 1")
 
 
+def test_an_option_error_is_a_value_error_with_the_given_and_the_accepted_value():
+    error = OptionError("weight is -1", "at least 0")
+    assert isinstance(error, ValueError)
+    assert (str(error), error.given, error.accepted) == (
+        "weight is -1; accepted: at least 0",
+        "weight is -1",
+        "at least 0",
+    )
+
+
 @pytest.mark.parametrize(
     "error",
     [
         SettingsError.one("--epochs", "0", "1 or more"),
         RepairExhausted("no JSON after 2 attempts", [("{", "line 1")]),
+        OptionError("weight is -1", "at least 0"),
         ShapeError.one("rewards", "shape (2, 8)", "(2, 7)", "first bad group: index 1, id 'q-17'"),
         *(
             kind("why")
             for kind in _CLASSES.values()
-            if not issubclass(kind, ConfigError | RepairExhausted | ShapeError)
+            if not issubclass(kind, ConfigError | OptionError | RepairExhausted | ShapeError)
         ),
     ],
     ids=lambda error: type(error).__name__,
@@ -92,7 +104,7 @@ def test_errors_keep_their_fields_when_pickled(error):
 def test_a_recorded_failure_is_read_as_its_class(name):
     error = error_named(name, "why")
     kind = _CLASSES.get(name, errors.ActorError)
-    carries_more = issubclass(kind, ConfigError | RepairExhausted | ShapeError)
+    carries_more = issubclass(kind, ConfigError | OptionError | RepairExhausted | ShapeError)
     assert type(error) is (errors.ActorError if carries_more else kind)
     assert str(error) == "why"
 

@@ -28,7 +28,7 @@ from tfgrpo.rewarders.powl import (
 from tfgrpo.rewarders.powl.relations import MODES, Mode
 from tfgrpo.rewarders.powl.scoring.answers import first_line, model_in, reference_in
 from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
-from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.errors import OptionError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
@@ -130,7 +130,7 @@ class PowlValidRewarder:
         if given is None:
             return
         if not isinstance(given, list | tuple) or not all(isinstance(label, str) for label in given):
-            raise ValueError(f"labels is {given!r}; accepted: a list of labels")
+            raise OptionError(f"labels is {given!r}", "a list of labels")
         object.__setattr__(self, "labels", tuple(given))
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
@@ -277,6 +277,6 @@ def _difference(own: Footprint, reference: Footprint) -> str | None:
 def _check_options(aliases: Any, mode: Any = "block", aggregate: Any = "pooled") -> None:
     for name, given, accepted in (("mode", mode, MODES), ("aggregate", aggregate, get_args(Aggregate))):
         if given not in accepted:
-            raise ValueError(f"{name} is {given!r}; accepted: {', '.join(accepted)}")
+            raise OptionError(f"{name} is {given!r}", ", ".join(accepted))
     if not isinstance(aliases, bool):
-        raise ValueError(f"aliases is {aliases!r}; accepted: true or false")
+        raise OptionError(f"aliases is {aliases!r}", "true or false")
