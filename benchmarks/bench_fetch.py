@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.bench_store import PACK, record
 from benchmarks.table import Row, table
-from tfgrpo.stores.experiences.signing import sign_record
+from tfgrpo.stores.experiences.record import sign_record
 from tfgrpo.stores.files.atomic import append_lines
 
 STORED, BATCH, WARM = 1_000_000, 10_000, 20

@@ -23,8 +23,7 @@ from typing import NamedTuple
 from benchmarks.table import Row, table
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import Price, PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatModel, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient

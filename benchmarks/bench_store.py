@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.table import Row, table
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import append_lines
 

@@ -12,6 +12,6 @@ __all__ = [
     "merge_experiences",
     "models",
     "safety",
-    "stamping",
+    "stamps",
     "templating",
 ]

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import in_force, pack_stamp
-from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
-from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Polarity, signature_holds
 
 STALE_STAMP = "stamp of another pack version"
 OTHER_PACK = "record of another pack"

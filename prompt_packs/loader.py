@@ -9,8 +9,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest
+from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, read_manifest
 from tfgrpo.prompt_packs.stamps import inspect_pack
 from tfgrpo.stores.errors import PackError, Problem
 

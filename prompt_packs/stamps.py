@@ -1,4 +1,4 @@
-"""Compute and verify the stamp of a pack and the headers of its sources.
+"""Compute, verify and write the stamp of a pack and the headers of its sources.
 
 A stamp shows that the pack is unchanged since it was stamped; it is a digest, not a signature, so it does not show by
 whom. Only canonical text is hashed, without byte order marks, line end styles and blank lines at the edges of a file.
@@ -6,18 +6,22 @@ whom. Only canonical text is hashed, without byte order marks, line end styles a
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest
-from tfgrpo.prompt_packs.sources import MANIFEST, read_manifest, read_sources
+from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, PromptPackManifest, read_manifest, read_sources
 from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, template_problems
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import PackError, Problem
-from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.experiences.record import PackStamp
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
 _STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)
@@ -175,3 +179,50 @@ def in_force(pack: LoadedPack) -> bool:
         raise PackError(problems)
     current = inspect_pack(pack.root).pack
     return current is not None and pack_stamp(current) == pack_stamp(pack)
+
+
+def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
+    """Approve the sources as they are: write each header and the manifest's stamp and time, and return the manifest.
+
+    A pack with a valid stamp keeps its time and therefore its lessons. The manifest is written last, so an interruption
+    leaves a pack that does not verify. Raise ``PackError`` with every problem before writing.
+    """
+    manifest = read_manifest(directory)
+    texts, unread = read_sources(directory, manifest)
+    if unread:
+        raise PackError(unread)
+    bodies = {name: parse_source(text).body for name, text in texts.items()}
+    problems = [problem for name, body in bodies.items() for problem in content_problems(directory / name, body)]
+    problems += StampVerifier(directory, manifest).template_problems(bodies)
+    if problems:
+        raise PackError(problems)
+    stamp = compute_stamp(manifest, bodies)
+    if stamp != manifest.stamp or not manifest.stamped_at:
+        manifest = manifest.model_copy(update={"stamp": stamp, "stamped_at": clock().isoformat(timespec="seconds")})
+    files = {name: f"{header_line(name, body, manifest)}\n{body}\n" for name, body in bodies.items()}
+    files[MANIFEST] = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    for name, text in files.items():
+        try:
+            _write(directory / name, text)
+        except OSError as error:
+            given = f"{error.strerror or error}"
+            raise PackError.one(str(directory / name), given, "a file that can be replaced") from None
+    return manifest
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file atomically and keep its permissions, because packs are shared, unlike the files of a run."""
+    data = text.encode()
+    if path.read_bytes() == data:
+        return
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        shutil.copymode(path, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

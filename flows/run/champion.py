@@ -12,10 +12,9 @@ from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.library import Library, read_state, write_state
 from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, in_force, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.state import read_state, write_state
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import count_words, pluralize

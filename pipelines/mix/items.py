@@ -19,8 +19,8 @@ from tfgrpo.pipelines.datasets.stored_items import ids_of, take
 from tfgrpo.pipelines.mix.records import unservable
 from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
 from tfgrpo.pipelines.mix.shapes import MixConfig
+from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
-from tfgrpo.pipelines.plan.split import Split, split_items
 from tfgrpo.pipelines.settings.data import DatasetSettings, FieldMap
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.errors import DatasetError, Problem

@@ -25,8 +25,7 @@ from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.stores.ledger.prices import NANO
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger.state import NANO, Totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from tfgrpo.rewarders.base import Range
 from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.state import read_state
+from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize

@@ -15,12 +15,11 @@ from typing import Any, get_args
 
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.signing import PackStamp, signature_holds
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.ledger.prices import NANO
+from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import OutcomeName
 from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name

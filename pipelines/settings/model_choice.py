@@ -14,7 +14,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.rewarding import RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem
-from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price, PriceBook
 
 SIMULATED_MODEL = "simulated"
 SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap, JsonValid, LatexOnly, ReasoningFormat
-from tfgrpo.rewarders.graders.builtin.json_schema import JsonSchema
 from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
 from tfgrpo.rewarders.graders.builtin.math_exact import MathExact, NumberOnly
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
 from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch
-from tfgrpo.rewarders.graders.builtin.xml_schema import XmlSchema
+from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
 from tfgrpo.stores.errors import PipelineError, Problem
 
 BUILT_IN: Final[Mapping[str, Callable[..., Grader]]] = MappingProxyType(

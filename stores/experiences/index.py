@@ -19,8 +19,7 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, Skipped, parse, support_of, text_in
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.line_file import whole_until
-from tfgrpo.stores.files.line_reader import Line, LineReader
+from tfgrpo.stores.files.line_file import Line, LineReader, whole_until
 from tfgrpo.stores.text import count_words
 
 ResultT = TypeVar("ResultT")

@@ -1,3 +1,3 @@
-"""Running averages of the hints of best-of-K selection."""
+"""Structures that best-of-K selections tried, and their rewards."""
 
 __all__ = ["memory", "stats"]

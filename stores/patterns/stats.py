@@ -10,7 +10,7 @@ from typing import Final
 _SHRINK: Final = 2.0
 """Observations at the overall mean added to every structure, so that one lucky draw leads no list."""
 SUCCESS: Final = 0.5
-"""Reward from which an observation counts as a success in the running averages of ``tfgrpo.stores.patterns.averages``."""
+"""Reward from which an observation counts as a success in the running averages of ``tfgrpo.stores.patterns.memory``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, PriceBook
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices

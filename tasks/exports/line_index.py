@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.line_file import whole_until
-from tfgrpo.stores.files.line_reader import LineReader
+from tfgrpo.stores.files.line_file import LineReader, whole_until
 
 
 class LineIndex:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward, ToolStat
-from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward, ToolStat, stamp_record
 from tfgrpo.stores.usage import add_costs
 from tfgrpo.tasks.learning.operations import Change
 from tfgrpo.tasks.runtime.runtime import Runtime

@@ -18,7 +18,7 @@ import httpx
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price, PriceBook
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url

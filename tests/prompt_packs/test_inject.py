@@ -25,7 +25,7 @@ from tfgrpo.prompt_packs.inject import (
 )
 from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.prompt_packs.loader import load_pack
-from tfgrpo.prompt_packs.stamping import stamp_pack
-from tfgrpo.prompt_packs.stamps import inspect_pack
+from tfgrpo.prompt_packs.stamps import inspect_pack, stamp_pack
 from tfgrpo.stores.errors import PackError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)

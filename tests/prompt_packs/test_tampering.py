@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.prompt_packs.loader import load_pack, load_prompt_pack
-from tfgrpo.prompt_packs.sources import MAX_SOURCE_BYTES
+from tfgrpo.prompt_packs.models import MAX_SOURCE_BYTES
 from tfgrpo.prompt_packs.stamps import header_line, inspect_pack, parse_source
 from tfgrpo.stores.errors import PackError
 

@@ -12,8 +12,8 @@ from tfgrpo.stores import errors
 from tfgrpo.stores.batch.shapes import status_of, status_of_outcome
 from tfgrpo.stores.errors import (
     ConfigError,
-    Problem,
     OptionError,
+    Problem,
     RepairExhausted,
     SettingsError,
     ShapeError,

@@ -16,7 +16,7 @@ from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import most_valuable
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
-from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord

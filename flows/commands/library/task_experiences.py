@@ -18,8 +18,7 @@ from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import PackError, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize

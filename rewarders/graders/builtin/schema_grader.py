@@ -1,22 +1,32 @@
-"""Shared parts of the graders by schema: the schema of the record, the graded text, fenced blocks and Python literals."""
+"""Graders by the schema of a record: keys of a JSON object, and well-formed XML with the right root tag.
+
+Text of language models is untrusted: no external entity of XML is loaded, no tree is built, and expat limits the
+expansion of entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
+"""
 
 from __future__ import annotations
 
 import ast
 import json
+import pyexpat
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from xml.etree.ElementTree import ParseError, XMLParser
 
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, metadata
 from tfgrpo.rewarders.graders.options import flag, number, refuse
+from tfgrpo.stores.errors import RewardError
 
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
 _NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
 _ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
 _RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +92,96 @@ def _without_warnings(text: str) -> str:
     if "\\" not in text or _RAW_STRING.search(text):
         return text
     return _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema(SchemaGrader):
+    """1.0 for a JSON object with all required keys and no forbidden key.
+
+    Only ``required`` and ``allow_additional_properties`` (default true) of the schema are read. A key is additional when
+    it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null and unreadable text
+    0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a Python literal, times 0.9.
+
+    JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) scores 0.0 and is not
+    tried again. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key.
+    """
+
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Return the reward of a text."""
+        value, share = _read(text)
+        return 0.0 if value is None else _fit(value, schema) * share
+
+
+def _read(text: str) -> tuple[Any, float]:
+    """Return the value of the text, or None, and the factor of its score."""
+    try:
+        return json.loads(text), 1.0
+    except json.JSONDecodeError:
+        block = fenced_block(text)
+    except (ValueError, RecursionError):  # too large for Python
+        return None, 0.0
+    if block is not None:
+        with suppress(ValueError, RecursionError):
+            return json.loads(block), 0.9
+    with suppress(ValueError):
+        return python_literal(text if block is None else block), 0.9
+    return None, 0.9
+
+
+def _fit(value: Any, schema: Mapping[str, Any]) -> float:
+    required = schema.get("required") or []
+    if not isinstance(value, dict) or not isinstance(required, list):
+        return 0.5
+    if any(isinstance(name, list | dict) for name in required):
+        raise RewardError("json_schema: an entry of the schema's required is a list or an object, which is no key")
+    names = set(required)
+    missing = not names <= value.keys()
+    extra = not schema.get("allow_additional_properties", True) and not value.keys() <= names
+    if missing:
+        return 0.7 if extra else 0.8
+    return 0.9 if extra else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class XmlSchema(SchemaGrader):
+    """1.0 for well-formed XML whose root has the schema's ``root_tag``; 0.9 of it from a fenced block.
+
+    Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed 0.0. Case counts, and a namespace is part
+    of the tag. Text with a lone surrogate, which is no character of XML, scores 0.0.
+    """
+
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Return the reward of a text."""
+        share, root = 1.0, _root_tag(text)
+        if root is None and not _SURROGATE.search(text):
+            share, root = 0.9, _root_tag(fenced_block(text) or "")
+        if root is None:
+            return 0.0
+        wanted = schema.get("root_tag")
+        return share * (0.5 if not isinstance(wanted, str) else 1.0 if root == wanted else 0.8)
+
+
+class _Root:
+    """Parser target that keeps the first tag. Without a ``data`` method the parser builds no text."""
+
+    def __init__(self) -> None:
+        self.tag: str | None = None
+
+    def start(self, tag: str, _attributes: dict[str, str]) -> None:
+        if self.tag is None:
+            self.tag = tag
+
+
+def _root_tag(text: str) -> str | None:
+    """Return the tag of the root element; None when the text is not well-formed."""
+    text = text.strip()
+    if not text or text[0] not in "<\ufeff" or (not ENTITIES_ARE_LIMITED and "<!ENTITY" in text):
+        return None
+    root = _Root()
+    parser = XMLParser(target=root)  # noqa: S314  see the first lines of this file
+    try:
+        parser.feed(text)
+        parser.close()
+    except (ParseError, ValueError):
+        return None
+    return root.tag

@@ -15,8 +15,7 @@ from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
 from tfgrpo.tasks.exports.lessons.forms import Lesson
 
 _ID_DIGITS = 24

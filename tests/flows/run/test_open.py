@@ -11,8 +11,8 @@ import pytest
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
 from tfgrpo.flows.console import version
 from tfgrpo.pipelines.datasets.datasets import load_dataset
-from tfgrpo.pipelines.plan.split import split_items
-from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.pipelines.plan.data import split_items
+from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 
 

@@ -24,7 +24,7 @@ from tests.support.runs.running import (
     start,
     store,
 )
-from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry import names as n

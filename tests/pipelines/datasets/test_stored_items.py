@@ -17,8 +17,8 @@ from tests.support.pipelines.mixes import write_mix, write_rows
 from tfgrpo.pipelines.datasets.datasets import prompts_by_id, read_dataset
 from tfgrpo.pipelines.datasets.stored_items import StoredItems, equals, ids_of, pick, take, texts_of
 from tfgrpo.pipelines.mix.items import mix_prompts
+from tfgrpo.pipelines.plan.data import pair_datasets, split_items
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation
-from tfgrpo.pipelines.plan.split import pair_datasets, split_items
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.errors import DatasetError, PipelineError
@@ -114,7 +114,7 @@ import resource, sys
 from tfgrpo.pipelines.datasets.datasets import read_dataset
 from tfgrpo.pipelines.plan.sampling import draw_cohort
 from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.pipelines.plan.split import split_items
+from tfgrpo.pipelines.plan.data import split_items
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 before = peak()

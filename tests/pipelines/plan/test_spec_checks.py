@@ -13,8 +13,7 @@ import pytest
 from tfgrpo.pipelines.plan.spec_checks import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.split import pair_datasets, split_items
+from tfgrpo.pipelines.plan.data import pair_datasets, split_items
 from tfgrpo.stores.errors import DatasetError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tfgrpo.pipelines.server.description import up_to
+from tfgrpo.pipelines.server.app import up_to
 from tfgrpo.pipelines.server.replies import encoded
 from tfgrpo.pipelines.server.shapes import WHOLE_NUMBER
 

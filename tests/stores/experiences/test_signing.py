@@ -9,8 +9,15 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.records.records import PACK, make_record
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat
-from tfgrpo.stores.experiences.signing import PackStamp, sign_record, signature_holds, stamp_record
+from tfgrpo.stores.experiences.record import (
+    ExperienceRecord,
+    PackStamp,
+    Reward,
+    ToolStat,
+    sign_record,
+    signature_holds,
+    stamp_record,
+)
 
 CHANGED = {
     "experience_id": "exp-other",

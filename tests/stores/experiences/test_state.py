@@ -8,8 +8,7 @@ import pytest
 
 from tests.support.records.records import NOW, make_batch
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.state import read_state, write_state
+from tfgrpo.stores.experiences.library import Library, read_state, write_state
 
 
 def test_the_view_shows_the_champion_and_the_last_run(tmp_path):

@@ -16,10 +16,8 @@ from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, ap
 from tests.support.records.processes import all_at_once, bytes_read, in_process
 from tests.support.records.records import NOW, PACK, make_batch, make_record
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.experiences.lineage import Lineage
-from tfgrpo.stores.experiences.record import Skipped
-from tfgrpo.stores.experiences.signing import stamp_record
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.record import Skipped, stamp_record
+from tfgrpo.stores.experiences.store import ExperienceStore, Lineage
 
 
 @pytest.fixture

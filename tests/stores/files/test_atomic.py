@@ -14,10 +14,9 @@ import pytest
 from tests.support.records import writers
 from tests.support.records.processes import all_at_once, bytes_read, in_process
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.files import atomic, line_file, line_reader, locked_file
+from tfgrpo.stores.files import atomic, line_file, locked_file
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_json, replace_text
-from tfgrpo.stores.files.line_file import exclusively
-from tfgrpo.stores.files.line_reader import LineReader
+from tfgrpo.stores.files.line_file import LineReader, exclusively
 
 
 def mode_of(path: Path) -> int:
@@ -52,7 +51,7 @@ def test_a_newline_in_a_line_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_lines_longer_than_any_buffer_are_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_reader, "_BLOCK", 7)
+    monkeypatch.setattr(line_file, "_BLOCK", 7)
     monkeypatch.setattr(line_file, "_TAIL", 3)
     path = tmp_path / "file"
     lines = ["", "x" * 20, "\u00e4" * 9, "", "last"]

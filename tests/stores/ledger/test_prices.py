@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.ledger.prices import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price, PriceBook
 
 
 def test_a_list_price_per_million_is_taken_at_its_decimal_value() -> None:

@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 
 from tests.support.vectors import VECTORS
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.experiences.record import PackStamp
 from tfgrpo.stores.numeric import two_decimals
-from tfgrpo.stores.patterns.averages import LabelAverages, RunningAverage
-from tfgrpo.stores.patterns.memory import MAX_TEXT_CHARS, MemoryLimits, MemoryScope, PatternMemory
+from tfgrpo.stores.patterns.memory import (
+    MAX_TEXT_CHARS,
+    LabelAverages,
+    MemoryLimits,
+    MemoryScope,
+    PatternMemory,
+    RunningAverage,
+)
 from tfgrpo.stores.patterns.stats import Observation, rank_patterns, with_observation
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,8 +6,7 @@ import random
 from datetime import UTC, datetime
 
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, PriceBook
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.records.records import APPROVED, NOW, PACK
-from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.signing import PackStamp
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 
 MANIFEST = Path("out/task-1/runs/run-1/manifest.json")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.stores.experiences.signing import PackStamp, stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 
 PACK = PackStamp(pack_id="general", stamp="a" * 64, stamped_at="2026-01-01T00:00:00+00:00")
 APPROVED = {"general": PACK}

@@ -29,8 +29,7 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.stores.experiences.signing import stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
 from tfgrpo.stores.patterns.stats import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence

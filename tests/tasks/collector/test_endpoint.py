@@ -11,8 +11,7 @@ import pytest
 
 from tfgrpo.stores.errors import ModelAuthRefused, ModelReplyMalformed, ModelRequestRejected, SettingsError, ShapeError
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import Price, PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
 from tfgrpo.tasks.collector.collector import ExperienceCollector
 from tfgrpo.tasks.collector.endpoint import EndpointPolicy, SamplingOptions, messages_of
 from tfgrpo.tasks.collector.options import CollectorOptions

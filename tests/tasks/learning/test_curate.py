@@ -11,8 +11,7 @@ from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.experiences.library import Library, fold
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat, support_of
-from tfgrpo.stores.experiences.signing import signature_holds
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat, signature_holds, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch, limits_for

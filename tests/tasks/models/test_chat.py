@@ -25,8 +25,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import Price, PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient

@@ -31,8 +31,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.prices import PriceBook
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, PriceBook
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient

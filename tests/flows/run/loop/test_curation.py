@@ -14,7 +14,7 @@ from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.announcer import reason_label
 from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.prompt_packs.inject import MergedPrompt
-from tfgrpo.prompt_packs.stamping import stamp_pack
+from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.tasks.learning.curate import curate_batch

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.graders import answered, score, with_schema
-from tfgrpo.rewarders.graders.builtin import xml_schema
 
 WANTS = with_schema(root_tag="answer")
 
@@ -105,8 +104,8 @@ def test_entities_that_multiply_cost_neither_time_nor_memory():
 
 
 def test_where_the_parser_does_not_stop_them_declared_entities_are_refused(monkeypatch):
-    assert xml_schema.ENTITIES_ARE_LIMITED
-    monkeypatch.setattr(xml_schema, "ENTITIES_ARE_LIMITED", False)
+    assert schema_grader.ENTITIES_ARE_LIMITED
+    monkeypatch.setattr(schema_grader, "ENTITIES_ARE_LIMITED", False)
     assert score("xml_schema", answered(bomb(3, 3)), WANTS) == 0.0
     assert score("xml_schema", answered("<answer/>"), WANTS) == 1.0
 
