@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.graders import answered, score, with_schema
+from tfgrpo.rewarders.graders.builtin import schema_grader
 
 WANTS = with_schema(root_tag="answer")
 
