@@ -7,11 +7,12 @@ prompt markup and given-away answers. They are a filter, not a proof: the prompt
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Literal, TypeAlias
 
-from tfgrpo.prompt_packs.answers import gives_away
 from tfgrpo.prompt_packs.attacks import attack_in
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
@@ -22,6 +23,56 @@ _INVISIBLE = re.compile(
 """Invisible characters that are neither control nor format characters: fillers, joiners, variation selectors."""
 _MAX_SCREENED = 4000
 """Most characters of a candidate that are screened; longer ones are too long anyway."""
+_RUN = 8
+_COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
+_NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_UNITS_SPELLED = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
+_TENS_SPELLED = ("thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "hundred")
+_SPELLED = {word: Decimal(value) for value, word in enumerate(_UNITS_SPELLED)} | {
+    word: Decimal(30 + 10 * position) for position, word in enumerate(_TENS_SPELLED)
+}
+_KNOWN_UNITS: dict[Decimal, str] = {
+    Decimal(value): units
+    for value, units in {
+        "4": "weeks?|quarters?|quarts?|seasons?|sides?",
+        "5": "working days?|weekdays?",
+        "7": "days?",
+        "8": "bits?|ounces?",
+        "10": "millimet(?:er|re)s?|mm|years?",
+        "12": "months?|inch(?:es)?|hours?|items?",
+        "16": "ounces?",
+        "24": "hours?",
+        "28": "days?",
+        "30": "days?",
+        "31": "days?",
+        "36": "inch(?:es)?",
+        "52": "weeks?|cards?",
+        "60": "minutes?|seconds?|degrees?",
+        "90": "degrees?",
+        "100": "percent|per cent|cents?|centimet(?:er|re)s?|cm|years?|%",
+        "180": "degrees?",
+        "360": "degrees?|days?",
+        "365": "days?",
+        "366": "days?",
+        "1000": "grams?|g|kilograms?|kg|met(?:er|re)s?|m|millilit(?:er|re)s?|ml|milliseconds?|ms",
+    }.items()
+}
+_KNOWN_FACTORS = frozenset(map(Decimal, (4, 7, 10, 12, 24, 30, 52, 60, 100, 365, 1000)))
+_FACTOR_LEAD = re.compile(r"(?:\b(?:by|times|per|over|multiple of|power of|base)(?: an?)?|[*/\u00d7\u00f7])\s*$")
+_RESULT_LEAD = re.compile(
+    r"(?:\b(?:is|are|was|be|equals?|equal to|gets?|got|gives?|makes?|yields?|totals?|leaves?|answers?|answer with|"
+    r"option|choice|result(?:s in)?|returns?|choose|pick|select|say)|[=:\u2192])\s*[\"'`($\u20ac\u00a3-]*$"
+)
+_ANSWER_LEAD = re.compile(
+    r"(?:\b(?:answers?|option|choice|result)(?: (?:is|are|was|with))?|\b(?:choose|pick|select|say|reply|respond with)|"
+    r"[=:\u2192])\s*[\"'`(]*$"
+)
+_VAGUE = frozenset({"yes", "no", "true", "false", "none", "null", "n/a", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +120,87 @@ def _rejected_content(cleaned: str, answers: Sequence[str]) -> Rejection | None:
     if gives_away(cleaned, answers):
         return Rejection("gives away the answer of an item", "answer")
     return None
+
+
+def gives_away(text: str, answers: Sequence[str]) -> bool:
+    """Return whether the lesson contains one of the answers. Empty answers do not count.
+
+    By the kind of answer:
+
+    - a number, alone or with its unit: any equal number in the lesson gives it away, in any form (``1,200``, ``1200.0``,
+      ``twelve``), except 0 to 3 (``at least 2 ways``) and common knowledge (``7 days``, ``divide by 100``). Stated as a
+      result (``is 7``, ``= 7``, ``get 7``) even those count;
+    - a single letter, or yes, no, true, false, none: only when named as the answer (``answer B``, ``choose true``);
+    - other text: its words in this order, as whole words, in any case and with any punctuation between them; of a long
+      answer, any eight of its words in a row. In scripts without spaces: its characters in this order.
+    """
+    lesson = _folded(text)
+    return any(_contains(lesson, text, answer.strip()) for answer in answers if answer.strip())
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-").split())
+
+
+def _contains(lesson: str, original: str, answer: str) -> bool:
+    folded = _folded(answer).strip(" .,;:!?\"'`()[]{}")
+    words = _WORD.findall(folded)
+    values = {value for _, _, value in _numbers(folded)}
+    if len(values) == 1 and len(words) <= _RUN and _number_given(lesson, *values):
+        return True
+    if len(folded) == 1 and folded.isalpha() and folded.isascii():
+        return _letter_given(original, folded)
+    if folded in _VAGUE:
+        return any(
+            _ANSWER_LEAD.search(lesson[: match.start()]) for match in re.finditer(rf"\b{re.escape(folded)}\b", lesson)
+        )
+    if _UNSPACED.search(folded):
+        return len(folded) > 1 and folded in lesson
+    return not _is_number(folded) and _words_given(_WORD.findall(lesson), words)
+
+
+def _is_number(folded: str) -> bool:
+    try:
+        Decimal(folded.replace(",", "").strip("$€£%+- "))
+    except InvalidOperation:
+        return folded in _SPELLED
+    return True
+
+
+def _numbers(lesson: str) -> Iterator[tuple[int, int, Decimal]]:
+    for match in _NUMBER.finditer(lesson):
+        yield match.start(), match.end(), Decimal(match.group().replace(",", ""))
+    for match in _WORD.finditer(lesson):
+        if (value := _SPELLED.get(match.group())) is not None:
+            yield match.start(), match.end(), value
+
+
+def _number_given(lesson: str, value: Decimal) -> bool:
+    return any(
+        _RESULT_LEAD.search(lesson[:start]) or not _common_knowledge(lesson, start, end, value)
+        for start, end, number in _numbers(lesson)
+        if number == value
+    )
+
+
+def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool:
+    if value in _COMMON_NUMBERS:
+        return True
+    if value in _KNOWN_FACTORS and _FACTOR_LEAD.search(lesson[:start]):
+        return True
+    units = _KNOWN_UNITS.get(value)
+    return units is not None and re.match(rf"[ -]?(?:{units})(?!\w)", lesson[end:]) is not None
+
+
+def _letter_given(original: str, letter: str) -> bool:
+    """Return whether a capital, quoted or bracketed letter is named as the answer; the article ``a`` does not count."""
+    pattern = rf"(?<!\w)(?:{letter.upper()}|[\"'`(]{letter}[\"'`)])(?!\w)"
+    return any(_ANSWER_LEAD.search(original[: match.start()].casefold()) for match in re.finditer(pattern, original))
+
+
+def _words_given(lesson: Sequence[str], answer: Sequence[str]) -> bool:
+    size = min(len(answer), _RUN)
+    if not size:
+        return False
+    runs = {tuple(lesson[at : at + size]) for at in range(len(lesson) - size + 1)}
+    return any(tuple(answer[at : at + size]) in runs for at in range(len(answer) - size + 1))

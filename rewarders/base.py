@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from tfgrpo.rewarders.judge.model import JudgeModel
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import RewardScore
 
 
@@ -84,14 +85,10 @@ ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
 def declared_range(rewarder: object, override: Range | None = None) -> Range:
     """Return ``override``, else the rewarder's ``score_range``, else 0 to 1. Raises ``ValueError`` for an invalid one."""
     ends = getattr(rewarder, "score_range", UNIT) if override is None else override
-    numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(_is_number(end) for end in ends)
+    numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(is_number(end, allow_nan=False) for end in ends)
     if not numbers or not ends[0] < ends[1]:
         raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
     return float(ends[0]), float(ends[1])
-
-
-def _is_number(end: object) -> bool:
-    return isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end)
 
 
 class Rewarder(Protocol):

@@ -67,7 +67,7 @@ def build_rewarder(
 def _read(name: str, options: Mapping[str, Any], where: str) -> Rewarder:
     # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
     if name == "composite":
-        from tfgrpo.rewarders.composite.options import build_composite  # noqa: PLC0415
+        from tfgrpo.rewarders.composite import build_composite  # noqa: PLC0415
 
         return build_composite(options, where, lambda part, given, place: build_rewarder(part, given, source=place))
     if name == "judge":

@@ -40,7 +40,7 @@ from tests.support.runs.settings_observations import (
     stage_after,
 )
 from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
-from tfgrpo.pipelines.plan.curriculum import Difficulty
+from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.tasks.gate import decide_gate

@@ -27,8 +27,8 @@ from tfgrpo.flows.run.loop.session import Books, LearningState, RunGroups, Sessi
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.run.resume import manifest_of
 from tfgrpo.pipelines.datasets.items import Item, item_texts
-from tfgrpo.pipelines.plan.curriculum import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.rewarders.judge.model import judge_loads

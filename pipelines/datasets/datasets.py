@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.pipelines.datasets.items import Item, item_of
+from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, take, texts_of
 from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
-from tfgrpo.pipelines.datasets.stored_items import ItemIndex, StoredItems, equals, ids_of, take, texts_of
 from tfgrpo.pipelines.problems import CappedProblems, did_you_mean
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tfgrpo.pipelines.problems import did_you_mean, shown
-from tfgrpo.pipelines.yaml_files import read_yaml
+from tfgrpo.pipelines.settings.pipeline_file import read_yaml
 from tfgrpo.stores.errors import PipelineError, Problem
 
 

@@ -1,4 +1,6 @@
-"""Build the graders that a mix names: a python grader before an external one before a built-in of that name.
+"""Build the graders that a mix names, and score a group by those of an item's dataset, as the data server does.
+
+Of one name, a python grader comes before an external one, and that before a built-in one.
 
 The format grader is added to every dataset and cannot be named.
 """
@@ -6,19 +8,24 @@ The format grader is added to every dataset and cannot be named.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.mix.checking import Checker, shown_or_nothing
+from tfgrpo.pipelines.mix.sampling import record_of
+from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.problems import did_you_mean, shown
-from tfgrpo.rewarders.graders.base import Grader
-from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
-from tfgrpo.rewarders.graders.loading.files import load_python_grader
-from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader
-from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
+from tfgrpo.rewarders.graders.loading import load_python_grader, refuse_no_grader
+from tfgrpo.rewarders.graders.remote import RemoteGrader
+from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
 from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.errors import DatasetError, PipelineError, RewardError
+from tfgrpo.stores.outcomes import RewardScore
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.shapes import MixConfig
@@ -132,3 +139,46 @@ class GraderTable:
             self.timeouts_s.pop(name, None)  # it replaces an external one of that name
         except PipelineError as error:
             self._checker.problems += error.problems
+
+
+class DatasetGraders:
+    """The rewarder of a run on a mix."""
+
+    rewarder_id = DATASET_GRADERS
+    limits_itself = True
+    """A timeout of a grader costs only the attempt that it was grading."""
+
+    def __init__(self, config: MixConfig) -> None:
+        self._config = config
+        self._sets = grader_sets(config)
+        self._runner = GraderRunner()
+
+    async def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Return one verdict for each attempt. Raise ``RewardError`` for an item of no dataset of the mix."""
+        try:
+            dataset_id, record = record_of(self._config, context.item_id)
+        except (DatasetError, OSError) as error:
+            raise RewardError(f"{self.rewarder_id}: {error}") from error
+        inputs = [
+            GraderInput.of(
+                context.item_id,
+                record,
+                attempt.output,
+                completion_tokens=attempt.tokens,
+                completion_index=attempt.index,
+            )
+            for attempt in context.outputs
+        ]
+        limit_s = context.time_limit_s or TIMEOUT_S
+        grades = await grade_items(self._runner, self._sets[dataset_id], inputs, limit_s)
+        return tuple(self._verdict(grade) for grade in grades)
+
+    def close(self) -> None:
+        """Close the graders' threads and connections."""
+        self._runner.close()
+
+    def _verdict(self, grade: ItemGrade) -> Verdict:
+        parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
+        if grade.reward is None:
+            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
+        return RewardScore(self.rewarder_id, grade.reward, parts)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
+from tfgrpo.pipelines.datasets.items import ids_of, take
 from tfgrpo.pipelines.datasets.sources import Row, row_changed
-from tfgrpo.pipelines.datasets.stored_items import ids_of, take
 from tfgrpo.pipelines.mix.records import unservable
 from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
 from tfgrpo.pipelines.mix.shapes import MixConfig

@@ -14,10 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
-from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.stored_items import equals, ids_of, pick, texts_of
-from tfgrpo.pipelines.plan.curriculum import Difficulty
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts
+from tfgrpo.pipelines.datasets.items import Item, equals, ids_of, pick, texts_of
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_cohort, draw_cohorts
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS
 from tfgrpo.pipelines.settings.tree import Settings

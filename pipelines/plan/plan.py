@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.data import RunData, data_of_mix, data_of_run
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, key_labels, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved

@@ -58,7 +58,7 @@ def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Re
     if entry.options:
         accepted = "no options: the graders are those of the mix"
         raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
-    from tfgrpo.pipelines.mix.rewarder import DatasetGraders  # noqa: PLC0415 - as above
+    from tfgrpo.pipelines.mix.graders import DatasetGraders  # noqa: PLC0415 - as above
 
     return DatasetGraders(mix)
 
@@ -77,7 +77,7 @@ def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> No
     checks = ProblemCollector()
     for number, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
         for grader in _graders_of(weighted.rewarder):
-            from tfgrpo.rewarders.graders.loading.trial import refuse_no_grader  # noqa: PLC0415 - see _graders_of
+            from tfgrpo.rewarders.graders.loading import refuse_no_grader  # noqa: PLC0415 - see _graders_of
 
             checks.run(partial(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}"))
     checks.raise_problems()
@@ -132,7 +132,7 @@ def matches_numbers(grader: Grader | None) -> bool:
 def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
     # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
     if isinstance(rewarder, CompoundRewarder):
-        from tfgrpo.rewarders.composite.composite import CompositeRewarder  # noqa: PLC0415
+        from tfgrpo.rewarders.composite import CompositeRewarder  # noqa: PLC0415
 
         for member in rewarder.members if isinstance(rewarder, CompositeRewarder) else ():
             yield from _graders_of(member)

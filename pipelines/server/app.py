@@ -20,8 +20,7 @@ from starlette.types import ASGIApp
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.server import monitoring
 from tfgrpo.pipelines.server.access import BearerToken
-from tfgrpo.pipelines.server.bodies import bounded_route
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_route
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, GradeTally, RequestMeter
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService
@@ -46,6 +45,9 @@ _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples, which is two numbers."""
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _ABOUT: Final = "Samples of a staged data mix, and rewards for completions of them."
+_SCHEME: Final = "bearer"
+_SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
+"""Characters to escape in the regular expressions of every language."""
 
 
 def data_app(
@@ -190,11 +192,6 @@ def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     if grade.reward is None:
         return {**result, "error": monitoring.reasons(grade)}
     return {**result, "reward": grade.reward}
-
-
-_SCHEME: Final = "bearer"
-_SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
-"""Characters to escape in the regular expressions of every language."""
 
 
 def describe(app: FastAPI, config: MixConfig, limits: Limits, *, token: bool) -> dict[str, Any]:

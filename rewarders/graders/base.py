@@ -1,4 +1,4 @@
-"""Graders: their input, their result, the protocol, and functions as graders.
+"""Graders: their input, their result, the protocol, functions as graders, and checks of options.
 
 A grader returns a number for every item and may raise; the runner decides what a failure means.
 """
@@ -7,12 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeGuard, overload, runtime_checkable
 
-from tfgrpo.rewarders.text.completions import parse_completion
+from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.numeric import is_finite
+
+OPEN: Final = "<think>"
+CLOSE: Final = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One completion, with its parts if its reasoning block is well placed."""
+
+    raw: str
+    """As generated, not stripped."""
+    reasoning: str | None
+    """Stripped text of the block; None when empty or absent."""
+    answer: str | None
+    """Stripped text after the block; None when empty or without a block."""
+
+
+def parse_completion(text: str) -> Completion:
+    """Split at the first ``<think>`` and the first ``</think>``, which are literal: no attributes, no other case.
+
+    Without both, or with the first close before the first open, there is neither reasoning nor answer. Text before the
+    block is ignored, and later tags belong to the answer.
+    """
+    opened = text.find(OPEN)
+    closed = text.find(CLOSE)
+    if opened < 0 or closed < opened:
+        return Completion(text, None, None)
+    reasoning = text[opened + len(OPEN) : closed].strip()
+    answer = text[closed + len(CLOSE) :].strip()
+    return Completion(text, reasoning or None, answer or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +187,34 @@ def grader(function: Callable[[GraderInput], Any]) -> FunctionGrader | AsyncFunc
     except (TypeError, ValueError) as error:
         raise TypeError(f"a grader function takes one argument, the GraderInput: {error}") from error
     return AsyncFunctionGrader(function) if inspect.iscoroutinefunction(function) else FunctionGrader(function)
+
+
+def refuse(*checks: Iterable[Problem]) -> None:
+    """Raise ``PipelineError`` with the problems of all checks, if any."""
+    problems = [problem for check in checks for problem in check]
+    if problems:
+        raise PipelineError(problems)
+
+
+def flag(name: str, value: object) -> Iterator[Problem]:
+    """Check for a boolean."""
+    if not isinstance(value, bool):
+        yield Problem(name, repr(value), "true or false")
+
+
+def number(name: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> Iterator[Problem]:
+    """Check for a finite number within bounds, both included."""
+    if not is_number(value) or not least <= value <= most:
+        bounds = f" of at least {least:g}" * (least > -math.inf) + f" and at most {most:g}" * (most < math.inf)
+        yield Problem(name, repr(value), f"a finite number{bounds}")
+
+
+def above_zero(name: str, value: object) -> Iterator[Problem]:
+    """Check for a finite number greater than zero."""
+    if not is_number(value) or value <= 0:
+        yield Problem(name, repr(value), "a finite number greater than 0")
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a finite number and no boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
-from tfgrpo.rewarders.graders.loading.files import as_grader
-from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.loading import as_grader
+from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, check_reading
 from tfgrpo.rewarders.graders.table import build_grader
 from tfgrpo.rewarders.names import COMPARING, REMOTE

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict, abstain_on_all
-from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.base import CLOSE, OPEN, Completion, GraderInput, parse_completion, refuse
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items, grade_items_here
-from tfgrpo.rewarders.graders.options import refuse
 from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
-from tfgrpo.rewarders.text.completions import CLOSE, OPEN, Completion, parse_completion
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.outcomes import RewardScore

@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 from typing import Any, Self
 
 from tfgrpo.rewarders.base import Rewarder
-from tfgrpo.rewarders.composite.composite import CompositeRewarder
+from tfgrpo.rewarders.composite import CompositeRewarder
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.reading import Preference
 from tfgrpo.rewarders.running import asks_model

@@ -18,6 +18,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.files.atomic import replace_json
 
 _ID_DIGITS = 16
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,6 @@ def _applied(entries: dict[str, ExperienceRecord], record: ExperienceRecord) -> 
         elif name not in leaving:
             after[name] = entry
     return after
-
-
-SCHEMA_VERSION = 1
 
 
 def write_state(

@@ -22,6 +22,8 @@ Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
+_UNSIGNED = {1: {"stamp_signature", "created_at"}}
+"""By schema version; later ones sign everything but the signature."""
 
 
 class Strict(BaseModel):
@@ -152,10 +154,6 @@ def text_in(line: bytes, name: str) -> str:
 def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
     """Return whether two records are equal but for when and by which version they were written."""
     return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)
-
-
-_UNSIGNED = {1: {"stamp_signature", "created_at"}}
-"""By schema version; later ones sign everything but the signature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,3 @@
 """Files that are written atomically and locked between processes."""
 
-__all__ = ["atomic", "layout", "line_file", "locked_file", "two_slots"]
+__all__ = ["atomic", "layout", "line_file", "locked_file"]

@@ -26,6 +26,8 @@ from tfgrpo.stores.files.locked_file import LockedFile, disk
 _BLOCK = 1 << 20
 _FIRST_READ = 1 << 13
 """Bytes read for one line at first; doubled until its end is found."""
+_TAIL = 1 << 16
+_NOTE = 1 << 10
 
 
 class Line(NamedTuple):
@@ -85,10 +87,6 @@ class LineReader:
             parts.append(block)
             length = min(2 * length, _BLOCK)
         return b"".join(parts).partition(b"\n")[0]
-
-
-_TAIL = 1 << 16
-_NOTE = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 NANO = 1_000_000_000
 """Nano-dollars in a dollar."""
+Json: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,6 @@ class PriceBook:
     def price(self, model: str) -> Price | None:
         """Return the price, or None when it is unknown."""
         return self.prices.get(model)
-
-
-Json: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import BUILT_IN, Grader, GraderInput, build_grader
+from tfgrpo.rewarders.graders.base import parse_completion
 from tfgrpo.rewarders.graders.rewarder import Parse
 from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.text.completions import parse_completion
 
 PAGE = "docs/graders.md"
 TEXT = page(PAGE)

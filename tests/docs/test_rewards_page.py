@@ -13,7 +13,7 @@ from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.plan.rewarders import rewarders_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.callable import adapt
-from tfgrpo.rewarders.composite.composite import OnAbstain
+from tfgrpo.rewarders.composite import OnAbstain
 from tfgrpo.rewarders.judge.calibration import RankCalibration
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import known_rewarders

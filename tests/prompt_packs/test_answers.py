@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.prompt_packs.answers import gives_away
-from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, gives_away, screen_lesson
 
 
 @pytest.mark.parametrize(

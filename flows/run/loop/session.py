@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
 from filelock import BaseFileLock
+from tfgrpo.flows.run.loop.books import Books, LearningState
+from tfgrpo.flows.run.timing import Stopwatch
 
 from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.run.loop.announcer import Announcer
 from tfgrpo.flows.run.loop.records import RunFiles
-from tfgrpo.pipelines.plan.curriculum import Difficulty
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.library import Library

@@ -34,6 +34,10 @@ _FILE_MASK: Final = (1 << _FILE_BITS) - 1
 _UTF16_BYTES: Final = 64_000_000
 """Longest file in UTF-16, which is read into memory as a whole."""
 _TEXT: Final = "text in UTF-8, or in UTF-16 with a byte order mark"
+_DELIMITERS = {".jsonl": "", ".ndjson": "", ".csv": ",;\t", ".tsv": "\t,;", ".json": ""}
+"""Endings of text files, and the delimiters to try on their header; none for JSON."""
+_PARQUET = ".parquet"
+_ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 
 
 @dataclass(frozen=True)
@@ -137,12 +141,6 @@ class FolderSource:
     def where(self, position: int, line: int) -> str:
         """Return file and line."""
         return self.files[position >> _FILE_BITS].where(position & _FILE_MASK, line)
-
-
-_DELIMITERS = {".jsonl": "", ".ndjson": "", ".csv": ",;\t", ".tsv": "\t,;", ".json": ""}
-"""Endings of text files, and the delimiters to try on their header; none for JSON."""
-_PARQUET = ".parquet"
-_ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 
 
 def open_source(name: str, fields: FieldMap) -> RowSource:

@@ -8,9 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, final_answer, metadata
-from tfgrpo.rewarders.graders.options import above_zero, flag, number, refuse
-from tfgrpo.rewarders.text.completions import CLOSE, OPEN
+from tfgrpo.rewarders.graders.base import (
+    CLOSE,
+    OPEN,
+    GraderInput,
+    ItemGrader,
+    above_zero,
+    final_answer,
+    flag,
+    metadata,
+    number,
+    refuse,
+)
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")

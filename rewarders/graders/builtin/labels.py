@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, flag, refuse
 from tfgrpo.rewarders.graders.base import field as record_field
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
-from tfgrpo.rewarders.graders.options import flag, refuse
 from tfgrpo.stores.errors import Problem
 
 

@@ -6,10 +6,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
-from tfgrpo.rewarders.graders.options import flag, is_number, number, refuse
+from tfgrpo.rewarders.graders.base import (
+    CLOSE,
+    OPEN,
+    GraderInput,
+    ItemGrader,
+    field,
+    final_answer,
+    flag,
+    is_number,
+    number,
+    refuse,
+)
 from tfgrpo.rewarders.text.answers import answered_number, reference_number
-from tfgrpo.rewarders.text.completions import CLOSE, OPEN
 from tfgrpo.rewarders.text.number_text import Number, numbers_agree
 from tfgrpo.stores.errors import RewardError
 

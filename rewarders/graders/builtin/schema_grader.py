@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from xml.etree.ElementTree import ParseError, XMLParser
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, metadata
-from tfgrpo.rewarders.graders.options import flag, number, refuse
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, flag, metadata, number, refuse
 from tfgrpo.stores.errors import RewardError
 
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)

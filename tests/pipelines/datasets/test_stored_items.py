@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.pipelines.mixes import write_mix, write_rows
 from tfgrpo.pipelines.datasets.datasets import prompts_by_id, read_dataset
-from tfgrpo.pipelines.datasets.stored_items import StoredItems, equals, ids_of, pick, take, texts_of
+from tfgrpo.pipelines.datasets.items import StoredItems, equals, ids_of, pick, take, texts_of
 from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.plan.data import pair_datasets, split_items
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation

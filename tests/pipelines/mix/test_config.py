@@ -20,7 +20,7 @@ from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import JsonValid
 from tfgrpo.rewarders.graders.builtin.math_exact import MathExact
 from tfgrpo.rewarders.graders.combine import grade_items
-from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
+from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import PipelineError
 

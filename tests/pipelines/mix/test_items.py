@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
-from tfgrpo.pipelines.datasets.stored_items import StoredItems
+from tfgrpo.pipelines.datasets.items import StoredItems
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.items import LearningMix, MixSource, learning_mix, mix_advice, used_datasets
-from tfgrpo.pipelines.plan.curriculum import FLOOR, Difficulty
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
+from tfgrpo.pipelines.plan.sampling import FLOOR, Difficulty
 from tfgrpo.pipelines.settings.data import DatasetSettings
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.learning import LearningSettings

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.curriculum import FLOOR, RUNS, Difficulty, difficulty_so_far, weighted_draw
 from tfgrpo.pipelines.plan.data import RunData, Split
-from tfgrpo.pipelines.plan.sampling import draw_cohort
+from tfgrpo.pipelines.plan.sampling import FLOOR, RUNS, Difficulty, difficulty_so_far, draw_cohort, weighted_draw
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.files.layout import TaskPaths

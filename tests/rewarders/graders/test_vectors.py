@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.base import GraderInput, parse_completion
 from tfgrpo.rewarders.graders.table import build_grader
-from tfgrpo.rewarders.text.completions import parse_completion
 
 ROWS = [*read_vectors("graders"), *read_vectors("graders_extra")]
 

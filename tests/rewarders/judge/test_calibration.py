@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, judged, material
-from tfgrpo.rewarders.composite.composite import CompositeRewarder, Part
+from tfgrpo.rewarders.composite import CompositeRewarder, Part
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.calibration import (
     RankCalibration,

@@ -10,8 +10,7 @@ from tests.support.rewards.judges import FakeJudge, by_order, judged, material
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.pair_strength import Duel, bradley_terry, chosen_pairs, win_shares
-from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+from tfgrpo.rewarders.judge.pairs import Duel, PairwiseRewarder, bradley_terry, chosen_pairs, win_shares
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.relative import RelativeRewarder
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.files.two_slots import SLOT, Stored, TwoSlots
+from tfgrpo.stores.ledger.shared import SLOT, Stored, TwoSlots
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,7 +104,7 @@ def test_after_kill_nine_the_last_acknowledged_state_or_the_one_after_it_is_ther
         import itertools, os, sys
         from pathlib import Path
         sys.path.insert(0, {str(ROOT)!r})
-        from tfgrpo.stores.files.two_slots import TwoSlots
+        from tfgrpo.stores.ledger.shared import TwoSlots
         slots = TwoSlots(Path({str(path)!r}))
         for number in itertools.count(1):
             slots.write(number, str(number) * 500)

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.stores.errors import BudgetRefused, CorruptFile, StoreError
-from tfgrpo.stores.files.two_slots import TwoSlots
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.shared import SharedStore
+from tfgrpo.stores.ledger.shared import SharedStore, TwoSlots
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,11 +12,10 @@ from types import MappingProxyType
 import pytest
 from aiohttp import web
 
+from tfgrpo.rewarders.graders import remote as remote_module
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.grades import FailedResult, Graded
-from tfgrpo.rewarders.graders.remote import grader as remote_module
-from tfgrpo.rewarders.graders.remote.grader import RemoteGrader
-from tfgrpo.rewarders.graders.remote.http import HttpPool
+from tfgrpo.rewarders.graders.remote import HttpPool, RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import GraderUnavailable, PipelineError
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, by_output, judged
 from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.composite.composite import CompositeRewarder, Part
+from tfgrpo.rewarders.composite import CompositeRewarder, Part
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.model import judge_loads

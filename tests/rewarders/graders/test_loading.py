@@ -11,7 +11,7 @@ import pytest
 
 from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap
-from tfgrpo.rewarders.graders.loading.files import as_grader, load_python_grader
+from tfgrpo.rewarders.graders.loading import as_grader, load_python_grader
 from tfgrpo.rewarders.graders.running import Graded, GraderRunner
 from tfgrpo.stores.errors import PipelineError
 

@@ -1,3 +1,0 @@
-"""Rewarders made of weighted parts and gates."""
-
-__all__ = ["composite", "options"]

@@ -1,3 +1,0 @@
-"""Graders behind an HTTP service."""
-
-__all__ = ["grader"]
