@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.table import Row, table
 from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 
 COMPLETIONS: Final = 100_000
 WITH_ALGEBRA: Final = 1_000

@@ -45,7 +45,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
-from tfgrpo.stores.experiences.promotions import in_force, promotions
+from tfgrpo.stores.experiences.library import in_force, promotions
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 

@@ -14,7 +14,6 @@ __all__ = [
     "numeric",
     "outcomes",
     "patterns",
-    "percentiles",
     "runs",
     "seeds",
     "telemetry",

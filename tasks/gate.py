@@ -1,6 +1,6 @@
 """The promotion gate: decide from paired evidence whether the candidate library is better than the champion.
 
-The interval is valid however often the evidence is inspected (``rewarders.statistics.sequential``). The gate abstains if too
+The interval is valid however often the evidence is inspected (``rewarders.statistics``). The gate abstains if too
 much evidence is lost, if rewards are outside their declared range, or if both arms are the same library.
 
 A candidate that loses its wrong attempts looks better than it is. So if Fisher's exact test finds different shares of lost
@@ -17,8 +17,7 @@ from typing import Literal, TypeAlias
 
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.base import UNIT, Range
-from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
-from tfgrpo.rewarders.statistics.summary import Interval
+from tfgrpo.rewarders.statistics import Interval, paired_confidence_sequence
 from tfgrpo.tasks.evaluation import Attempts, PairedEvidence, noise_floor
 
 _NARROW = 0.1

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts
-from tfgrpo.stores.percentiles import Column, Summary
+from tfgrpo.stores.runs.per_epoch import Column, Summary
 
 _ARMS = {"train": "learning", "champion": "sweep, before", "candidate": "sweep, after"}
 _ROLES = {

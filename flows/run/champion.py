@@ -12,8 +12,15 @@ from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.experiences.library import Library, read_state, write_state
-from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, in_force, promotions
+from tfgrpo.stores.experiences.library import (
+    Library,
+    Promotion,
+    chain_problems,
+    in_force,
+    promotions,
+    read_state,
+    write_state,
+)
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths

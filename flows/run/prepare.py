@@ -19,7 +19,7 @@ from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.promotions import promotions
+from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.identifiers import ACCEPTED
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor

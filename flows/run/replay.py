@@ -13,7 +13,7 @@ from tfgrpo.flows.run.exit_status import Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.promotions import promotions
+from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile

@@ -20,10 +20,9 @@ from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.rewarders.graders.base import Grader, GraderInput
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
-from tfgrpo.rewarders.graders.loading import load_python_grader, refuse_no_grader
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader, load_python_grader, refuse_no_grader
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 from tfgrpo.stores.errors import DatasetError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 

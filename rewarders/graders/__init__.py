@@ -3,11 +3,10 @@
 from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, ItemGrader, grader
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
 from tfgrpo.rewarders.graders.grades import Grade, Graded, NotGraded
-from tfgrpo.rewarders.graders.loading import load_python_grader
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader, load_python_grader
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder
 from tfgrpo.rewarders.graders.running import GraderRunner
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 
 __all__ = [
     "BUILT_IN",

@@ -1,4 +1,4 @@
-"""Build the user's grader that an entry of a data mix names, with its options, and try it on one item.
+"""Build built-in graders by name, and a user's grader that an entry of a data mix names; try that on one item.
 
 Anything with a ``grade_batch`` is a grader: objects, instances of classes, what a factory makes, and functions of one item.
 """
@@ -9,13 +9,18 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.graders.base import Grader, GraderInput, grader
+from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap, JsonValid, LatexOnly, ReasoningFormat
+from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
+from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
+from tfgrpo.rewarders.graders.builtin.number_match import MathExact, NumberMatch, NumberOnly
+from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
 from tfgrpo.rewarders.graders.calling import is_async, is_built_in, isolated_inputs, item_function
 from tfgrpo.rewarders.graders.grades import NotGraded, matched
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
 from tfgrpo.rewarders.importing import load_from_file, load_object
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
@@ -33,6 +38,24 @@ ITEM: Final = GraderInput.of(
 )
 """The made-up item."""
 _RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
+BUILT_IN: Final[Mapping[str, Callable[..., Grader]]] = MappingProxyType(
+    {
+        "category_match": CategoryMatch,
+        "completion_length_cap": CompletionLengthCap,
+        "json_schema": JsonSchema,
+        "json_valid": JsonValid,
+        "label_match": LabelMatch,
+        "latex_only": LatexOnly,
+        "math-verify": MathVerify,
+        "math_exact": MathExact,
+        "math_verify": MathVerify,
+        "number_match": NumberMatch,
+        "number_only": NumberOnly,
+        "reasoning_format": ReasoningFormat,
+        "xml_schema": XmlSchema,
+    }
+)
+"""Constructors by name; ``math-verify`` and ``math_verify`` are one grader."""
 
 
 def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, source: str) -> Grader:
@@ -189,3 +212,44 @@ def _rejects(error: BaseException) -> bool:
         return isinstance(error, SystemExit)
     raised_by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
     return raised_by_call or GraderInput.__name__ in str(error)
+
+
+def build_grader(
+    name: str,
+    init_kwargs: Mapping[str, Any] | None = None,
+    *,
+    source: str = "graders",
+    options_key: str = "init_kwargs",
+) -> Grader:
+    """Build the built-in grader called ``name`` with ``init_kwargs``.
+
+    ``source`` is the location of the name in messages, ``options_key`` the key of its options. Raises ``PipelineError``
+    with every problem: an unknown name; unknown and missing options, and values that an option does not accept.
+    """
+    build = BUILT_IN.get(name)
+    if build is None:
+        raise PipelineError([Problem(source, repr(name), ", ".join(sorted(BUILT_IN)))])
+    given = dict(init_kwargs or {})
+    accepted = inspect.signature(build).parameters
+    known = f"only {', '.join(accepted)}" if accepted else "no options"
+    problems = [Problem(key, repr(given[key]), known) for key in given if key not in accepted]
+    problems += [
+        Problem(key, "nothing", "a value: this option has no default")
+        for key, parameter in accepted.items()
+        if parameter.default is parameter.empty and key not in given
+    ]
+    built: Grader | None = None
+    try:
+        built = build(**{key: given.get(key, parameter.default) for key, parameter in accepted.items()})
+    except PipelineError as error:
+        problems += [problem for problem in error.problems if problem.source not in accepted or problem.source in given]
+    if built is None or problems:
+        options = {*given, *accepted}
+        raise PipelineError([_placed(problem, f"{source}: {name}", options, options_key) for problem in problems])
+    return built
+
+
+def _placed(problem: Problem, where: str, options: set[str], options_key: str) -> Problem:
+    """Add the location to the problem of an option or of the grader as a whole."""
+    option = f": {options_key}.{problem.source}" if problem.source in options else ""
+    return Problem(where + option, problem.given, problem.accepted)

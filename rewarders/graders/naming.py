@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
-from tfgrpo.rewarders.graders.loading import as_grader
+from tfgrpo.rewarders.graders.loading import as_grader, build_grader
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, check_reading
-from tfgrpo.rewarders.graders.table import build_grader
 from tfgrpo.rewarders.names import COMPARING, REMOTE
 from tfgrpo.stores.errors import PipelineError, Problem
 

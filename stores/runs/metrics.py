@@ -15,8 +15,7 @@ from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines, replace_json
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import Arm, Phase, Signal
-from tfgrpo.stores.percentiles import METHOD
-from tfgrpo.stores.runs.per_epoch import aggregate
+from tfgrpo.stores.runs.per_epoch import METHOD, aggregate
 
 SCHEMA_VERSION: Final = 1
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})

@@ -22,8 +22,7 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
-from tfgrpo.stores.experiences.library import Library, fold, read_state
-from tfgrpo.stores.experiences.promotions import Promotion, in_force, record_decided
+from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, read_state, record_decided
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_json

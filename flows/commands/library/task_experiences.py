@@ -16,8 +16,7 @@ from tfgrpo.flows.run.champion import champion_problems, promoted_library, verif
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import PackError, SettingsError
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions
+from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths

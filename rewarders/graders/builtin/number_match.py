@@ -1,7 +1,12 @@
-"""Grader of the value of a number, in any notation, without arithmetic or partial credit."""
+"""Graders of numbers: ``number_match`` by value, in any notation; ``math_exact`` and ``number_only`` by their characters.
+
+``number_match`` does no arithmetic and gives no partial credit. The rule of ``math_exact`` is the known one: gold ``1,080``
+is the number ``1``, ``42.0`` is not ``42``, and an answer that lists many numbers wins.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -23,6 +28,10 @@ from tfgrpo.rewarders.text.number_text import Number, numbers_agree
 from tfgrpo.stores.errors import RewardError
 
 _SHOWN: Final = 60
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
+"""Digits of any script; no exponent, no separators, no fractions."""
+_LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49, 0.1))
+"""Greatest number of other characters, and the score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +83,39 @@ def reference_value(gold: object) -> Number | None:
     if not isinstance(gold, int | float) or not is_number(gold):
         return None
     return Number(Fraction(gold) if isinstance(gold, int) else Fraction(repr(gold)), percent=False, text="")
+
+
+@dataclass(frozen=True, slots=True)
+class MathExact(ItemGrader):
+    """1.0 when any number of the final answer is written as the first number of the record's ``answer``, else 0.0.
+
+    Without a final answer, or when the record's ``answer`` is no string with a number, the score is 0.0.
+    """
+
+    def score_one(self, item: GraderInput) -> float:
+        """Return the reward of one item."""
+        gold = field(item, "answer")
+        answer = final_answer(item)
+        if answer is None or not isinstance(gold, str):
+            return 0.0
+        first = _NUMBER.search(gold)
+        if first is None or first[0] not in answer:
+            return 0.0
+        return 1.0 if first[0] in _NUMBER.findall(answer) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NumberOnly(ItemGrader):
+    """1.0 when the final answer is a single number; less for other characters around its first number.
+
+    Up to 9, 19, 29, 39 and 49 other characters score 0.5, 0.4, 0.3, 0.2 and 0.1. The value is ignored.
+    """
+
+    def score_one(self, item: GraderInput) -> float:
+        """Return the reward of one item; the record is ignored."""
+        answer = final_answer(item)
+        first = _NUMBER.search(answer) if answer is not None else None
+        if answer is None or first is None:
+            return 0.0
+        others = len(answer.strip()) - len(first[0])
+        return next((score for most, score in _LENGTH_STEPS if others <= most), 0.0)

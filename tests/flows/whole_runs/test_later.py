@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run.loop import batches
-from tfgrpo.stores.experiences.promotions import Promotion, promotions, record_promotion
+from tfgrpo.stores.experiences.library import Promotion, promotions, record_promotion
 from tfgrpo.stores.files.layout import TaskPaths
 
 LATE = threading.Event()

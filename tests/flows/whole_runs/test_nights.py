@@ -12,7 +12,7 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_cohorts
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.promotions import promotions
+from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
 ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"

@@ -18,7 +18,7 @@ from tfgrpo.pipelines.mix.graders import grader_sets
 from tfgrpo.pipelines.mix.shapes import MixEntry, MixGrader, MixStage
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import JsonValid
-from tfgrpo.rewarders.graders.builtin.math_exact import MathExact
+from tfgrpo.rewarders.graders.builtin.number_match import MathExact
 from tfgrpo.rewarders.graders.combine import grade_items
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.rewarders.graders.base import GraderInput, field
 from tfgrpo.rewarders.graders.builtin.number_match import reference_value
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 from tfgrpo.stores.errors import RewardError
 
 OPTIONS = {

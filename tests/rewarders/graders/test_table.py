@@ -8,7 +8,7 @@ import pytest
 
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
-from tfgrpo.rewarders.graders.table import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 from tfgrpo.stores.errors import PipelineError
 
 NEEDED = {"category_match": {"allowed_categories": ["a"]}, "completion_length_cap": {"max_completion_tokens": 9}}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.graders.base import GraderInput, parse_completion
-from tfgrpo.rewarders.graders.table import build_grader
+from tfgrpo.rewarders.graders.loading import build_grader
 
 ROWS = [*read_vectors("graders"), *read_vectors("graders_extra")]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics.summary import (
+from tfgrpo.rewarders.statistics import (
     bootstrap_interval,
     clustered_error,
     mean_and_error,

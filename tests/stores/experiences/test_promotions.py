@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tests.support.records.records import NOW
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.experiences.promotions import Promotion, chain_problems, champion_ids, promotions, record_promotion
+from tfgrpo.stores.experiences.library import Promotion, chain_problems, champion_ids, promotions, record_promotion
 
 
 def decision(kind="promote", ids=("exp-1",), **changes):

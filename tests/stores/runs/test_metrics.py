@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.percentiles import Column
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.runs.per_epoch import aggregate
+from tfgrpo.stores.runs.per_epoch import Column, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",

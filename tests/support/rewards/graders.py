@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
-from tfgrpo.rewarders.graders.table import build_grader
+from tfgrpo.rewarders.graders.loading import build_grader
 
 
 def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **init_kwargs: Any) -> float:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tfgrpo.flows import cli
-from tfgrpo.stores.experiences.promotions import champion_ids, promotions, record_promotion
+from tfgrpo.stores.experiences.library import champion_ids, promotions, record_promotion
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
