@@ -263,7 +263,7 @@ class Stars:
 
 
 HALF = {"name": "label_match", "score_range": [0.4, 0.6]}
-STARS = {"name": "tests.rewarders.composite.test_composite:Stars"}
+STARS = {"name": "tests.rewarders.test_composite:Stars"}
 RANGES = [
     ({"parts": [{"name": "gt"}]}, (0.0, 1.0)),
     ({"parts": [{"name": "gt"}, HALF]}, (0.2, 0.8)),

@@ -24,8 +24,7 @@ from tfgrpo.flows.run.loop.batches import (
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
-from tfgrpo.stores.experiences.library import fold
-from tfgrpo.stores.experiences.promotions import Promotion, in_force, promotions, record_decided
+from tfgrpo.stores.experiences.library import Promotion, fold, in_force, promotions, record_decided
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.outcomes import Arm, Outcome, Scored, scored_rewards
