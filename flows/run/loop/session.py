@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
 from filelock import BaseFileLock
-from tfgrpo.flows.run.loop.books import Books, LearningState
-from tfgrpo.flows.run.timing import Stopwatch
 
 from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd
