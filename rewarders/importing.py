@@ -16,14 +16,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.kolibrify_names import PACKAGE, kolibrify_names
 from tfgrpo.stores.errors import PipelineError, Problem
 
+PACKAGE: Final = "kolibrify"
+_GRADERS: Final = f"{PACKAGE}.rl_dataserver.graders"
+_PARENTS: Final = frozenset({PACKAGE, f"{PACKAGE}.rl_dataserver"})
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -263,3 +267,41 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+
+
+@dataclass
+class GradeResult:
+    """The reward of one item; mutable, as it is there."""
+
+    sample_id: str
+    reward: float
+    completion_index: int | None = None
+
+
+class _StandIn(MetaPathFinder, Loader):
+    """Stands in for ``kolibrify.rl_dataserver.graders``, for which grader files may be written, where it is missing."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        if fullname == _GRADERS or fullname in _PARENTS:
+            return ModuleSpec(fullname, self, is_package=fullname in _PARENTS)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == _GRADERS:
+            from tfgrpo.rewarders.graders.base import Grader, GraderInput  # noqa: PLC0415 - few files ask for them
+
+            module.__dict__.update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
+
+
+@contextmanager
+def kolibrify_names() -> Iterator[None]:
+    """For the length of a block, ``Grader``, ``GradeResult`` and ``GraderInput`` can be imported from there."""
+    finder = _StandIn()
+    sys.meta_path.append(finder)  # last: the package itself is found before, where it is installed
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in (_GRADERS, *_PARENTS):
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "loader", None) is finder:
+                del sys.modules[name]
