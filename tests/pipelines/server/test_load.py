@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ async def test_many_concurrent_requests_are_answered_correctly_in_flat_memory(se
     process, url = server
     port = int(url.rpartition(":")[2])
     sizes = []
-    for _ in range(4):
+    for _ in range(5):
         answers = await asyncio.gather(*(asked(port, request) for request in range(REQUESTS)))
         sizes.append(process.memory_info().rss / 2**20)
         for request, (status, answer) in enumerate(answers):
@@ -78,5 +79,5 @@ async def test_many_concurrent_requests_are_answered_correctly_in_flat_memory(se
             assert not any("error" in result for result in results)
             expected = [1.0 if (request + number) % 2 else 0.25 / (4 if number % 2 else 1) for number in range(ITEMS)]
             assert [result["reward"] for result in results] == pytest.approx(expected)
-    # The least of several rounds: how many bodies are held at once depends on what else the machine does.
-    assert min(sizes[2:]) - sizes[1] < 16, sizes
+    # A leak grows in every round; how many bodies are in memory at once also depends on what else the machine does.
+    assert min(later - earlier for earlier, later in pairwise(sizes[1:])) < 4, sizes
