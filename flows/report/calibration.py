@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from tfgrpo.flows.report.figures import percent
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import REWARDER_BROKE
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
 if TYPE_CHECKING:
     from tfgrpo.rewarders.judge.calibration import RankCalibration
-
-NOTHING: Final = "–"
 
 
 class CalibrationTally:
@@ -45,14 +44,14 @@ class CalibrationTally:
             self._found[path] = found + calibrate_group(attempts, path, self._truth)
 
     def as_json(self) -> dict[str, Any] | None:
-        """The counts and shares by rewarder, and what they were compared with; None without judges."""
+        """Return the counts and shares by rewarder, and what they were compared with; None without judges."""
         if not self._found:
             return None
         return {"truth": self._truth, "rewarders": {path: found.as_json() for path, found in self._found.items()}}
 
 
 def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Each judge with a sentence on how far it can be believed."""
+    """Yield each judge with a sentence on how far it can be believed."""
     if block is None:
         return
     for path, found in block["rewarders"].items():
@@ -65,25 +64,6 @@ def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         yield path, "; ".join(_parts(found, block["truth"])) or bare
 
 
-def calibration_rows(block: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    """Judge, judged, abstained, agreement with the truth, tau, swap consistency, circles, difference of votes."""
-    rows: list[tuple[str, ...]] = []
-    for path, found in (block or {"rewarders": {}})["rewarders"].items():
-        rows.append(
-            (
-                path,
-                f"{found['attempts'] - found['abstained']:,}",
-                f"{found['abstained']:,}",
-                _share(found["agreement"], _pairs(found)),
-                _figure(found["tau"]),
-                _share(found["swap_consistency"], found["swaps"]),
-                _share(found["intransitive_share"], found["triples"]),
-                _figure(found["vote_difference"]),
-            )
-        )
-    return rows
-
-
 def _was_graded(rollout: RolloutRecord) -> bool:
     outcome = rollout.outcome
     return outcome.name == "scored" or (
@@ -94,9 +74,9 @@ def _was_graded(rollout: RolloutRecord) -> bool:
 def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
     if found["agreement"] is not None:
         tau = "" if found["tau"] is None else f" (tau {found['tau']:.2f})"
-        yield f"agrees with {truth} on {_percent(found['agreement'])} of {_pairs(found):,} pairs{tau}"
+        yield f"agrees with {truth} on {percent(found['agreement'], compared_pairs(found))} pairs{tau}"
     if found["swap_consistency"] is not None:
-        yield f"{_percent(found['swap_consistency'])} of {found['swaps']:,} pairs the same in both orders"
+        yield f"{percent(found['swap_consistency'], found['swaps'])} pairs the same in both orders"
     if found["intransitive_share"] is not None:
         yield f"{found['intransitive']:,} of {found['triples']:,} triples not transitive"
     if found["vote_difference"] is not None:
@@ -105,18 +85,6 @@ def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
         yield f"abstained on {found['abstained']:,} of {found['attempts']:,} attempts"
 
 
-def _pairs(found: Mapping[str, Any]) -> int:
-    """Pairs that differ in truth."""
+def compared_pairs(found: Mapping[str, Any]) -> int:
+    """Return the number of pairs of attempts that differ in truth."""
     return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])
-
-
-def _share(share: float | None, of: int) -> str:
-    return NOTHING if share is None else f"{_percent(share)} of {of:,}"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.0f} %"
-
-
-def _figure(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"

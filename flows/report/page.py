@@ -7,28 +7,40 @@ without them. Fields that an older manifest or a run that ended early lacks are 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
-from tfgrpo.flows.report import tables
-from tfgrpo.flows.report.calibration import calibration_rows
-from tfgrpo.flows.report.charts import Curve, Intervals, Point, curve, intervals
-from tfgrpo.flows.report.files import Groups, Json, read_costs, read_groups
+from tfgrpo.flows.report.calibration import compared_pairs
+from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
+from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, read_costs, read_groups
 from tfgrpo.flows.report.lessons import learned
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.runs.per_epoch import aggregate
+from tfgrpo.stores.runs.per_epoch import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
+_ARMS = {"train": "learning", "champion": "sweep, before", "candidate": "sweep, after"}
+_ROLES = {
+    "rollout": "attempts",
+    "agent": "attempts (own agent)",
+    "reflect": "reflection",
+    "curate": "curation",
+    "shorten": "shortening",
+    "judge": "judging",
+    "tool": "tools",
+}
+_FLIPS = 12
 _WORDS = {
     "promote": "Promoted: the new library is better",
     "reject": "Rejected: the new library is not better",
@@ -52,11 +64,12 @@ def write_report(task: TaskPaths, run: RunPaths) -> Path:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
+    environment.filters |= FILTERS
     try:
-        page = _page(task, run)
-    except (KeyError, TypeError, AttributeError) as error:
+        page = environment.get_template("report.html.j2").render(_page(task, run))
+    except (KeyError, TypeError, AttributeError, UndefinedError) as error:
         raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
-    replace_text(run.report, environment.get_template("report.html.j2").render(page))
+    replace_text(run.report, page)
     return run.report
 
 
@@ -67,9 +80,8 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
     for text, reason in tfgrpo.get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
-    given, defaults = tables.setting_rows(manifest)
     gate = manifest.get("gate") or None
-    stages = [stage for stage in manifest.get("stages", ()) if "checks" in stage or stage.get("problems")]
+    calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
     return {
         "run_id": manifest.get("run_id", run.root.name),
         "task_id": manifest.get("task_id", task.root.name),
@@ -81,26 +93,22 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "headline": _headline(manifest, gate),
         "explanation": gate["explanation"] if gate else manifest.get("message", ""),
         "comparison": _comparison(gate),
-        "noise_floor": _noise_floor(gate),
+        "noise_floor": gate.get("noise_floor") if gate else None,
         "facts": list(_facts(manifest, tfgrpo)),
-        "curve": _training_curve(groups),
-        "arms": tables.arm_rows(_per_epoch(run), rollouts.tokens),
-        "judges": calibration_rows(tfgrpo.get("calibration")),
-        "truth": (tfgrpo.get("calibration") or {}).get("truth"),
+        "curve": _curve(groups),
+        "arms": list(_arms(run, rollouts)),
+        "truth": calibration["truth"],
+        "judges": [(path, found, compared_pairs(found)) for path, found in calibration["rewarders"].items()],
         "failed_epochs": dict(tfgrpo.get("failed_epochs", {})),
-        "costs": tables.cost_rows(read_costs(run)),
-        "tools": tables.tool_rows(tfgrpo.get("per_tool_metrics", ())),
-        "lost": tables.lost_rows(rollouts),
+        "costs": _costs(run),
+        "tools": tfgrpo.get("per_tool_metrics", ()),
+        "rollouts": rollouts,
+        "groups": groups,
         "lessons": lessons,
-        "flips": tables.flip_rows(groups),
-        "proposals": groups.proposals,
-        "refused": groups.refused.most_common(),
-        "refused_texts": list(groups.texts),
-        "broken": groups.broken.most_common(),
+        "flips": _flips(groups),
         "warnings": manifest.get("warnings", ()),
-        "checks": [check for stage in stages for check in _checks(stage)],
-        "given": given,
-        "defaults": defaults,
+        "checks": list(_checks(manifest)),
+        "settings": manifest.get("settings_table", ()),
     }
 
 
@@ -147,16 +155,13 @@ def _headline(manifest: Json, gate: Json | None) -> str:
     return headline
 
 
-def _comparison(gate: Json | None) -> Intervals | None:
+def _comparison(gate: Json | None) -> dict[str, Any] | None:
+    """Return the intervals of the arms and of their difference, with the scale that all fit on."""
     if not gate or not all(gate.get(arm) for arm in ("champion", "candidate", "difference")):
         return None
-    arms = (("before", "champion"), ("after", "candidate"), ("difference", "difference"))
-    return intervals([(name, gate[arm]["low"], gate[arm]["estimate"], gate[arm]["high"]) for name, arm in arms])
-
-
-def _noise_floor(gate: Json | None) -> str:
-    floor = gate.get("noise_floor") if gate else None
-    return f"{floor:.3f}" if floor is not None else ""
+    rows = {"before": gate["champion"], "after": gate["candidate"], "difference": gate["difference"]}
+    bounds = [row[bound] for row in rows.values() for bound in ("low", "high")]
+    return {"rows": rows, "scale": interval_scale(bounds)}
 
 
 def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
@@ -203,24 +208,62 @@ def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:
     return "spent", money(totals), " ".join(remarks)
 
 
-def _training_curve(groups: Groups) -> Curve | None:
-    return curve(
-        [
-            Point(
-                value=total / count,
-                section=f"epoch {epoch}",
-                label=f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {pluralize(int(count), 'group')}",
-            )
-            for (epoch, batch), (total, count) in sorted(groups.batches.items())
-        ]
-    )
+def _curve(groups: Groups) -> dict[str, Any] | None:
+    """Return the mean reward of each batch, the epochs as sections (caption, first and last edge), and the scales."""
+    if not groups.batches:
+        return None
+    batches = sorted(groups.batches.items())
+    points = [
+        (total / count, f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {pluralize(int(count), 'group')}")
+        for (epoch, batch), (total, count) in batches
+    ]
+    epochs = Counter(epoch for (epoch, _), _ in batches)
+    edges = list(accumulate(epochs.values(), initial=0))
+    return {
+        "points": points,
+        "sections": [(f"epoch {epoch}", *edge) for epoch, edge in zip(epochs, pairwise(edges), strict=True)],
+        "x": Scale(0, len(points), 44, 704),
+        "y": reward_scale(mean for mean, _ in points),
+    }
 
 
-def _per_epoch(run: RunPaths) -> Mapping[str, Json]:
-    """Epoch summaries from the lines behind ``per-epoch.json``, which include an epoch that did not end."""
-    return aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
+def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[str, str]]:
+    """Return names with their labels, in the order of the labels; names without one come last."""
+    order = [*labels, *sorted(set(names) - set(labels))]
+    return [(name, labels.get(name, name)) for name in order if name in names]
 
 
-def _checks(stage: Json) -> list[tuple[str, bool, str]]:
-    checks = [(check["name"], bool(check["ok"]), check["evidence"]) for check in stage.get("checks", ())]
-    return checks + [(stage["name"], False, problem) for problem in stage.get("problems", ())]
+def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, Summary]]:
+    """Yield epoch, label, figures and tokens of each arm, also of an epoch that did not end."""
+    # Not from ``per-epoch.json``, which is written at the end of an epoch.
+    epochs = aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
+    for epoch, block in epochs.items():
+        for name, label in _labelled(_ARMS, block["arms"]):
+            yield epoch, label, block["arms"][name], rollouts.tokens.get((int(epoch), name), Column()).summary()
+
+
+def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
+    """Return the calls of each role, with their share in the known cost."""
+    roles = read_costs(run)
+    known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
+    total = sum(known.values())
+    return [(label, roles[role], known[role] / total if total else None) for role, label in _labelled(_ROLES, roles)]
+
+
+def _flips(groups: Groups) -> list[tuple[str, float, float]]:
+    """Return the held-out items whose mean reward changed most: id, before, after."""
+    pairs = [(item, arms["champion"], arms["candidate"]) for item, arms in groups.arms.items() if len(arms) == 2]
+    changed = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair))
+    worse = [pair for pair in changed if pair[2] < pair[1]]
+    better = [pair for pair in changed if pair[2] > pair[1]]
+    # Losses first: a gain is what one hopes for, a loss is what one has to look at.
+    return [*worse[:_FLIPS], *better[: max(_FLIPS - len(worse), _FLIPS // 2)]]
+
+
+def _checks(manifest: Json) -> Iterator[tuple[str, bool, str]]:
+    """Yield name, success and evidence of each check of the spec guard."""
+    for stage in manifest.get("stages", ()):
+        for check in stage.get("checks", ()):
+            yield check["name"], check["ok"], check["evidence"]
+        for problem in stage.get("problems", ()):
+            yield stage["name"], False, problem

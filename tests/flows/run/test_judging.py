@@ -19,7 +19,7 @@ from tests.support.agents.steps import group, record
 from tests.support.runs.running import ROOT, RUN, TASK, Server, lines, manifest, on_server, paths, run, store, timeless
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.report.calibration import CalibrationTally, calibration_rows, told
+from tfgrpo.flows.report.calibration import CalibrationTally, told
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -84,8 +84,8 @@ def test_the_report_shows_the_calibration_of_the_judges(judged):
     page = write_report(TaskPaths.of(out, TASK), paths(out)).read_text(encoding="utf-8")
     assert "How far the judges can be believed" in page
     assert "agrees with gt" in page
-    for row in calibration_rows(manifest(out)["tfgrpo"]["calibration"]):
-        assert all(cell in page for cell in row)
+    for path, found in manifest(out)["tfgrpo"]["calibration"]["rewarders"].items():
+        assert f'<td class="key">{path}</td><td class="n">{found["attempts"] - found["abstained"]}</td>' in page
     assert "judging" in page  # among the costs
 
 
@@ -186,7 +186,6 @@ def test_without_judges_there_is_no_calibration():
     tally.add(group((record(0),)))
     assert tally.as_json() is None
     assert list(told(None)) == []
-    assert calibration_rows(None) == []
     silent = CalibrationTally([WeightedRewarder(JudgeRewarder())])
     assert list(told(silent.as_json())) == [("judge", "nothing was judged")]
     silent.add(group((record(0, scores=(RewardScore("judge", 0.5, "fair"),)),)))
@@ -203,5 +202,3 @@ def test_every_share_names_its_base():
     assert dict(told(block))["judge"] == (
         "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive"
     )
-    (row,) = calibration_rows(block)
-    assert row == ("judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–")

@@ -1,0 +1,100 @@
+"""Write the figures of the report for people: the filters of its templates, and the scale of its charts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+NOTHING: Final = "–"
+"""Shown for an unknown figure, which is not zero."""
+_LONG = 2000
+_MARGIN = 6.0
+"""Percent of the width left and right of a chart, for the captions of its outermost grid lines."""
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """Return a reward, or another number with decimals."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def whole(value: float | None) -> str:
+    """Return a count."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def percent(share: float | None, of: int | None = None) -> str:
+    """Return a share, and how many it is a share of."""
+    if share is None:
+        return NOTHING
+    return f"{100.0 * share:.0f} %" if of is None else f"{100.0 * share:.0f} % of {of:,}"
+
+
+def seconds(value: float | None, per_second: float = 1.0) -> str:
+    """Return a span of time, with as many digits as make sense."""
+    if value is None:
+        return NOTHING
+    span = value / per_second
+    return f"{span * 1000:.0f} ms" if span < 1 else f"{span:.1f} s"
+
+
+def tokens(known: int, without_usage: int) -> str:
+    """Return the tokens of calls, some of which may not have reported theirs."""
+    if without_usage:
+        return f"{known:,} + unknown" if known else "unknown"
+    return f"{known:,}" if known else NOTHING
+
+
+def dollars(usd: float | None, unknown: int | None) -> str:
+    """Return the cost of calls, some of which may have an unknown price."""
+    known = "" if usd is None else f"${usd:.4f}"
+    if not unknown:
+        return known or NOTHING
+    return f"{known} + {unknown:,} unknown" if known else "unknown"
+
+
+def setting(value: object) -> str:
+    """Return the value of a setting."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text, and how much more there is."""
+    return text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text) - _LONG:,} more characters in the files)"
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    each.__name__: each for each in (decimal, whole, percent, seconds, tokens, dollars, setting, excerpt)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Linear scale: maps the values ``low`` to ``high`` to the places ``start`` to ``end`` of an axis."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the place of a value."""
+        return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 2)
+
+    @property
+    def quarters(self) -> list[float]:
+        """Values for the grid lines."""
+        return [self.low + (self.high - self.low) * part / 4 for part in range(5)]
+
+
+def reward_scale(rewards: Iterable[float]) -> Scale:
+    """Return a scale for rewards in SVG units, from the floor of the plot to its top; it includes 0 and 1."""
+    values = [0.0, 1.0, *rewards]
+    return Scale(min(values), max(values), 210, 26)
+
+
+def interval_scale(bounds: Sequence[float]) -> Scale:
+    """Return a scale for intervals in percent of the chart's width; it includes 0, and 1 unless a bound is negative."""
+    lowest = min(0.0, *bounds)
+    return Scale(lowest, max(0.0 if lowest < 0.0 else 1.0, *bounds), _MARGIN, 100.0 - _MARGIN)
