@@ -28,14 +28,15 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.registry import ChatActor
+from tfgrpo.tasks.group import compare
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.selection.candidate import group_of
-from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, TextFormat
+from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, Sound, TextFormat
 from tfgrpo.tasks.selection.round import choose, grades_of, select_best
-from tfgrpo.tasks.selection.shapes import Candidate, SelectionSpec, Sound
+from tfgrpo.tasks.selection.shapes import Candidate, SelectionSpec
 from tfgrpo.tasks.shapes import PackText
 
 K, REPEATS, LIMIT_MS = 16, 60, 2.0
@@ -125,7 +126,8 @@ async def _grading(texts: Sequence[str]) -> float:
     with RewarderThreads() as threads:
         for _ in range(REPEATS):
             begin = time.perf_counter()
-            choose(spec, candidates, grades_of(candidates, await score_group(rewarders, context, threads)))
+            scores = await score_group(rewarders, context, threads)
+            choose(spec, candidates, grades_of(candidates, scores, compare(scores.totals)))
             took.append(time.perf_counter() - begin)
     return statistics.median(took) * 1e3
 

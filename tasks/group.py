@@ -8,15 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range
-from tfgrpo.rewarders.scoring import GroupScores, score_group, total_range
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, RewardScore, Scored, Signal, Ungraded, is_highest, is_lowest
+from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range, Verdict
+from tfgrpo.rewarders.scoring import score_group, total_range
+from tfgrpo.stores.outcomes import (
+    REWARDER_BROKE,
+    Outcome,
+    Refused,
+    RewardScore,
+    Scored,
+    Signal,
+    Ungraded,
+    is_highest,
+    is_lowest,
+)
 from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
-from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
@@ -45,13 +54,14 @@ class GroupComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """All attempts of a group with their scores."""
+    """All attempts of a group with their scores and outcomes, by rollout id."""
 
     rollouts: Sequence[FinishedRollout]
-    scores: GroupScores
+    scores: Mapping[str, tuple[RewardScore, ...]]
     outcomes: Mapping[str, Outcome]
-    """By rollout id."""
     comparison: GroupComparison
+    timed_out: str | None
+    """The fault of a rewarder that exceeded its time limit."""
 
 
 async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
@@ -80,16 +90,33 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     judge = GroupJudge(spec, runtime)
     graded = await _graded(spec, judge, runtime)
-    rollouts, comparison = graded.rollouts, graded.comparison
-    stopped = judge.spend.budget_refused or judge.spend.fatal
-    reflection = _no_reflection() if stopped else await _reflection(spec, rollouts, comparison, runtime)
+    rollouts, comparison, judging = graded.rollouts, graded.comparison, judge.spend
+    losses = [rollout.loss for rollout in rollouts]
+    refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
+    fatal = next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal
+    # A reflection would be wasted when the run ends with this group.
+    reflection = Reflection() if refused or fatal else await _reflection(spec, rollouts, comparison, runtime)
+    learning = reflection.spend
     with runtime.telemetry.span(SPAN_SUMMARIZE, _span_fields(spec)):
-        records = tuple(
-            _record(spec, rollout, graded.outcomes, _scores_at(graded.scores, position), comparison, runtime)
-            for rollout, position in _indexed(rollouts)
-        )
-    result = _result(spec, rollouts, records, comparison, reflection, judge.spend)
-    return replace(result, rewarder_fault=graded.scores.timed_out, duration_s=perf_counter() - start)
+        records = tuple(_record(spec, rollout, graded, runtime) for rollout in rollouts)
+    return GroupResult(
+        group_id=spec.group_id,
+        key=spec.key,
+        rollouts=records,
+        signal=comparison.signal,
+        mean_reward=comparison.mean,
+        spread=comparison.spread,
+        proposals=reflection.proposals,
+        rejected=reflection.rejected,
+        reflection_failure=learning.failure,
+        learning=learning.usage,
+        rewarder_fault=graded.timed_out,
+        judging=judging.usage,
+        budget_refused=refused or learning.budget_refused,
+        fatal=fatal or learning.fatal,
+        duration_s=perf_counter() - start,
+        broken_calls=(*judging.broken, *learning.broken),
+    )
 
 
 def _span_fields(spec: GroupSpec) -> dict[str, str | int]:
@@ -108,22 +135,20 @@ async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Grad
         rollouts = await asyncio.gather(
             *(run_rollout(spec, index, runtime, until_graded) for index in range(spec.size))
         )
-        raw = await score_group(runtime.rewarders, judge.context(_attempts(rollouts)), runtime.threads)
+        answered = [rollout for rollout in rollouts if rollout.loss is None]
+        raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
         scores = scrubbed_scores(raw, runtime.scrub)
-        indexed = _indexed(rollouts)
-        outcomes = {rollout.rollout_id: outcome_of(rollout, scores, position) for rollout, position in indexed}
-        rewards = {name: outcome.reward for name, outcome in outcomes.items() if isinstance(outcome, Scored)}
-        comparison = compare(rewards, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
-        for rollout, position in indexed:
+        known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
+        comparison = compare(scores.totals, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
+        outcomes: dict[str, Outcome] = {}
+        given: dict[str, tuple[RewardScore, ...]] = {}
+        for rollout in rollouts:
             name = rollout.rollout_id
-            observe_verdict(
-                rollout.span,
-                outcomes[name],
-                comparison.ranks.get(name),
-                _scores_at(scores, position),
-                runtime.rewarders,
-            )
-    return _Graded(rollouts, scores, outcomes, comparison)
+            verdicts = known.get(name, ())
+            given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], scores.totals.get(name))
+            observe_verdict(rollout.span, outcomes[name], comparison.ranks.get(name), given[name], runtime.rewarders)
+    return _Graded(rollouts, given, outcomes, comparison, scores.timed_out)
 
 
 def _score_range(runtime: Runtime) -> Range:
@@ -133,7 +158,7 @@ def _score_range(runtime: Runtime) -> Range:
     return total_range(runtime.rewarders)
 
 
-def compare(rewards: Mapping[str, float], min_spread: float, score_range: Range = UNIT) -> GroupComparison:
+def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: Range = UNIT) -> GroupComparison:
     """Return advantages, ranks and signal of the scored attempts. A single one has advantage 0 and no rank."""
     if not rewards:
         return GroupComparison({}, {}, {}, None, None, "lost")
@@ -160,50 +185,24 @@ def classify(rewards: Sequence[float], spread: float, min_spread: float, score_r
     return "all_fail" if is_lowest(max(rewards), score_range) else "flat"
 
 
-def outcome_of(rollout: FinishedRollout, scores: GroupScores, position: int | None) -> Outcome:
-    """Return the outcome of a rollout. ``position`` is its index among the graded ones, None if it was not graded."""
-    if rollout.loss is not None:
-        return rollout.loss
-    if position is None:
-        raise ValueError(f"rollout {rollout.rollout_id} ended with an output but was not graded")
-    reward = scores.totals.get(rollout.rollout_id)
+def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], reward: float | None) -> Outcome:
+    """Return the outcome of a rollout that could be graded. ``reward``: its total, None without one."""
     if reward is not None:
-        return Scored(reward, _scores_at(scores, position))
-    silent = [verdict for verdict in scores.verdicts[position] if isinstance(verdict, Abstained)]
+        return Scored(reward, scores)
+    silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
     return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
 
 
-def _indexed(rollouts: Sequence[FinishedRollout]) -> list[tuple[FinishedRollout, int | None]]:
-    """Return every rollout with its index among the graded ones."""
-    position = 0
-    indexed: list[tuple[FinishedRollout, int | None]] = []
-    for rollout in rollouts:
-        graded = rollout.loss is None
-        indexed.append((rollout, position if graded else None))
-        position += graded
-    return indexed
-
-
-def _scores_at(scores: GroupScores, position: int | None) -> tuple[RewardScore, ...]:
-    if position is None:
-        return ()
-    return tuple(verdict for verdict in scores.verdicts[position] if isinstance(verdict, RewardScore))
-
-
-def _attempts(rollouts: Sequence[FinishedRollout]) -> list[Attempt]:
-    return [
-        Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
-        for rollout in rollouts
-        if rollout.loss is None
-    ]
+def _attempt(rollout: FinishedRollout) -> Attempt:
+    return Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
 
 
 async def _reflection(
     spec: GroupSpec, rollouts: Sequence[FinishedRollout], comparison: GroupComparison, runtime: Runtime
 ) -> Reflection:
-    if not spec.reflect or comparison.signal != "mixed" or comparison.spread is None or _stopped(rollouts):
-        return _no_reflection()
+    if not spec.reflect or comparison.signal != "mixed" or comparison.spread is None:
+        return Reflection()
     ranked = [
         RankedAttempt(rollout, comparison.rewards[rollout.rollout_id], comparison.ranks[rollout.rollout_id])
         for rollout in rollouts
@@ -215,38 +214,17 @@ async def _reflection(
             return await reflect_on_group(spec, ranked, comparison.spread, runtime)
 
 
-def _no_reflection() -> Reflection:
-    return Reflection((), (), Spend())
-
-
-def _stopped(rollouts: Sequence[FinishedRollout]) -> bool:
-    """Return whether the run ends with this group, so that a reflection would be wasted."""
-    return any(rollout.fatal for rollout in rollouts) or _refusal(rollouts) is not None
-
-
-def _refusal(rollouts: Sequence[FinishedRollout]) -> str | None:
-    losses = [rollout.loss for rollout in rollouts]
-    return next((loss.reason for loss in losses if loss is not None and loss.name == "refused"), None)
-
-
-def _record(
-    spec: GroupSpec,
-    rollout: FinishedRollout,
-    outcomes: Mapping[str, Outcome],
-    scores: tuple[RewardScore, ...],
-    comparison: GroupComparison,
-    runtime: Runtime,
-) -> RolloutRecord:
+def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:
     name = rollout.rollout_id
     return RolloutRecord(
         rollout_id=name,
         group_id=spec.group_id,
         key=spec.key,
         index=rollout.index,
-        outcome=outcomes[name],
-        scores=scores,
-        advantage=comparison.advantages.get(name),
-        relative_rank=comparison.ranks.get(name),
+        outcome=graded.outcomes[name],
+        scores=graded.scores.get(name, ()),
+        advantage=graded.comparison.advantages.get(name),
+        relative_rank=graded.comparison.ranks.get(name),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
         summary=summarize_trajectory(
             rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
@@ -257,33 +235,4 @@ def _record(
         seed=rollout.seed,
         prompt_digest=spec.pack.digest,
         finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
-    )
-
-
-def _result(
-    spec: GroupSpec,
-    rollouts: Sequence[FinishedRollout],
-    records: tuple[RolloutRecord, ...],
-    comparison: GroupComparison,
-    reflection: Reflection,
-    judging: Spend,
-) -> GroupResult:
-    spend = reflection.spend
-    return GroupResult(
-        group_id=spec.group_id,
-        key=spec.key,
-        rollouts=records,
-        signal=comparison.signal,
-        mean_reward=comparison.mean,
-        spread=comparison.spread,
-        proposals=reflection.proposals,
-        rejected=reflection.rejected,
-        reflection_failure=spend.failure,
-        learning=spend.usage,
-        rewarder_fault=None,
-        judging=judging.usage,
-        budget_refused=_refusal(rollouts) or judging.budget_refused or spend.budget_refused,
-        fatal=next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal or spend.fatal,
-        duration_s=0.0,
-        broken_calls=(*judging.broken, *spend.broken),
     )

@@ -28,8 +28,9 @@ from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.patterns.stats import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection, Sound
+from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection
 
 
 @dataclass(frozen=True, slots=True)

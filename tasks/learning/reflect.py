@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfgrpo.prompt_packs.safety import Rejection
@@ -38,10 +38,10 @@ class RankedAttempt:
 class Reflection:
     """Result and cost of reflection on one group."""
 
-    proposals: tuple[Proposal, ...]
-    rejected: tuple[tuple[str, str], ...]
+    proposals: tuple[Proposal, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
     """Texts that broke a rule, with the reason."""
-    spend: Spend
+    spend: Spend = field(default_factory=Spend)
 
 
 async def reflect_on_group(
@@ -53,7 +53,7 @@ async def reflect_on_group(
     question = Question(_key(spec, "reflect", 0), "reflect", _payload(spec, shown, runtime), LESSONS, LessonsAnswer)
     answer = await ask(question, runtime, spend)
     if answer is None:
-        return Reflection((), (), spend)
+        return Reflection(spend=spend)
     return await _screened(spec, answer.lessons, shown, spread, runtime, spend)
 
 

@@ -20,6 +20,8 @@ from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer
 
+FlawName: TypeAlias = Literal["parse_error", "validation_error"]
+
 _DEEPEST: Final = 64
 """Levels of a JSON value that are part of its structure; a model may nest a thousand."""
 _FINDINGS: Final = 5
@@ -42,18 +44,19 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Usable:
-    """A usable answer."""
+class Sound:
+    """The answer is usable."""
 
     value: Any = None
     """The process model or JSON value; None for text."""
+    name: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """An unusable answer with the reason."""
+class Flawed:
+    """The answer cannot be read, or violates a rule."""
 
-    name: Literal["parse_error", "validation_error"]
+    name: FlawName
     reason: str
     repairable: bool = True
     """Whether the actor is asked again."""
@@ -61,7 +64,7 @@ class Unusable:
     """Value of an answer that is readable but violates a rule."""
 
 
-Reading: TypeAlias = Usable | Unusable
+Reading: TypeAlias = Sound | Flawed
 
 
 class AnswerFormat(Protocol):
@@ -95,7 +98,7 @@ class TextFormat:
 
     def read(self, text: str) -> Reading:
         """Accept all but blank text."""
-        return Usable() if text.strip() else Unusable("parse_error", "the answer is empty")
+        return Sound() if text.strip() else Flawed("parse_error", "the answer is empty")
 
     def pattern(self, value: Any) -> None:
         """Return None: text has no structure."""
@@ -120,13 +123,13 @@ class JsonFormat:
         try:
             value = parse_answer(text, AnswerSchema("answer", {}))
         except ValueError as error:
-            return Unusable("parse_error", str(error))
+            return Flawed("parse_error", str(error))
         if self.schema is not None:
             try:
                 parse_answer(text, AnswerSchema("answer", self.schema))
             except ValueError as error:
-                return Unusable("validation_error", str(error), self.repair == "all", value)
-        return Usable(value)
+                return Flawed("validation_error", str(error), self.repair == "all", value)
+        return Sound(value)
 
     def pattern(self, value: Any) -> Pattern:
         """Return the shape of a value: its keys and the types of their values, to a fixed depth."""
@@ -161,12 +164,12 @@ class PowlFormat:
             model = model_in(text, aliases=self.aliases)
         except PowlError as error:
             again = self.repair == "all" or not _BROKEN_RULE.search(error.reason)
-            return Unusable("parse_error", str(error), again)
+            return Flawed("parse_error", str(error), again)
         errors = validate(model).errors
         if errors:
             reason = "; ".join(str(finding) for finding in errors[:_FINDINGS])
-            return Unusable("validation_error", reason, self.repair == "all", model)
-        return Usable(model)
+            return Flawed("validation_error", reason, self.repair == "all", model)
+        return Sound(model)
 
     def pattern(self, value: Model) -> Pattern:
         """Return keys of structure and labels, and the model as text."""

@@ -9,9 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
-from tfgrpo.rewarders.advantages.group import group_advantage
 from tfgrpo.rewarders.base import Abstained, Attempt
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
 from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
@@ -20,22 +18,22 @@ from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import pluralize
 from tfgrpo.stores.usage import Usage
+from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
 from tfgrpo.tasks.selection.candidate import group_of, run_candidate
+from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.shapes import (
     Candidate,
     Choice,
     Chosen,
     Cost,
     Grade,
-    LostCandidate,
     NotChosen,
     Selection,
     SelectionSpec,
-    Sound,
     lost_and_flawed,
 )
 
@@ -62,64 +60,42 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
-    raw = await score_group(
-        runtime.rewarders, judge.context([_attempt(candidate) for candidate in usable]), runtime.threads
-    )
+    raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))), runtime.threads)
     scores = scrubbed_scores(raw, runtime.scrub)
-    grades = grades_of(usable, scores)
-    rewards = [grade.reward for grade in grades.values() if grade.reward is not None]
-    compared = group_advantage(rewards) if rewards else None
+    comparison = compare(scores.totals)
+    grades = grades_of(usable, scores, comparison)
     return Selection(
         spec=spec,
         candidates=candidates,
         grades=grades,
-        choice=_within_budget(choose(spec, candidates, grades), judge),
-        mean_reward=compared.mean if compared is not None else None,
-        spread=compared.std if compared is not None else None,
+        choice=choose(spec, candidates, grades, over_budget=judge.spend.budget_refused is not None),
+        mean_reward=comparison.mean,
+        spread=comparison.spread,
         faults=scores.faults,
         cost=_cost(before, runtime.ledger.totals(), candidates, judge),
         duration_s=perf_counter() - start,
     )
 
 
-def grades_of(candidates: Sequence[Candidate], scores: GroupScores) -> dict[int, Grade]:
+def grades_of(candidates: Sequence[Candidate], scores: GroupScores, comparison: GroupComparison) -> dict[int, Grade]:
     """Return the grades of these candidates, with advantages among those that have a total."""
-    names = [str(candidate.index) for candidate in candidates]
-    rewards = {name: scores.totals[name] for name in names if name in scores.totals}
-    values = group_advantage(list(rewards.values())).advantages if rewards else ()
-    advantages = dict(zip(rewards, values, strict=True))
-    return {
-        candidate.index: Grade(
-            reward=rewards.get(name),
-            advantage=advantages.get(name),
+    grades = {}
+    for candidate, verdicts in zip(candidates, scores.verdicts, strict=True):
+        name = str(candidate.index)
+        silent = [verdict.message for verdict in verdicts if isinstance(verdict, Abstained)]
+        grades[candidate.index] = Grade(
+            reward=comparison.rewards.get(name),
+            advantage=comparison.advantages.get(name),
             scores=tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)),
-            reason="" if name in rewards else _abstentions(verdicts),
+            reason="" if name in comparison.rewards else "; ".join(silent) or "no rewarder gave a score",
         )
-        for candidate, name, verdicts in zip(candidates, names, scores.verdicts, strict=True)
-    }
-
-
-def _abstentions(verdicts: Sequence[object]) -> str:
-    silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
-    return "; ".join(verdict.message for verdict in silent) or "no rewarder gave a score"
+    return grades
 
 
 def _attempt(candidate: Candidate) -> Attempt:
-    return Attempt(
-        str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, _read(candidate)
-    )
-
-
-def _read(candidate: Candidate) -> Mapping[str, Any]:
-    """Return a process model already read, so that rewarders do not read it again."""
-    return {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
-
-
-def _within_budget(choice: Choice, judge: GroupJudge) -> Choice:
-    """Mark a choice as over budget if the ledger refused a judge."""
-    if isinstance(choice, NotChosen) and judge.spend.budget_refused is not None:
-        return replace(choice, over_budget=True)
-    return choice
+    """Return the candidate for rewarders, which do not read a process model again."""
+    read = {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
+    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, read)
 
 
 def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
@@ -156,27 +132,29 @@ def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> t
     return tuple(candidate for candidate in candidates if candidate.text.strip())
 
 
-def choose(spec: SelectionSpec, candidates: Sequence[Candidate], grades: Mapping[int, Grade]) -> Choice:
+def choose(
+    spec: SelectionSpec, candidates: Sequence[Candidate], grades: Mapping[int, Grade], *, over_budget: bool = False
+) -> Choice:
     """Choose the usable candidate with the highest reward, the first among equals, or return why none may be chosen.
 
-    Within a group the advantage rises with the reward, so that choosing by either is the same.
+    Within a group the advantage rises with the reward, so that choosing by either is the same. ``over_budget``: the
+    budget refused a judge.
     """
     usable = usable_candidates(spec, candidates)
-    valid = [candidate for candidate in usable if candidate.valid]
-    if not usable or (len(valid) < spec.min_success and spec.none_valid == "raise"):
-        return _too_few(spec, candidates, len(valid))
-    rewards = {
-        candidate.index: grade.reward
-        for candidate in usable
-        if (grade := grades.get(candidate.index)) is not None and grade.reward is not None
-    }
-    short = _short_of(spec, candidates, len(valid))
+    valid = sum(candidate.valid for candidate in usable)
+    among, unusable = pluralize(len(candidates), "candidate"), lost_and_flawed(candidates)
+    if not usable or (valid < spec.min_success and spec.none_valid == "raise"):
+        needed = f", {spec.min_success} needed" if spec.min_success > 1 else ""
+        refused = any(candidate.outcome.name == "refused" for candidate in candidates)
+        return NotChosen(f"{valid or 'none'} of {among} valid{needed}: {unusable}", over_budget or refused)
+    short = "" if valid >= spec.min_success else f"best effort, {valid} of {among} valid ({unusable}): "
+    rewards = {index: grade.reward for index, grade in grades.items() if grade.reward is not None}
     if rewards:
         return _highest(rewards, short)
-    reasons = dict.fromkeys(grades[candidate.index].reason for candidate in usable if candidate.index in grades)
+    reasons = dict.fromkeys(grade.reason for grade in grades.values())
     why = f"none of the {pluralize(len(usable), 'usable candidate')} could be graded: {'; '.join(reasons)}"
     if spec.none_valid == "raise":
-        return NotChosen(why)
+        return NotChosen(why, over_budget)
     return Chosen(usable[0].index, f"best effort, the first that can be used: {why}")
 
 
@@ -186,16 +164,3 @@ def _highest(rewards: Mapping[int, float], short: str) -> Chosen:
     tie = f", the first of {equals} that have it" if equals > 1 else ""
     graded = pluralize(len(rewards), "graded candidate")
     return Chosen(index, f"{short}highest reward of {graded}, {rewards[index]:.4g}{tie}")
-
-
-def _short_of(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> str:
-    if valid >= spec.min_success:
-        return ""
-    return f"best effort, {valid} of {pluralize(len(candidates), 'candidate')} valid ({lost_and_flawed(tuple(candidates))}): "
-
-
-def _too_few(spec: SelectionSpec, candidates: Sequence[Candidate], valid: int) -> NotChosen:
-    needed = f", {spec.min_success} needed" if spec.min_success > 1 else ""
-    why = f"{valid or 'none'} of {pluralize(len(candidates), 'candidate')} valid{needed}: {lost_and_flawed(tuple(candidates))}"
-    lost = [candidate.outcome for candidate in candidates if isinstance(candidate.outcome, LostCandidate)]
-    return NotChosen(why, over_budget=any(outcome.name == "refused" for outcome in lost))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -13,11 +13,10 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.usage import Usage
-from tfgrpo.tasks.selection.formats import AnswerFormat, TextFormat
+from tfgrpo.tasks.selection.formats import AnswerFormat, FlawName, Reading, Sound, TextFormat
 from tfgrpo.tasks.shapes import PackText
 
 LossName: TypeAlias = Literal["transport_error", "timeout", "actor_error", "refused"]
-FlawName: TypeAlias = Literal["parse_error", "validation_error"]
 CandidateEnd: TypeAlias = Literal["ok"] | FlawName | LossName
 
 
@@ -51,21 +50,6 @@ class SelectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """The answer is usable."""
-
-    name: Literal["ok"] = "ok"
-
-
-@dataclass(frozen=True, slots=True)
-class Flawed:
-    """The answer cannot be read, or violates a rule."""
-
-    name: FlawName
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class LostCandidate:
     """No answer: the call failed, timed out or was refused by the budget, or the actor failed."""
 
@@ -74,7 +58,7 @@ class LostCandidate:
     reason: str
 
 
-CandidateOutcome: TypeAlias = Sound | Flawed | LostCandidate
+CandidateOutcome: TypeAlias = Reading | LostCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +77,6 @@ class Candidate:
     seed: int
     usage: Usage
     latency_s: float
-    fatal: bool = False
-    """Whether no further call can succeed: the endpoint refuses the key."""
 
     @property
     def valid(self) -> bool:
@@ -186,7 +168,7 @@ class Selection:
         return lost_and_flawed(self.candidates)
 
 
-def lost_and_flawed(candidates: tuple[Candidate, ...]) -> str:
+def lost_and_flawed(candidates: Sequence[Candidate]) -> str:
     """Return the number of unusable candidates by outcome, with the first reason of each; empty without any."""
     by_end: dict[str, list[str]] = {}
     for candidate in candidates:

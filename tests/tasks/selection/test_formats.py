@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.selection.formats import JsonFormat, PowlFormat, TextFormat, Unusable, Usable
+from tfgrpo.tasks.selection.formats import Flawed, JsonFormat, PowlFormat, Sound, TextFormat
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ALL = [TextFormat(), JsonFormat(), JsonFormat(SCHEMA), PowlFormat(), PowlFormat("syntax")]
@@ -18,7 +18,7 @@ ALL = [TextFormat(), JsonFormat(), JsonFormat(SCHEMA), PowlFormat(), PowlFormat(
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
 @given(st.text())
 def test_no_text_makes_a_format_raise(each, text):
-    assert isinstance(each.read(text), Usable | Unusable)
+    assert isinstance(each.read(text), Sound | Flawed)
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
@@ -27,20 +27,20 @@ def test_formats_are_values(each):
 
 
 def test_text_is_anything_but_blank():
-    assert TextFormat().read("x") == Usable()
-    assert TextFormat().read(" \n") == Unusable("parse_error", "the answer is empty")
+    assert TextFormat().read("x") == Sound()
+    assert TextFormat().read(" \n") == Flawed("parse_error", "the answer is empty")
     assert TextFormat().pattern(None) is None
 
 
 def test_json_is_parsed_and_then_checked():
     fmt = JsonFormat(SCHEMA)
-    assert fmt.read('```json\n{"n": 3}\n```') == Usable({"n": 3})
+    assert fmt.read('```json\n{"n": 3}\n```') == Sound({"n": 3})
     broken, wrong = fmt.read('{"n": '), fmt.read('{"n": "3"}')
     assert (broken.name, "no JSON" in broken.reason) == ("parse_error", True)
     assert (wrong.name, "$.n" in wrong.reason) == ("validation_error", True)
     assert "JSON schema" in fmt.instructions
     assert "schema" not in JsonFormat().instructions
-    assert JsonFormat().read("[1]") == Usable([1])
+    assert JsonFormat().read("[1]") == Sound([1])
 
 
 def test_only_syntax_is_sent_back_where_that_was_asked_for():
@@ -57,8 +57,8 @@ def test_only_syntax_is_sent_back_where_that_was_asked_for():
 
 def test_a_process_model_is_parsed_and_then_validated():
     fmt = PowlFormat()
-    assert isinstance(fmt.read("Here:\nSEQUENCE(a, b)"), Usable)
-    assert isinstance(fmt.read('{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}]}'), Usable)
+    assert isinstance(fmt.read("Here:\nSEQUENCE(a, b)"), Sound)
+    assert isinstance(fmt.read('{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}]}'), Sound)
     prose, silent = fmt.read("I cannot."), fmt.read("SEQUENCE(SILENT(), SILENT())")
     assert (prose.name, "line 1" in prose.reason) == ("parse_error", True)
     assert (silent.name, "no activity" in silent.reason) == ("validation_error", True)
@@ -67,7 +67,7 @@ def test_a_process_model_is_parsed_and_then_validated():
 
 def test_the_example_a_model_is_given_is_one():
     example = PowlFormat().instructions.rpartition("Example: ")[2]
-    assert isinstance(PowlFormat().read(example), Usable)
+    assert isinstance(PowlFormat().read(example), Sound)
 
 
 def test_structures_of_models_forget_what_makes_no_difference():

@@ -24,9 +24,9 @@ from tfgrpo.stores.errors import (
     SelectionFailed,
 )
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.tasks.selection.formats import PowlFormat, TextFormat
+from tfgrpo.tasks.selection.formats import Flawed, PowlFormat, Sound, TextFormat
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Chosen, Flawed, LostCandidate, NotChosen, Sound
+from tfgrpo.tasks.selection.shapes import Chosen, LostCandidate, NotChosen
 
 # Choosing.
 
