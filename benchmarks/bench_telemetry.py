@@ -32,18 +32,26 @@ def rollout(telemetry: Telemetry, index: int) -> None:
         **place, group_id="g", rollout_id=f"g/{index}", index=index % 2, agent="tools", group_size=2
     ) as span:
         for _ in range(4):
-            with telemetry.chat_span(model="m", role="rollout", temperature=0.7, max_tokens=512, seed=index) as chat:
-                chat.reply(model="m", finish_reason="stop", input_tokens=900, output_tokens=60, cost_usd=0.0002)
-            telemetry.record_llm_call(**place, role="rollout", model="m", duration_s=0.2, cost_usd=0.0002)
+            with telemetry.chat_span(
+                model="m", role="rollout", temperature=0.7, max_tokens=512, request_seed=index
+            ) as chat:
+                chat.set(
+                    response_model="m",
+                    finish_reasons=("stop",),
+                    input_tokens=900,
+                    output_tokens=60,
+                    llm_cost_usd=0.0002,
+                )
+            telemetry.record("llm_call", **place, role="rollout", model="m", duration_s=0.2, llm_cost_usd=0.0002)
         for tool in ("lookup", "add", "rate"):
-            with telemetry.tool_span(tool=tool, call_id="c"):
+            with telemetry.tool_span(tool=tool, tool_call_id="c"):
                 pass
-            telemetry.record_tool_call(**place, tool=tool, duration_s=0.01)
+            telemetry.record("tool_call", **place, tool=tool, duration_s=0.01, outcome="ok")
         with telemetry.span("tfgrpo.score"):
-            telemetry.record_reward(**place, rewarder="gt", score=1.0)
-            telemetry.record_reward(**place, rewarder="relative", score=0.5)
-        span.rollout_result(outcome="scored", reward=1.0, latency_ms=830.0)
-    telemetry.record_rollout(**place, outcome="scored", duration_s=0.83, agent="tools", group_size=2)
+            telemetry.record("reward", **place, rewarder="gt", score=1.0)
+            telemetry.record("reward", **place, rewarder="relative", score=0.5)
+        span.set(outcome="scored", reward=1.0, literal_latency_ms=830.0)
+    telemetry.record("rollout", **place, outcome="scored", duration_s=0.83, agent="tools", group_size=2)
 
 
 def milliseconds(env: dict[str, str], rollouts: int) -> tuple[float, float]:

@@ -21,19 +21,13 @@ from docs import house
 from tfgrpo.pipelines.settings.fields import SettingField, setting_fields
 from tfgrpo.stores.outcomes import OutcomeName, Phase, Signal
 from tfgrpo.stores.telemetry.names import (
-    GENAI,
-    OP,
-    OURS,
-    OUTCOME,
-    PHASE,
-    ROLE,
-    SIGNAL,
-    TOKEN_TYPE,
+    KEYS,
     ExperienceOp,
     Metric,
     RoleName,
     TokenType,
     ToolOutcome,
+    all_metrics,
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -62,15 +56,20 @@ def settings_with_an_option() -> str:
 
 def our_metrics() -> str:
     """Our own instruments."""
-    return _metrics(OURS)
+    rows = [
+        (_code(metric.name), metric.kind, _code(metric.unit), _keys(metric), metric.description)
+        for metric in all_metrics()
+        if metric.convention is None
+    ]
+    return markdown(("metric", "kind", "unit", "attributes", "what"), rows)
 
 
 def convention_metrics() -> str:
     """Instruments of the GenAI conventions, by the setting that chooses them."""
     rows = [
-        (_code(metric.name), _code(choice), metric.kind, _code(metric.unit), _keys(metric))
-        for choice, metrics in GENAI.items()
-        for metric in metrics
+        (_code(metric.name), _code(metric.convention), metric.kind, _code(metric.unit), _keys(metric))
+        for metric in all_metrics()
+        if metric.convention is not None
     ]
     return markdown(("metric", "`telemetry.genai_metrics`", "kind", "unit", "attributes"), rows)
 
@@ -78,23 +77,23 @@ def convention_metrics() -> str:
 def metric_values() -> str:
     """Attributes whose values are known beforehand."""
     sets = (
-        (PHASE, "everywhere", get_args(Phase)),
-        (ROLE, "model calls; a role that is none of these is `other`", get_args(RoleName)),
-        (OUTCOME, "rollouts", get_args(OutcomeName)),
-        (OUTCOME, "tool calls", get_args(ToolOutcome)),
-        (OUTCOME, "`tfgrpo.dataserver.grades`", ("scored", "ungraded")),
-        (SIGNAL, "groups", get_args(Signal)),
-        (OP, "operations on the library", get_args(ExperienceOp)),
-        (TOKEN_TYPE, "tokens; `total` for those of tools", get_args(TokenType)),
+        ("phase", "everywhere", get_args(Phase)),
+        ("role", "model calls; a role that is none of these is `other`", get_args(RoleName)),
+        ("outcome", "rollouts", get_args(OutcomeName)),
+        ("outcome", "tool calls", get_args(ToolOutcome)),
+        ("outcome", "`tfgrpo.dataserver.grades`", ("scored", "ungraded")),
+        ("signal", "groups", get_args(Signal)),
+        ("op", "operations on the library", get_args(ExperienceOp)),
+        ("token_type", "tokens; `total` for those of tools", get_args(TokenType)),
     )
-    rows = [(_code(key), where, ", ".join(map(_code, values))) for key, where, values in sets]
+    rows = [(_code(KEYS[name]), where, ", ".join(map(_code, values))) for name, where, values in sets]
     return markdown(("attribute", "of", "values"), rows)
 
 
 def boundaries() -> str:
     """Boundaries of the histograms, with the metrics that have them."""
     shared: dict[tuple[float, ...], list[str]] = {}
-    for metric in (*OURS, *(metric for metrics in GENAI.values() for metric in metrics)):
+    for metric in all_metrics():
         if metric.boundaries is not None:
             shared.setdefault(metric.boundaries, []).append(_code(metric.name))
     rows = [(", ".join(names), ", ".join(f"{edge:.10g}" for edge in edges)) for edges, names in shared.items()]
@@ -139,13 +138,6 @@ def main() -> int:
         PICTURE.write_text(house.picture(), encoding="utf-8")
         changed = 1
     return changed
-
-
-def _metrics(metrics: Iterable[Metric]) -> str:
-    rows = [
-        (_code(metric.name), metric.kind, _code(metric.unit), _keys(metric), metric.description) for metric in metrics
-    ]
-    return markdown(("metric", "kind", "unit", "attributes", "what"), rows)
 
 
 def _keys(metric: Metric) -> str:

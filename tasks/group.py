@@ -25,7 +25,7 @@ from tfgrpo.stores.outcomes import (
     is_highest,
     is_lowest,
 )
-from tfgrpo.stores.telemetry.names import EPOCH, GROUP_ID, GROUP_SIZE, ITEM_ID, PHASE, SPAN_EXTRACT, SPAN_SUMMARIZE
+from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
@@ -97,7 +97,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     # A reflection would be wasted when the run ends with this group.
     reflection = Reflection() if refused or fatal else await _reflection(spec, rollouts, comparison, runtime)
     learning = reflection.spend
-    with runtime.telemetry.span(SPAN_SUMMARIZE, _span_fields(spec)):
+    with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
         records = tuple(_record(spec, rollout, graded, runtime) for rollout in rollouts)
     return GroupResult(
         group_id=spec.group_id,
@@ -119,13 +119,13 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     )
 
 
-def _span_fields(spec: GroupSpec) -> dict[str, str | int]:
+def _span_attributes(spec: GroupSpec) -> Attributes:
     return {
-        EPOCH: spec.key.epoch,
-        PHASE: spec.key.phase,
-        GROUP_ID: spec.group_id,
-        ITEM_ID: spec.item.id,
-        GROUP_SIZE: spec.size,
+        "epoch": spec.key.epoch,
+        "phase": spec.key.phase,
+        "group_id": spec.group_id,
+        "item_id": spec.item.id,
+        "group_size": spec.size,
     }
 
 
@@ -210,7 +210,7 @@ async def _reflection(
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
-        with runtime.telemetry.span(SPAN_EXTRACT, _span_fields(spec)):
+        with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
             return await reflect_on_group(spec, ranked, comparison.spread, runtime)
 
 

@@ -129,12 +129,12 @@ def _traced(session: Session) -> _End:
             span.fail(end.error)
         totals, gate = session.runtime.ledger.totals(), session.books.gate
         unknown = bool(totals.unmeasured_attempts)
-        span.run_result(
-            status=end.status,
-            gate=None if gate is None else gate[1].decision,
-            calls=None if unknown else totals.calls,
-            tokens=None if unknown else totals.tokens,
-            cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
+        span.set(
+            run_status=end.status,
+            run_gate=None if gate is None else gate[1].decision,
+            run_calls=None if unknown else totals.calls,
+            run_tokens=None if unknown else totals.tokens,
+            run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
         )
         return end
 

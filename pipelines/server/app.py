@@ -151,7 +151,7 @@ class _Handlers:
         except OSError as error:
             raise HTTPException(503, f"the data cannot be read: {error.strerror}") from error
         for dataset, count in Counter(sample["dataset_id"] for sample in samples).items():
-            self.telemetry.record_samples(dataset=dataset, count=count)
+            self.telemetry.record("samples", dataset=dataset, count=count)
         return answer({"samples": samples})
 
     async def grade(self, asked: GradeRequest) -> Response:

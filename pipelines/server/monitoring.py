@@ -49,7 +49,8 @@ class RequestMeter:
             await self._app(scope, receive, watched)
         finally:
             path, method = scope["path"], scope["method"]
-            self._telemetry.record_request(
+            self._telemetry.record(
+                "request",
                 method=method if method in _METHODS else "_OTHER",
                 route=path if path in self._routes else "other",
                 status=status,
@@ -77,7 +78,7 @@ class GradeTally:
         self.graded += len(grades) - lost
         self.ungraded += lost
         for name in scored | failed:
-            self._telemetry.record_grades(grader=name, scored=scored[name], ungraded=failed[name])
+            self._telemetry.record("grades", grader=name, scored=scored[name], ungraded=failed[name])
         for name, count in failed.items():
             self._unreported[name] += count
             now = self._clock()

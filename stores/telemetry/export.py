@@ -28,7 +28,6 @@ from opentelemetry.sdk.metrics.export import (
     MetricsData,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
@@ -36,7 +35,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.util.re import parse_env_headers
 
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.telemetry import names as n
 
 Signal: TypeAlias = Literal["traces", "metrics"]
 Environment: TypeAlias = Mapping[str, str]
@@ -262,7 +260,7 @@ def trace_provider(
 def meter_provider(
     target: Target, env: Environment, resource: Resource, delivery: Delivery
 ) -> tuple[MeterProvider, Pipe]:
-    """Return a provider that sends metrics to the target every ten seconds, each with its fixed set of attributes.
+    """Return a provider that sends metrics to the target every ten seconds.
 
     Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.
     """
@@ -271,10 +269,8 @@ def meter_provider(
     reader = PeriodicExportingMetricReader(
         exporter, export_interval_millis=None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
     )
-    metrics = (*n.OURS, *(metric for family in n.GENAI.values() for metric in family))
-    views = [View(instrument_name=metric.name, attribute_keys=set(metric.keys)) for metric in metrics]
     exemplars = None if "OTEL_METRICS_EXEMPLAR_FILTER" in env else AlwaysOffExemplarFilter()
-    provider = MeterProvider([reader], resource, exemplars, shutdown_on_exit=False, views=views)
+    provider = MeterProvider([reader], resource, exemplars, shutdown_on_exit=False)
     return provider, Pipe("metrics", target.where, provider.shutdown, exporter.shutdown)
 
 

@@ -1,4 +1,4 @@
-"""Every attribute key, span name, metric and closed value set of the telemetry.
+"""Every attribute of spans and metrics by its name in calls, and every metric, read from ``metrics.yaml``.
 
 Keys under ``gen_ai.`` follow the GenAI conventions, written out because their Python constants are deprecated. Ids of
 items, groups, rollouts and seeds are attributes of spans only: on metrics each would be a time series.
@@ -6,8 +6,14 @@ items, groups, rollouts and seeds are attributes of spans only: on metrics each 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias, TypedDict, get_args, get_type_hints
+
+from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
 
 RoleName: TypeAlias = Literal[
     "rollout", "agent", "tool", "judge", "summarize", "reflect", "curate", "shorten", "repair", "other"
@@ -16,210 +22,146 @@ ToolOutcome: TypeAlias = Literal["ok", "error"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
 GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]
-InstrumentKind: TypeAlias = Literal["counter", "histogram", "gauge"]
+Event: TypeAlias = Literal[
+    "tool_call", "llm_call", "rollout", "reward", "group", "experience", "library", "injected", "epoch", "run",
+    "guardrail", "grades", "samples", "request",
+]  # fmt: skip
 
 ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
 OTHER: Final = "other"
 """Replaces every name beyond the bound of an open set."""
-
-EPOCH: Final = "tfgrpo.epoch"
-PHASE: Final = "tfgrpo.phase"
-GROUP_SIZE: Final = "tfgrpo.group.size"
-ROLE: Final = "tfgrpo.role"
-OUTCOME: Final = "tfgrpo.outcome"
-REWARDER: Final = "tfgrpo.rewarder"
-SIGNAL: Final = "tfgrpo.signal"
-DOMAIN: Final = "tfgrpo.domain"
-OP: Final = "tfgrpo.op"
-REASON: Final = "tfgrpo.reason"
-RULE: Final = "tfgrpo.rule"
-ERROR_TYPE: Final = "error.type"
-TOOL: Final = "gen_ai.tool.name"
-MODEL: Final = "gen_ai.request.model"
-TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 - no password
-OPERATION: Final = "gen_ai.operation.name"
-PROVIDER: Final = "gen_ai.provider.name"
-AGENT: Final = "gen_ai.agent.name"
-GRADER: Final = "tfgrpo.grader"
-DATASET: Final = "tfgrpo.dataset"
-HTTP_METHOD: Final = "http.request.method"
-HTTP_ROUTE: Final = "http.route"
-HTTP_STATUS: Final = "http.response.status_code"
-WORKFLOW: Final = "gen_ai.workflow.name"
-
-LITERAL_EPOCH: Final = "tfgrpo_epoch"
-LITERAL_GROUP_SIZE: Final = "group_size"
-LITERAL_TOOL_COST: Final = "tool_cost_usd"
-LITERAL_LATENCY: Final = "latency_ms"
-"""The specification's spellings, on epoch and rollout spans."""
-
-RUN_ID: Final = "tfgrpo.run.id"
-INSTANCE_ID: Final = "service.instance.id"
-TASK_ID: Final = "tfgrpo.task.id"
-ITEM_ID: Final = "tfgrpo.item.id"
-GROUP_ID: Final = "tfgrpo.group.id"
-ROLLOUT_ID: Final = "tfgrpo.rollout.id"
-ROLLOUT_INDEX: Final = "tfgrpo.rollout.index"
-ARM: Final = "tfgrpo.arm"
-BATCH: Final = "tfgrpo.batch"
-RECORDS: Final = "tfgrpo.records"
-RUN_STATUS: Final = "tfgrpo.run.status"
-RUN_GATE: Final = "tfgrpo.run.gate"
-RUN_CALLS: Final = "tfgrpo.run.calls"
-RUN_TOKENS: Final = "tfgrpo.run.tokens"
-RUN_COST: Final = "tfgrpo.run.cost_usd"
-SAMPLE_SIZE: Final = "tfgrpo.sample_size"
-SEED: Final = "tfgrpo.seed"
-PACK_ID: Final = "gen_ai.prompt.name"
-PACK_STAMP: Final = "gen_ai.prompt.version"
-TEMPERATURE: Final = "gen_ai.request.temperature"
-MAX_TOKENS: Final = "gen_ai.request.max_tokens"
-REQUEST_SEED: Final = "gen_ai.request.seed"
-RESPONSE_ID: Final = "gen_ai.response.id"
-RESPONSE_MODEL: Final = "gen_ai.response.model"
-FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
-TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
-TOOL_TYPE: Final = "gen_ai.tool.type"
-TOOL_COST: Final = "tfgrpo.tool.cost_usd"
-LLM_COST: Final = "tfgrpo.llm.cost_usd"
-REPLAYED: Final = "tfgrpo.replayed"
-REWARD: Final = "tfgrpo.reward"
-RANK: Final = "tfgrpo.relative_rank"
-SPREAD: Final = "tfgrpo.group.reward_spread"
-SERVER_ADDRESS: Final = "server.address"
-SERVER_PORT: Final = "server.port"
-INPUT_MESSAGES: Final = "gen_ai.input.messages"
-OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
-EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
-EVALUATION_NAME: Final = "gen_ai.evaluation.name"
-EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
-EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
-EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
-
-SPAN_EPOCH: Final = "tfgrpo.epoch"
-SPAN_GROUP: Final = "tfgrpo.group"
-SPAN_SUMMARIZE: Final = "tfgrpo.summarize"
-SPAN_EXTRACT: Final = "tfgrpo.extract"
-SPAN_OPTIMIZE: Final = "tfgrpo.optimize"
-SPAN_STORE_WRITE: Final = "tfgrpo.store.write"
+SERIES_BUDGET: Final = 1500
+"""Limit of time series of one run, over the whole catalogue."""
 
 
-def _doubling(first: float, count: int) -> tuple[float, ...]:
-    return tuple(round(first * 2**power, 2) for power in range(count))
+class Attributes(TypedDict, total=False):
+    """The attributes of spans and metrics, each with its key. None is unknown and left out."""
+
+    epoch: Annotated[int, "tfgrpo.epoch"]
+    phase: Annotated[Phase, "tfgrpo.phase"]
+    group_size: Annotated[int | None, "tfgrpo.group.size"]
+    role: Annotated[str | None, "tfgrpo.role"]
+    outcome: Annotated[OutcomeName | ToolOutcome | None, "tfgrpo.outcome"]
+    rewarder: Annotated[str, "tfgrpo.rewarder"]
+    signal: Annotated[Signal, "tfgrpo.signal"]
+    domain: Annotated[str, "tfgrpo.domain"]
+    op: Annotated[ExperienceOp, "tfgrpo.op"]
+    reason: Annotated[str | None, "tfgrpo.reason"]
+    rule: Annotated[str, "tfgrpo.rule"]
+    error_type: Annotated[str | None, "error.type"]
+    tool: Annotated[str, "gen_ai.tool.name"]
+    model: Annotated[str, "gen_ai.request.model"]
+    token_type: Annotated[TokenType, "gen_ai.token.type"]
+    operation: Annotated[str, "gen_ai.operation.name"]
+    provider: Annotated[str, "gen_ai.provider.name"]
+    agent: Annotated[str, "gen_ai.agent.name"]
+    grader: Annotated[str, "tfgrpo.grader"]
+    dataset: Annotated[str, "tfgrpo.dataset"]
+    method: Annotated[str, "http.request.method"]
+    route: Annotated[str, "http.route"]
+    status: Annotated[int, "http.response.status_code"]
+    run_id: Annotated[str | None, "tfgrpo.run.id"]
+    task_id: Annotated[str | None, "tfgrpo.task.id"]
+
+    # Of spans only.
+    workflow: Annotated[str, "gen_ai.workflow.name"]
+    item_id: Annotated[str, "tfgrpo.item.id"]
+    group_id: Annotated[str, "tfgrpo.group.id"]
+    rollout_id: Annotated[str, "tfgrpo.rollout.id"]
+    index: Annotated[int | None, "tfgrpo.rollout.index"]
+    arm: Annotated[Arm | None, "tfgrpo.arm"]
+    batch: Annotated[int, "tfgrpo.batch"]
+    records: Annotated[int, "tfgrpo.records"]
+    run_status: Annotated[str, "tfgrpo.run.status"]
+    run_gate: Annotated[str | None, "tfgrpo.run.gate"]
+    run_calls: Annotated[int | None, "tfgrpo.run.calls"]
+    run_tokens: Annotated[int | None, "tfgrpo.run.tokens"]
+    run_cost_usd: Annotated[float | None, "tfgrpo.run.cost_usd"]
+    sample_size: Annotated[int | None, "tfgrpo.sample_size"]
+    seed: Annotated[int | None, "tfgrpo.seed"]
+    pack_id: Annotated[str | None, "gen_ai.prompt.name"]
+    pack_stamp: Annotated[str | None, "gen_ai.prompt.version"]
+    temperature: Annotated[float | None, "gen_ai.request.temperature"]
+    max_tokens: Annotated[int | None, "gen_ai.request.max_tokens"]
+    request_seed: Annotated[int | None, "gen_ai.request.seed"]
+    response_id: Annotated[str | None, "gen_ai.response.id"]
+    response_model: Annotated[str | None, "gen_ai.response.model"]
+    finish_reasons: Annotated[tuple[str, ...] | None, "gen_ai.response.finish_reasons"]
+    input_tokens: Annotated[int | None, "gen_ai.usage.input_tokens"]
+    output_tokens: Annotated[int | None, "gen_ai.usage.output_tokens"]
+    cached_tokens: Annotated[int | None, "gen_ai.usage.cache_read.input_tokens"]
+    reasoning_tokens: Annotated[int | None, "gen_ai.usage.reasoning.output_tokens"]
+    llm_cost_usd: Annotated[float | None, "tfgrpo.llm.cost_usd"]
+    replayed: Annotated[bool | None, "tfgrpo.replayed"]
+    tool_type: Annotated[str, "gen_ai.tool.type"]
+    tool_call_id: Annotated[str | None, "gen_ai.tool.call.id"]
+    tool_cost_usd: Annotated[float | None, "tfgrpo.tool.cost_usd"]
+    reward: Annotated[float | None, "tfgrpo.reward"]
+    relative_rank: Annotated[float | None, "tfgrpo.relative_rank"]
+    spread: Annotated[float | None, "tfgrpo.group.reward_spread"]
+    input_messages: Annotated[str, "gen_ai.input.messages"]
+    output_messages: Annotated[str, "gen_ai.output.messages"]
+    scored_by: Annotated[str, "gen_ai.evaluation.name"]
+    score: Annotated[float | None, "gen_ai.evaluation.score.value"]
+    label: Annotated[Literal["pass", "fail"] | None, "gen_ai.evaluation.score.label"]
+    evidence: Annotated[str | None, "gen_ai.evaluation.explanation"]
+
+    # The specification's spellings, on the spans of epochs and rollouts.
+    literal_epoch: Annotated[int, "tfgrpo_epoch"]
+    literal_group_size: Annotated[int | None, "group_size"]
+    literal_tool_cost_usd: Annotated[float | None, "tool_cost_usd"]
+    literal_latency_ms: Annotated[float | None, "latency_ms"]
 
 
-CALL_SECONDS: Final = _doubling(0.01, 14)
-AGENT_SECONDS: Final = _doubling(0.1, 13)
-WORK_SECONDS: Final = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
-REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0)
-UNIT_STEPS: Final = tuple(step / 10 for step in range(11))
-TOKEN_STEPS: Final = tuple(float(4**power) for power in range(14))
+class Facts(Attributes, total=False):
+    """What is known of an event: attributes, and figures that are no attributes."""
+
+    count: int
+    """How many such events; 1 unless given."""
+    duration_s: float
+    tokens: int
+    active: int
+    reward_mean: float | None
+    solve_rate: float | None
+    scored: int
+    ungraded: int
+
+
+KEYS: Final[Mapping[str, str]] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Attributes, include_extras=True).items()
+}
+"""The key of each attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One instrument: its kind, its unit, the only attribute keys it may carry, and its histogram boundaries."""
+    """One instrument, and what it takes from an event."""
 
     name: str
-    kind: InstrumentKind
+    kind: Literal["counter", "histogram", "gauge"]
     unit: str
-    keys: tuple[str, ...]
     description: str
+    event: Event
+    values: Mapping[str, Mapping[str, str]]
+    """The facts that it measures, each with the attributes that this fixes."""
+    attributes: tuple[str, ...]
+    """The only other attributes that it may carry."""
     boundaries: tuple[float, ...] | None = None
+    convention: GenaiMetrics | None = None
+    """The convention of which it is; None: ours."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of its attributes."""
+        return frozenset(KEYS[name] for name in chain(self.attributes, *self.values.values()))
 
 
-_TOOL = (EPOCH, PHASE, GROUP_SIZE, TOOL)
-_LLM = (EPOCH, PHASE, ROLE, MODEL)
+@cache
+def all_metrics() -> tuple[Metric, ...]:
+    """Return the metrics of ``metrics.yaml``, in order."""
+    # Imported here, because most processes report nothing.
+    import yaml  # noqa: PLC0415
+    from pydantic import TypeAdapter  # noqa: PLC0415
 
-TOOL_CALLS: Final = Metric("tfgrpo.tool.calls", "counter", "{call}", (*_TOOL, OUTCOME), "Tool calls")
-TOOL_DURATION: Final = Metric(
-    "tfgrpo.tool.duration", "histogram", "s", (*_TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
-)
-TOOL_MONEY: Final = Metric("tfgrpo.tool.cost", "counter", "USD", _TOOL, "Known cost of tool calls")
-TOOL_TOKENS: Final = Metric("tfgrpo.tool.tokens", "counter", "{token}", (*_TOOL, TOKEN_TYPE), "Tokens of tool calls")
-LLM_DURATION: Final = Metric(
-    "tfgrpo.llm.duration", "histogram", "s", (*_LLM, ERROR_TYPE), "Time of one model call", CALL_SECONDS
-)
-LLM_TOKENS: Final = Metric("tfgrpo.llm.tokens", "counter", "{token}", (*_LLM, TOKEN_TYPE), "Tokens of model calls")
-LLM_MONEY: Final = Metric("tfgrpo.llm.cost", "counter", "USD", _LLM, "Known cost of model calls")
-ROLLOUT_DURATION: Final = Metric(
-    "tfgrpo.rollout.duration", "histogram", "s", (EPOCH, PHASE, OUTCOME), "Time of one rollout", AGENT_SECONDS
-)
-ROLLOUTS: Final = Metric("tfgrpo.rollouts", "counter", "{rollout}", (EPOCH, PHASE, GROUP_SIZE, OUTCOME), "Rollouts")
-REWARDS: Final = Metric("tfgrpo.reward", "histogram", "1", (EPOCH, PHASE, REWARDER), "Scores given", UNIT_STEPS)
-GROUP_SPREAD: Final = Metric(
-    "tfgrpo.group.reward_spread", "histogram", "1", (EPOCH, PHASE), "Reward spread inside a group", UNIT_STEPS
-)
-GROUPS: Final = Metric("tfgrpo.groups", "counter", "{group}", (EPOCH, PHASE, GROUP_SIZE, SIGNAL), "Groups")
-EXPERIENCES: Final = Metric(
-    "tfgrpo.experiences", "counter", "{experience}", (EPOCH, DOMAIN, OP, REASON), "Operations on the library"
-)
-ACTIVE: Final = Metric("tfgrpo.experiences.active", "gauge", "{experience}", (DOMAIN,), "Lessons in the library")
-INJECTED: Final = Metric(
-    "tfgrpo.experiences.injected", "counter", "{experience}", (EPOCH, DOMAIN), "Lessons put into prompts"
-)
-EPOCH_DURATION: Final = Metric("tfgrpo.epoch.duration", "histogram", "s", (PHASE,), "Time of one epoch", WORK_SECONDS)
-EPOCH_REWARD: Final = Metric("tfgrpo.epoch.reward.mean", "gauge", "1", (EPOCH, PHASE), "Mean reward of an epoch")
-EPOCH_SOLVED: Final = Metric("tfgrpo.epoch.solve_rate", "gauge", "1", (EPOCH, PHASE), "Share of rollouts solved")
-RUN_INFO: Final = Metric("tfgrpo.run.info", "gauge", "1", (RUN_ID, TASK_ID), "1 for the run that is reporting")
-VIOLATIONS: Final = Metric("tfgrpo.guardrail.violations", "counter", "{violation}", (RULE,), "Lessons kept out")
-GRADES: Final = Metric(
-    "tfgrpo.dataserver.grades", "counter", "{grade}", (GRADER, OUTCOME), "Grades asked of each grader by clients"
-)
-SAMPLES: Final = Metric("tfgrpo.dataserver.samples", "counter", "{sample}", (DATASET,), "Samples sent to clients")
-REQUEST_DURATION: Final = Metric(
-    "http.server.request.duration",
-    "histogram",
-    "s",
-    (HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS),
-    "Time of one request to the data server",
-    REQUEST_SECONDS,
-)
-
-GENAI_TOOL: Final = Metric(
-    "gen_ai.execute_tool.duration", "histogram", "s", (TOOL, ERROR_TYPE), "Time of one tool call", CALL_SECONDS
-)
-GENAI_AGENT: Final = Metric(
-    "gen_ai.invoke_agent.duration", "histogram", "s", (AGENT, ERROR_TYPE), "Time of one agent run", AGENT_SECONDS
-)
-GENAI_INFERENCE: Final = Metric(
-    "gen_ai.client.inference.duration",
-    "histogram",
-    "s",
-    (OPERATION, PROVIDER, MODEL, ERROR_TYPE),
-    "Time of one model call",
-    CALL_SECONDS,
-)
-GENAI_OPERATION: Final = Metric(
-    "gen_ai.client.operation.duration",
-    "histogram",
-    "s",
-    (OPERATION, PROVIDER, MODEL, ERROR_TYPE),
-    "Time of one model call",
-    CALL_SECONDS,
-)
-GENAI_TOKENS: Final = Metric(
-    "gen_ai.client.token.usage",
-    "histogram",
-    "{token}",
-    (OPERATION, PROVIDER, MODEL, TOKEN_TYPE),
-    "Tokens of one model call",
-    TOKEN_STEPS,
-)
-
-OURS: Final = (
-    TOOL_CALLS, TOOL_DURATION, TOOL_MONEY, TOOL_TOKENS, LLM_DURATION, LLM_TOKENS, LLM_MONEY, ROLLOUT_DURATION,
-    ROLLOUTS, REWARDS, GROUP_SPREAD, GROUPS, EXPERIENCES, ACTIVE, INJECTED, EPOCH_DURATION, EPOCH_REWARD, EPOCH_SOLVED,
-    RUN_INFO, VIOLATIONS, GRADES, SAMPLES, REQUEST_DURATION,
-)  # fmt: skip
-GENAI: Final[dict[GenaiMetrics, tuple[Metric, ...]]] = {
-    "off": (),
-    "v1.41": (GENAI_OPERATION, GENAI_TOKENS),
-    "latest": (GENAI_TOOL, GENAI_AGENT, GENAI_INFERENCE),
-}
-SERIES_BUDGET: Final = 1500
-"""Limit of time series of one run, over the whole catalogue."""
+    declared = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8"))
+    return TypeAdapter(tuple[Metric, ...]).validate_python(declared["metrics"])

@@ -19,7 +19,6 @@ from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import TracerProvider
 
-from tfgrpo.stores.telemetry import names as n
 from tfgrpo.stores.telemetry.export import (
     Delivery,
     Environment,
@@ -29,13 +28,15 @@ from tfgrpo.stores.telemetry.export import (
     meter_provider,
     trace_provider,
 )
-from tfgrpo.stores.telemetry.metrics import Instruments, Recorder
+from tfgrpo.stores.telemetry.metrics import Recorder
+from tfgrpo.stores.telemetry.names import KEYS, GenaiMetrics
 from tfgrpo.stores.telemetry.spans import OpenSpan, SpanHandle, SpanMaker
 
 __all__ = ["OpenSpan", "SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
 
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
 _LAST_JOIN_S: Final = 0.2
+_INSTANCE_ID: Final = "service.instance.id"
 _SIGNALS: Final[tuple[Signal, Signal]] = ("traces", "metrics")
 
 
@@ -46,7 +47,7 @@ class TelemetryOptions:
     service_version: str = "0"
     run_id: str | None = None
     task_id: str | None = None
-    genai_metrics: n.GenaiMetrics = "latest"
+    genai_metrics: GenaiMetrics = "latest"
     """Convention for the additional ``gen_ai.`` metrics."""
     content: bool = False
     """Add prompts, answers and evidence to spans."""
@@ -73,7 +74,7 @@ class Telemetry(SpanMaker, Recorder):
         tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
         meter = None if metrics is None else metrics.get_meter("tfgrpo", options.service_version)
         SpanMaker.__init__(self, tracer, content=options.content)
-        Recorder.__init__(self, None if meter is None else Instruments.of(meter, options.genai_metrics))
+        Recorder.__init__(self, meter, options.genai_metrics)
         self.options = options
         self.warnings = tuple(warnings)
         """Unsupported values of the environment, in sentences."""
@@ -86,7 +87,7 @@ class Telemetry(SpanMaker, Recorder):
     @property
     def active(self) -> bool:
         """Whether anything is recorded."""
-        return self._tracer is not None or self._instruments is not None
+        return self._tracer is not None or bool(self._measures)
 
     def collect(self, wait_s: float = 0.0) -> None:
         """Send the current metrics, at the end of an epoch, in a thread that is awaited for at most ``wait_s``."""
@@ -169,7 +170,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
         pipes.append(pipe)
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
-        telemetry.record_run(run_id=options.run_id, task_id=options.task_id)
+        telemetry.record("run", run_id=options.run_id, task_id=options.task_id)
     atexit.register(telemetry.shutdown)
     return telemetry
 
@@ -179,18 +180,17 @@ def _resource(options: TelemetryOptions, env: Environment) -> Resource:
     attributes = {"service.version": options.service_version}
     if not env.get("OTEL_SERVICE_NAME") and "service.name=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         attributes["service.name"] = "tfgrpo"
-    if options.run_id is not None:
-        attributes[n.RUN_ID] = options.run_id
-    if options.task_id is not None:
-        attributes[n.TASK_ID] = options.task_id
+    for name, value in (("run_id", options.run_id), ("task_id", options.task_id)):
+        if value is not None:
+            attributes[KEYS[name]] = value
     return Resource.create(attributes)
 
 
 def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Environment) -> Resource:
     """Return the resource of metrics: without run id and process id, which would make new series every night."""
-    volatile = {n.RUN_ID}
-    if not options.several_processes and f"{n.INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        volatile.add(n.INSTANCE_ID)
+    volatile = {KEYS["run_id"]}
+    if not options.several_processes and f"{_INSTANCE_ID}=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        volatile.add(_INSTANCE_ID)
     kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
     return Resource(kept, resource.schema_url)
 

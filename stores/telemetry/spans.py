@@ -11,17 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import time_ns
 from types import TracebackType
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tfgrpo.stores.outcomes import Arm, Phase
-from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.telemetry.names import KEYS, Attributes
 from tfgrpo.stores.text import replace_surrogates
 
-Value: TypeAlias = str | bool | int | float | tuple[str, ...] | None
 CONTENT_CHARS: Final = 4096
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -36,13 +34,13 @@ class SpanHandle:
         self._content = content
         self._ended_at: int | None = None
 
-    def set(self, attributes: Mapping[str, Value]) -> None:
-        """Set attributes by full name."""
+    def set(self, **attributes: Unpack[Attributes]) -> None:
+        """Set attributes."""
         self._span.set_attributes(_present(attributes))
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed; ``error_type`` is a class name or a short code."""
-        self._span.set_attribute(n.ERROR_TYPE, error_type)
+        self.set(error_type=error_type)
         self._span.set_status(Status(StatusCode.ERROR, error_type))
 
     def mark_ended(self) -> None:
@@ -53,100 +51,20 @@ class SpanHandle:
         """End a span that was kept open, at the time its block ended."""
         self._span.end(self._ended_at)
 
-    def evaluation(
-        self,
-        name: str,
-        score: float | None,
-        *,
-        label: Literal["pass", "fail"] | None = None,
-        rollout_index: int | None = None,
-        evidence: str | None = None,
-    ) -> None:
+    def evaluation(self, **attributes: Unpack[Attributes]) -> None:
         """Add a rewarder's score as an event; the evidence only with ``content``.
 
-        ``rollout_index``: the scored rollout, on a span of several.
+        ``index``: the scored rollout, on a span of several.
         """
-        event = {
-            n.EVALUATION_NAME: name,
-            n.EVALUATION_SCORE: score,
-            n.EVALUATION_LABEL: label,
-            n.ROLLOUT_INDEX: rollout_index,
-            n.EVALUATION_EXPLANATION: evidence[:CONTENT_CHARS] if evidence and self._content else None,
-        }
-        self._span.add_event(n.EVALUATION_EVENT, _present(event))
-
-    def reply(  # noqa: PLR0913 - keyword-only; one reply has this many facts
-        self,
-        *,
-        model: str | None = None,
-        response_id: str | None = None,
-        finish_reason: str | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cached_tokens: int | None = None,
-        reasoning_tokens: int | None = None,
-        cost_usd: float | None = None,
-        replayed: bool | None = None,
-    ) -> None:
-        """Set the attributes of a model's reply."""
-        self.set(
-            {
-                n.RESPONSE_MODEL: model,
-                n.RESPONSE_ID: response_id,
-                n.FINISH_REASONS: None if finish_reason is None else (finish_reason,),
-                n.INPUT_TOKENS: input_tokens,
-                n.OUTPUT_TOKENS: output_tokens,
-                n.CACHED_TOKENS: cached_tokens,
-                n.REASONING_TOKENS: reasoning_tokens,
-                n.LLM_COST: cost_usd,
-                n.REPLAYED: replayed,
-            }
-        )
-
-    def rollout_result(
-        self,
-        *,
-        outcome: str | None = None,
-        reward: float | None = None,
-        relative_rank: float | None = None,
-        tool_cost_usd: float | None = None,
-        latency_ms: float | None = None,
-    ) -> None:
-        """Set the outcome of a rollout, with the specification's literal names for cost and latency."""
-        self.set(
-            {
-                n.OUTCOME: outcome,
-                n.REWARD: reward,
-                n.RANK: relative_rank,
-                n.LITERAL_TOOL_COST: tool_cost_usd,
-                n.LITERAL_LATENCY: latency_ms,
-            }
-        )
-
-    def run_result(
-        self,
-        *,
-        status: str,
-        gate: str | None = None,
-        calls: int | None = None,
-        tokens: int | None = None,
-        cost_usd: float | None = None,
-    ) -> None:
-        """Set the outcome and usage of a run."""
-        self.set(
-            {
-                n.RUN_STATUS: status,
-                n.RUN_GATE: gate,
-                n.RUN_CALLS: calls,
-                n.RUN_TOKENS: tokens,
-                n.RUN_COST: cost_usd,
-            }
-        )
+        evidence = attributes.get("evidence")
+        attributes["evidence"] = evidence[:CONTENT_CHARS] if evidence and self._content else None
+        self._span.add_event("gen_ai.evaluation.result", _present(attributes))
 
     def content(self, side: Literal["input", "output"], text: str) -> None:
         """Set a prompt or answer, shortened; only with ``content``."""
         if self._content:
-            self.set({n.INPUT_MESSAGES if side == "input" else n.OUTPUT_MESSAGES: text[:CONTENT_CHARS]})
+            name = KEYS["input_messages" if side == "input" else "output_messages"]
+            self._span.set_attribute(name, replace_surrogates(text[:CONTENT_CHARS]))
 
 
 OpenSpan: TypeAlias = AbstractContextManager[SpanHandle]
@@ -160,113 +78,38 @@ class SpanMaker:
         self._tracer = tracer
         self._content = content
 
-    def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> OpenSpan:
+    def span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
         """Any other step, e.g. ``tfgrpo.store.write``. An exception marks the span as failed and propagates."""
-        return self._start(name, SpanKind.INTERNAL, attributes or {})
+        return self._start(name, attributes)
 
-    def workflow_span(self, name: str, *, run_id: str | None = None, task_id: str | None = None) -> OpenSpan:
+    def workflow_span(self, name: str, **attributes: Unpack[Attributes]) -> OpenSpan:
         """A whole run of the pipeline ``name``."""
-        attributes = {n.OPERATION: "invoke_workflow", n.WORKFLOW: name, n.RUN_ID: run_id, n.TASK_ID: task_id}
-        return self._start(f"invoke_workflow {name}", SpanKind.INTERNAL, attributes)
+        return self._start(f"invoke_workflow {name}", {**attributes, "operation": "invoke_workflow", "workflow": name})
 
-    def epoch_span(
-        self,
-        *,
-        epoch: int,
-        phase: Phase,
-        temperature: float | None = None,
-        group_size: int | None = None,
-        sample_size: int | None = None,
-        pack_id: str | None = None,
-        pack_stamp: str | None = None,
-        seed: int | None = None,
-    ) -> OpenSpan:
+    def epoch_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
         """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
-        attributes = {
-            **_epoch_attributes(epoch, phase, group_size),
-            n.TEMPERATURE: temperature,
-            n.SAMPLE_SIZE: sample_size,
-            n.PACK_ID: pack_id,
-            n.PACK_STAMP: pack_stamp,
-            n.SEED: seed,
-        }
-        return self._start(n.SPAN_EPOCH, SpanKind.INTERNAL, attributes)
+        return self._start("tfgrpo.epoch", _with_literals(attributes))
 
-    def group_span(
-        self, *, epoch: int, phase: Phase, group_id: str, item_id: str, group_size: int, arm: Arm | None = None
-    ) -> OpenSpan:
+    def group_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
         """The rollouts of one item."""
-        attributes: dict[str, Value] = {
-            n.EPOCH: epoch,
-            n.PHASE: phase,
-            n.GROUP_ID: group_id,
-            n.ITEM_ID: item_id,
-            n.GROUP_SIZE: group_size,
-            n.ARM: arm,
-        }
-        return self._start(n.SPAN_GROUP, SpanKind.INTERNAL, attributes)
+        return self._start("tfgrpo.group", attributes)
 
-    def rollout_span(
-        self,
-        *,
-        epoch: int,
-        phase: Phase,
-        group_id: str,
-        rollout_id: str,
-        index: int,
-        agent: str = "chat",
-        group_size: int | None = None,
-        keep_open: bool = False,
-    ) -> OpenSpan:
-        """One rollout of one actor.
+    def rollout_span(self, *, keep_open: bool = False, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One rollout of one ``agent``.
 
         ``keep_open``: only an exception or ``SpanHandle.end`` ends the span, not the end of the block.
         """
-        attributes = {
-            **_epoch_attributes(epoch, phase, group_size),
-            n.OPERATION: "invoke_agent",
-            n.AGENT: agent,
-            n.GROUP_ID: group_id,
-            n.ROLLOUT_ID: rollout_id,
-            n.ROLLOUT_INDEX: index,
-        }
-        return self._start(f"invoke_agent {agent}", SpanKind.INTERNAL, attributes, keep_open=keep_open)
+        whole: Attributes = {**_with_literals(attributes), "operation": "invoke_agent"}
+        return self._start(f"invoke_agent {attributes['agent']}", whole, keep_open=keep_open)
 
-    def chat_span(
-        self,
-        *,
-        model: str,
-        role: str | None = None,
-        provider: str = "openai",
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-        server_address: str | None = None,
-        server_port: int | None = None,
-    ) -> OpenSpan:
-        """One model call."""
-        attributes: dict[str, Value] = {
-            n.OPERATION: "chat",
-            n.PROVIDER: provider,
-            n.MODEL: model,
-            n.ROLE: role,
-            n.TEMPERATURE: temperature,
-            n.MAX_TOKENS: max_tokens,
-            n.REQUEST_SEED: seed,
-            n.SERVER_ADDRESS: server_address,
-            n.SERVER_PORT: server_port,
-        }
-        return self._start(f"chat {model}", SpanKind.CLIENT, attributes)
+    def chat_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One call of a ``model``."""
+        return self._start(f"chat {attributes['model']}", {**attributes, "operation": "chat"}, SpanKind.CLIENT)
 
-    def tool_span(self, *, tool: str, call_id: str | None = None) -> OpenSpan:
-        """One tool call."""
-        attributes: dict[str, Value] = {
-            n.OPERATION: "execute_tool",
-            n.TOOL: tool,
-            n.TOOL_TYPE: "function",
-            n.TOOL_CALL_ID: call_id,
-        }
-        return self._start(f"execute_tool {tool}", SpanKind.INTERNAL, attributes)
+    def tool_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
+        """One call of a ``tool``."""
+        whole: Attributes = {**attributes, "operation": "execute_tool", "tool_type": "function"}
+        return self._start(f"execute_tool {attributes['tool']}", whole)
 
     def carrier(self) -> dict[str, str]:
         """Return the current position in the trace as text, for another thread or process."""
@@ -288,7 +131,7 @@ class SpanMaker:
             detach(token)
 
     def _start(
-        self, name: str, kind: SpanKind, attributes: Mapping[str, Value], *, keep_open: bool = False
+        self, name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL, *, keep_open: bool = False
     ) -> OpenSpan:
         if self._tracer is None:
             return _SILENT
@@ -322,25 +165,21 @@ class _Recorded(AbstractContextManager[SpanHandle]):
             self._span.end()
 
 
-_Sendable: TypeAlias = str | bool | int | float | tuple[str, ...]
+def _present(attributes: Attributes) -> dict[str, Any]:
+    return {KEYS[name]: _sendable(value) for name, value in attributes.items() if value is not None}
 
 
-def _present(attributes: Mapping[str, Value]) -> dict[str, _Sendable]:
-    return {key: _sendable(value) for key, value in attributes.items() if value is not None}
-
-
-def _sendable(value: _Sendable) -> _Sendable:
+def _sendable(value: Any) -> Any:
     """Replace lone surrogates from tools and agents: one would fail the whole batch of its span."""
     if isinstance(value, str):
         return replace_surrogates(value)
     return tuple(map(replace_surrogates, value)) if isinstance(value, tuple) else value
 
 
-def _epoch_attributes(epoch: int, phase: Phase, group_size: int | None) -> dict[str, Value]:
+def _with_literals(attributes: Attributes) -> Attributes:
+    """Add epoch and group size under the specification's names."""
     return {
-        n.EPOCH: epoch,
-        n.LITERAL_EPOCH: epoch,
-        n.PHASE: phase,
-        n.GROUP_SIZE: group_size,
-        n.LITERAL_GROUP_SIZE: group_size,
+        **attributes,
+        "literal_epoch": attributes["epoch"],
+        "literal_group_size": attributes.get("group_size"),
     }

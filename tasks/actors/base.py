@@ -15,7 +15,6 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
-from tfgrpo.stores.telemetry.names import TOOL_COST
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
@@ -185,7 +184,7 @@ class AttemptContext:
     async def _observed(self, tool: Tool, arguments: str) -> ToolResult:
         with self.seams.telemetry.tool_span(tool=tool.spec.name) as span:
             result = await self.seams.run_tool(tool, arguments)
-            span.set({TOOL_COST: result.cost_usd})
+            span.set(tool_cost_usd=result.cost_usd)
             if not result.ok:
                 span.fail("tool_error")
         return result

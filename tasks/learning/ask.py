@@ -154,7 +154,7 @@ async def screen_or_shorten(
             if isinstance(screened, Rejection):
                 screened = replace(screened, reason=f"{screened.reason}, after shortening")
     if isinstance(screened, Rejection):
-        runtime.telemetry.record_guardrail(rule=f"lesson-{screened.rule}")
+        runtime.telemetry.record("guardrail", rule=f"lesson-{screened.rule}")
     return screened
 
 

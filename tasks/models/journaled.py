@@ -84,7 +84,8 @@ class JournaledModel:
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
         count = partial(
-            self.telemetry.record_llm_call,
+            self.telemetry.record,
+            "llm_call",
             epoch=key.group.epoch,
             phase=key.group.phase,
             role=key.role,
@@ -104,7 +105,7 @@ class JournaledModel:
                 duration_s=reply.latency_s,
                 input_tokens=usage.prompt if usage else None,
                 output_tokens=usage.completion if usage else None,
-                cost_usd=reply.cost_usd,
+                llm_cost_usd=reply.cost_usd,
             )
             _add_reply(span, reply)
             return reply
@@ -116,7 +117,7 @@ class JournaledModel:
             provider=self.provider,
             temperature=request.temperature if self.send_temperature else None,
             max_tokens=request.max_tokens,
-            seed=request.seed if self.send_seed else None,
+            request_seed=request.seed if self.send_seed else None,
         )
 
     def _add_input(self, span: SpanHandle, request: ChatRequest) -> None:
@@ -126,15 +127,15 @@ class JournaledModel:
 
 def _add_reply(span: SpanHandle, reply: ChatReply) -> None:
     usage = reply.usage
-    span.reply(
-        model=reply.model,
+    span.set(
+        response_model=reply.model,
         response_id=reply.response_id,
-        finish_reason=reply.finish_reason,
+        finish_reasons=None if reply.finish_reason is None else (reply.finish_reason,),
         input_tokens=usage.prompt if usage else None,
         output_tokens=usage.completion if usage else None,
         cached_tokens=usage.cached if usage else None,
         reasoning_tokens=usage.reasoning if usage else None,
-        cost_usd=reply.cost_usd,
+        llm_cost_usd=reply.cost_usd,
         replayed=reply.replayed or None,
     )
     span.content("output", reply.message.content or "")

@@ -8,7 +8,6 @@ from typing import Literal
 from tfgrpo.rewarders.base import UNIT, Range, declared_range
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import Failed, Outcome, RewardScore, Scored
-from tfgrpo.stores.telemetry.names import SPREAD
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
@@ -21,11 +20,17 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
     """Report one complete group."""
     if not telemetry.active:
         return
-    span.set({SPREAD: result.spread})
+    span.set(spread=result.spread)
     for rollout in result.rollouts:
         _observe_rollout(telemetry, spec, rollout, agent)
-    telemetry.record_group(
-        epoch=spec.key.epoch, phase=spec.key.phase, signal=result.signal, spread=result.spread, group_size=spec.size
+    key = spec.key
+    telemetry.record(
+        "group",
+        epoch=key.epoch,
+        phase=key.phase,
+        signal=result.signal,
+        spread=result.spread,
+        group_size=spec.size,
     )
 
 
@@ -33,10 +38,10 @@ def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: f
     """Set what is known of a rollout at its end, before it is graded."""
     if isinstance(loss, Failed):
         span.fail(loss.error_type)
-    span.rollout_result(
+    span.set(
         outcome=loss.name if loss is not None else None,
-        tool_cost_usd=tool_cost_usd,
-        latency_ms=latency_s * 1000.0,
+        literal_tool_cost_usd=tool_cost_usd,
+        literal_latency_ms=latency_s * 1000.0,
     )
 
 
@@ -51,7 +56,7 @@ def observe_verdict(
     if span is None:
         return
     reward = outcome.reward if isinstance(outcome, Scored) else None
-    span.rollout_result(outcome=outcome.name, reward=reward, relative_rank=relative_rank)
+    span.set(outcome=outcome.name, reward=reward, relative_rank=relative_rank)
     observe_scores(span, scores, rewarders)
 
 
@@ -71,13 +76,14 @@ def observe_scores(
         ends = None if score.rewarder_id == "relative" else ranges.get(score.rewarder_id, UNIT)
         label = None if ends is None else _label(score.score, ends)
         span.evaluation(
-            score.rewarder_id, score.score, label=label, rollout_index=rollout_index, evidence=score.evidence
+            scored_by=score.rewarder_id, score=score.score, label=label, index=rollout_index, evidence=score.evidence
         )
 
 
 def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutRecord, agent: str) -> None:
     outcome = rollout.outcome
-    telemetry.record_rollout(
+    telemetry.record(
+        "rollout",
         epoch=spec.key.epoch,
         phase=spec.key.phase,
         outcome=outcome.name,
@@ -87,17 +93,19 @@ def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutReco
         group_size=spec.size,
     )
     for score in rollout.scores:
-        telemetry.record_reward(
-            epoch=spec.key.epoch, phase=spec.key.phase, rewarder=score.rewarder_id, score=score.score
+        telemetry.record(
+            "reward", epoch=spec.key.epoch, phase=spec.key.phase, rewarder=score.rewarder_id, score=score.score
         )
     for event in rollout.tools:
-        telemetry.record_tool_call(
+        telemetry.record(
+            "tool_call",
             epoch=event.epoch,
             phase=spec.key.phase,
             tool=event.tool,
             duration_s=event.latency_ms / 1000.0,
             tokens=event.tokens,
-            cost_usd=event.cost_usd,
+            tool_cost_usd=event.cost_usd,
+            outcome="ok" if event.ok else "error",
             error_type=None if event.ok else "tool_error",
             group_size=spec.size,
         )

@@ -54,7 +54,7 @@ class Announcer:
     def groups_started(self, specs: Sequence[GroupSpec]) -> None:
         """Report how many lessons the prompts of these groups hold."""
         injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
-        self.telemetry.record_injected(epoch=specs[0].key.epoch, domain=self._domain, count=injected)
+        self.telemetry.record("injected", epoch=specs[0].key.epoch, domain=self._domain, count=injected)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Report a completed group to the observers."""
@@ -63,24 +63,25 @@ class Announcer:
     def violation(self, rule: str, times: int = 1) -> None:
         """Report that a guardrail kept lessons out."""
         for _ in range(times):
-            self.telemetry.record_guardrail(rule=rule)
+            self.telemetry.record("guardrail", rule=rule)
 
     def operations(self, epoch: int, records: Sequence[ExperienceRecord], rejected: Sequence[tuple[str, str]]) -> None:
         """Report stored and rejected operations on the library."""
-        record_op = self.telemetry.record_experience_op
         for record in records:
-            record_op(epoch=epoch, domain=self._domain, op=_OPERATIONS[record.operation])
+            self.telemetry.record("experience", epoch=epoch, domain=self._domain, op=_OPERATIONS[record.operation])
         for _, reason in rejected:
-            record_op(epoch=epoch, domain=self._domain, op="rejected", reason=reason_label(reason))
+            label = reason_label(reason)
+            self.telemetry.record("experience", epoch=epoch, domain=self._domain, op="rejected", reason=label)
 
     def curated(self, records: Sequence[ExperienceRecord], rejected: int, library: Library) -> None:
         """Report the curation of a batch and the size of the library."""
         self.observer.lessons_stored(records, rejected)
-        self.telemetry.record_library(domain=self._domain, active=len(library.entries))
+        self.telemetry.record("library", domain=self._domain, active=len(library.entries))
 
     def epoch_ended(self, end: EpochEnd, *, solve_rate: float | None, duration_s: float) -> None:
         """Report the end of an epoch, and send the metrics collected so far."""
-        self.telemetry.record_epoch(
+        self.telemetry.record(
+            "epoch",
             epoch=end.epoch,
             phase=end.phase,
             duration_s=duration_s,

@@ -28,7 +28,6 @@ from tfgrpo.stores.experiences.library import Promotion, fold, in_force, promoti
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.outcomes import Arm, Outcome, Scored, scored_rewards
-from tfgrpo.stores.telemetry.names import BATCH, EPOCH, RECORDS, SPAN_OPTIMIZE, SPAN_STORE_WRITE
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
 from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale, off_scale
@@ -196,8 +195,7 @@ def curate(
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
     curation = _ask(session, specs, results, meanwhile)
     records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
-    span = session.announcer.telemetry.span(SPAN_STORE_WRITE, {EPOCH: epoch, BATCH: batch, RECORDS: len(records)})
-    with span:
+    with session.announcer.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
     if new or not records:  # a resumed run has reported stored records before
         session.announcer.operations(epoch, records, curation.rejected)
@@ -221,7 +219,7 @@ def _ask(
         answers={spec.item.id: spec.item.answer for spec in specs},
         rejected_before=learning.remembered,
     )
-    with session.announcer.telemetry.span(SPAN_OPTIMIZE, {EPOCH: epoch, BATCH: batch}):
+    with session.announcer.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
         curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)
     if curation.fatal:
         raise RunAborted(curation.fatal)

@@ -27,7 +27,7 @@ from tests.support.runs.running import (
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.telemetry import names as n
+from tfgrpo.stores.telemetry.names import all_metrics
 from tfgrpo.tasks.learning import ask
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.tools.bookkeeping import accounts_of, add, exchange_rate, ledger_entries
@@ -191,8 +191,8 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
         monkeypatch.setenv(name, value)
     summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)
     assert summary.exit_code == 0, summary.message
-    of_the_data_server = {n.GRADES, n.SAMPLES, n.REQUEST_DURATION}
-    expected = {metric.name for metric in {*n.OURS, *n.GENAI["latest"]} - of_the_data_server}
+    of_a_run = [metric for metric in all_metrics() if metric.event not in {"grades", "samples", "request"}]
+    expected = {metric.name for metric in of_a_run if metric.convention in {None, "latest"}}
     assert {point.metric for point in otlp_receiver.points()} == expected
     (violations,) = otlp_receiver.points("tfgrpo.guardrail.violations")
     refused = [why for row in lines(paths(tmp_path, task="ledger-tools").groups) for _, why in row["rejected"]]

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.records.telemetry_records import OPTIONS, one_rollout, record_everything
-from tfgrpo.stores.telemetry import names as n
 from tfgrpo.stores.telemetry.export import Pipe
 from tfgrpo.stores.telemetry.metrics import NameBounds
 from tfgrpo.stores.telemetry.setup import Telemetry, configure
@@ -68,8 +67,8 @@ def test_the_first_failed_delivery_is_reported_once_while_running(
 
 def test_names_beyond_the_bound_share_one() -> None:
     bounds = NameBounds(2)
-    assert [bounds.admit(n.TOOL, name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
-    assert bounds.admit(n.MODEL, "c") == "c"
+    assert [bounds.admit("tool", name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
+    assert bounds.admit("model", "c") == "c"
 
 
 SCRIPT = """
@@ -79,8 +78,8 @@ SCRIPT = """
     from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
     telemetry = configure(TelemetryOptions(run_id="r"), os.environ)
     for index in range(3000):
-        with telemetry.span("work", {{"index": index}}):
-            telemetry.record_guardrail(rule="r")
+        with telemetry.span("work", index=index):
+            telemetry.record("guardrail", rule="r")
     {ending}
     print(time.time(), flush=True)
 """
