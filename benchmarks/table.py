@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,12 @@ class Row:
     def held(self) -> bool | None:
         """Whether the median keeps to its bar; None without a bar."""
         return None if self.bar is None else self.median <= self.bar
+
+
+def measured_rows(name: str) -> list[Row]:
+    """Run the benchmark of this name, in this process."""
+    rows: list[Row] = importlib.import_module(f"benchmarks.bench_{name}").measure()
+    return rows
 
 
 _HEADINGS = ("name", "median", "bar", "held?", "")
