@@ -1,4 +1,4 @@
-"""How long does a newcomer wait? A dry run of 100 items per epoch, process start to exit, with Prefect's embedded server.
+"""Seconds that a newcomer waits: a dry run of 100 items per epoch, process start to exit, with Prefect's embedded server.
 
 The first run on a machine creates Prefect's database; it is repeated on an empty ``PREFECT_HOME`` each time. Later runs
 find the database. First and later ones alternate.

@@ -1,4 +1,4 @@
-"""Does an export stream? Memory and speed of exporting runs of 100,000 and of 1,000,000 recorded attempts.
+"""Memory and speed of exporting runs of 100,000 and of 1,000,000 recorded attempts.
 
 The files of a finished run are written by hand, eight attempts to a group, and exported by ``tfgrpo export`` in a process
 of its own, which is measured from outside.

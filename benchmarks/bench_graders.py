@@ -1,4 +1,4 @@
-"""What does each built-in grader cost for 100,000 completions? ``python -m benchmarks.bench_graders``."""
+"""CPU of each built-in grader for 100,000 completions: ``python -m benchmarks.bench_graders``."""
 
 from __future__ import annotations
 

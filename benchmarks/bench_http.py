@@ -1,4 +1,4 @@
-"""What does one model call cost the client? CPU per call and wall time against the ideal, over real sockets.
+"""CPU per model call of the client, and wall time against the ideal, over real sockets.
 
 The server runs in a process of its own and answers each request after a fixed latency. No bar of its own: these rows say
 how much of a run's cost per call is the client's, and how much the journal's.

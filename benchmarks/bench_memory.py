@@ -1,4 +1,4 @@
-"""Does memory grow with the number of attempts? Peak memory of a run of 1,500 and of one of 15,000.
+"""Peak memory of a run of 1,500 and of one of 15,000.
 
 The same run but for its size, against the simulated model in another process without latency and a Prefect server of
 its own. Two thirds of the attempts learn and one third measures.

@@ -1,4 +1,4 @@
-"""What does a whole run cost over the model's own time? CPU per call, wall time against the ideal, memory.
+"""Cost of a whole run over the model's own time: CPU per call, wall time against the ideal, memory.
 
 Three epochs of 100 items in groups of 5: two that learn, one that tries champion and candidate on 100 held-out items.
 The simulated model answers from another process after 200 ms, Prefect's server is a third process, journal and metrics

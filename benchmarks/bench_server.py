@@ -1,4 +1,4 @@
-"""What does the data server hold? 500 requests to grade 64 completions at the same time, round after round.
+"""Load on the data server: 500 requests to grade 64 completions at the same time, round after round.
 
 The server is a process of its own, as ``tfgrpo serve-data`` starts it; the client opens a connection per request. Beside it
 somebody asks for samples every few milliseconds, who must not be kept waiting.

@@ -1,4 +1,4 @@
-"""Does storing become slower as the store grows? ``record_batch`` of 100 records, in an empty store and in one of 100,000.
+"""Time of ``record_batch`` of 100 records, in an empty store and in one of 100,000.
 
 Both stores are open before the clock runs. Each turn stores one batch in a new store, after a first one that opens it,
 and one in the large store; the ratio is that of the medians. What opening the large store costs is a row of its own.

@@ -1,4 +1,4 @@
-"""What does the summary of one attempt cost when it printed 10 MB? ``python -m benchmarks.bench_summaries``.
+"""Time to summarize an attempt that printed 10 MB: ``python -m benchmarks.bench_summaries``.
 
 Every shape of output that could be slow is measured: lines, one line without an end, words without spaces, blank lines,
 control characters, combining marks.

@@ -1,4 +1,4 @@
-"""How much longer does a run take with telemetry? Runs with and without it in turn, compared in pairs.
+"""Wall time of runs with and without telemetry, in turn, compared in pairs.
 
 The attempts are those that the bar is stated for: a model with tools, some four calls of 200 ms and three tool calls
 each, 60 in flight. Server, Prefect's server and the receiver are processes of their own.

@@ -1,4 +1,4 @@
-"""How fast could the calls of a run have been answered at best? The wall time that the model alone accounts for.
+"""Wall time that the model alone accounts for.
 
 The journal of a run says which calls were made. Their ideal is the shortest schedule in which
 

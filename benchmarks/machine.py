@@ -1,4 +1,4 @@
-"""How far can figures of this machine be compared with others? How busy it was, and how fast, before each run."""
+"""State of the machine before each run, busy or not, fast or slow: without it figures cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are the processes of a whole run started and measured? The job itself, the simulated model, a Prefect server.
+"""Start and measure the processes of a whole run: the job itself, the simulated model, a Prefect server.
 
 The job is measured from outside, by what the system says of it when it has ended: nothing that it might forget to count.
 """

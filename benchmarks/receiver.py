@@ -1,4 +1,4 @@
-"""Where does telemetry go while it is measured? An OTLP endpoint in a process of its own: prints its URL, ends on SIGTERM.
+"""An OTLP endpoint in a process of its own: prints its URL, ends on SIGTERM.
 
 It keeps nothing of what it takes, so that a long benchmark meets the same receiver at its end as at its beginning.
 """

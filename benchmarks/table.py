@@ -1,4 +1,4 @@
-"""How is a figure held against its bar? One row each: name, median, bar, and whether it held. Measures nothing itself."""
+"""The table of figures: name, median, bar, and whether it held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long is what fuzzed, and by whom? ``python -m fuzz [--seconds N] [--engine atheris|hypothesis]``.
+"""Fuzz the readers of process models: ``python -m fuzz [--seconds N] [--engine atheris|hypothesis]``.
 
 Atheris (extra ``fuzz``) follows the branches of the code; where it cannot be installed, hypothesis puts inputs together
 from the words of the grammar, for as long. Exit code 1 and the input when something does not hold.

@@ -1,4 +1,4 @@
-"""What must hold for any input to the readers of process models? Raises on a finding; makes no input itself."""
+"""Properties that hold for any input to the readers of process models; a violation raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With which inputs does fuzzing begin? The sample texts and JSON of the tests, and what else the grammar has."""
+"""First inputs of the fuzzers: the sample texts and JSON of the tests, and what else the grammar has."""
 
 from __future__ import annotations
 
