@@ -9,6 +9,7 @@ __all__ = [
     "importing",
     "judge",
     "names",
+    "options",
     "powl",
     "registry",
     "repairing",

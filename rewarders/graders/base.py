@@ -1,4 +1,4 @@
-"""Graders: their input, their result, the protocol, functions as graders, and checks of options.
+"""Graders: their input, their result, the protocol, and functions as graders.
 
 A grader returns a number for every item and may raise; the runner decides what a failure means.
 """
@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeGuard, overload, runtime_checkable
-
-from tfgrpo.stores.errors import PipelineError, Problem
-from tfgrpo.stores.numeric import is_finite
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, overload, runtime_checkable
 
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
@@ -187,34 +183,3 @@ def grader(function: Callable[[GraderInput], Any]) -> FunctionGrader | AsyncFunc
     except (TypeError, ValueError) as error:
         raise TypeError(f"a grader function takes one argument, the GraderInput: {error}") from error
     return AsyncFunctionGrader(function) if inspect.iscoroutinefunction(function) else FunctionGrader(function)
-
-
-def refuse(*checks: Iterable[Problem]) -> None:
-    """Raise ``PipelineError`` with the problems of all checks, if any."""
-    problems = [problem for check in checks for problem in check]
-    if problems:
-        raise PipelineError(problems)
-
-
-def flag(name: str, value: object) -> Iterator[Problem]:
-    """Check for a boolean."""
-    if not isinstance(value, bool):
-        yield Problem(name, repr(value), "true or false")
-
-
-def number(name: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> Iterator[Problem]:
-    """Check for a finite number within bounds, both included."""
-    if not is_number(value) or not least <= value <= most:
-        bounds = f" of at least {least:g}" * (least > -math.inf) + f" and at most {most:g}" * (most < math.inf)
-        yield Problem(name, repr(value), f"a finite number{bounds}")
-
-
-def above_zero(name: str, value: object) -> Iterator[Problem]:
-    """Check for a finite number greater than zero."""
-    if not is_number(value) or value <= 0:
-        yield Problem(name, repr(value), "a finite number greater than 0")
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a finite number and no boolean."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.graders.base import Grader, GraderInput, grader
@@ -22,8 +22,11 @@ from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
 from tfgrpo.rewarders.graders.calling import is_async, is_built_in, isolated_inputs, item_function
 from tfgrpo.rewarders.graders.grades import NotGraded, matched
 from tfgrpo.rewarders.importing import load_from_file, load_object
+from tfgrpo.rewarders.options import Options, placed
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
+
+T = TypeVar("T")
 
 _SOURCES: Final = ("import", "path", "builtin")
 _KEYS: Final = (*_SOURCES, "init_kwargs")
@@ -84,24 +87,25 @@ def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, sour
     return found
 
 
-def as_grader(found: object, options: Mapping[str, Any], where: str, *, options_key: str = "init_kwargs") -> Grader:
+def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = ": init_kwargs") -> Grader:
     """Return a grader made of a user's object. Raise ``PipelineError`` when it is none and makes none.
 
-    A class or factory is called with the options. A function that needs one argument more than the options fill is itself
-    the grader of one item, with the options filled in.
+    A class or factory is called with the options, the ``key`` within ``where``. A function that needs one argument more
+    than the options fill is itself the grader of one item, with the options filled in.
     """
-    place = f"{where}: {options_key}" if options_key else where
     if isinstance(found, type):
-        return _usable(_built(found, options, place), where)
+        return _usable(constructed(found, options, where, key), where)
     if is_grader(found):
         if options:
-            raise PipelineError([Problem(place, ", ".join(sorted(options)), "no options: it is an object already")])
+            raise PipelineError(
+                [Problem(where + key, ", ".join(sorted(options)), "no options: it is an object already")]
+            )
         return cast("Grader", found)
     if not callable(found):
         raise PipelineError([Problem(where, _kind(found), ACCEPTED)])
     if not _takes(found, options) and _takes(found, options, one_more=True):
         return grader(partial(found, **options) if options else found)
-    return _usable(_built(found, options, place), where)
+    return _usable(constructed(found, options, where, key), where)
 
 
 def is_grader(found: object) -> bool:
@@ -122,17 +126,17 @@ def _found(key: str, text: object, options: dict[str, Any], *, name: str, folder
     return as_grader(found, options, f"{where}: {text}")
 
 
-def _built(build: Callable[..., Any], options: Mapping[str, Any], place: str) -> object:
-    if not _takes(build, options):
+def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str) -> T:
+    """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
+    if not (isinstance(build, type) and issubclass(build, Options)) and not _takes(build, options):
         given = ", ".join(sorted(options)) or "none"
-        raise PipelineError([Problem(place, given, f"the options of {_name(build)}{_signature(build)}")])
+        raise PipelineError([Problem(where + key, given, f"the options of {_name(build)}{_signature(build)}")])
     try:
         return build(**options)
     except PipelineError as error:
-        problems = [Problem(f"{place}.{each.source}", each.given, each.accepted) for each in error.problems]
-        raise PipelineError(problems) from error
+        raise PipelineError(placed(error.problems, where, key)) from error
     except (Exception, SystemExit) as error:
-        raise PipelineError([Problem(place, described(error), f"values that {_name(build)} takes")]) from error
+        raise PipelineError([Problem(where + key, described(error), f"values that {_name(build)} takes")]) from error
 
 
 def _usable(built: object, where: str) -> Grader:
@@ -226,30 +230,6 @@ def build_grader(
     ``source`` is the location of the name in messages, ``options_key`` the key of its options. Raises ``PipelineError``
     with every problem: an unknown name; unknown and missing options, and values that an option does not accept.
     """
-    build = BUILT_IN.get(name)
-    if build is None:
+    if name not in BUILT_IN:
         raise PipelineError([Problem(source, repr(name), ", ".join(sorted(BUILT_IN)))])
-    given = dict(init_kwargs or {})
-    accepted = inspect.signature(build).parameters
-    known = f"only {', '.join(accepted)}" if accepted else "no options"
-    problems = [Problem(key, repr(given[key]), known) for key in given if key not in accepted]
-    problems += [
-        Problem(key, "nothing", "a value: this option has no default")
-        for key, parameter in accepted.items()
-        if parameter.default is parameter.empty and key not in given
-    ]
-    built: Grader | None = None
-    try:
-        built = build(**{key: given.get(key, parameter.default) for key, parameter in accepted.items()})
-    except PipelineError as error:
-        problems += [problem for problem in error.problems if problem.source not in accepted or problem.source in given]
-    if built is None or problems:
-        options = {*given, *accepted}
-        raise PipelineError([_placed(problem, f"{source}: {name}", options, options_key) for problem in problems])
-    return built
-
-
-def _placed(problem: Problem, where: str, options: set[str], options_key: str) -> Problem:
-    """Add the location to the problem of an option or of the grader as a whole."""
-    option = f": {options_key}.{problem.source}" if problem.source in options else ""
-    return Problem(where + option, problem.given, problem.accepted)
+    return constructed(BUILT_IN[name], init_kwargs or {}, f"{source}: {name}", f": {options_key}")

@@ -12,15 +12,19 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, above_zero, refuse
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
 from tfgrpo.rewarders.graders.base import field as of_record
 from tfgrpo.rewarders.graders.grades import FailedResult, Grade, Graded, matched, not_graded
-from tfgrpo.stores.errors import GraderUnavailable, Problem, RewarderTimeout
+from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
+from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 if TYPE_CHECKING:
     import httpx
@@ -68,13 +72,8 @@ class HttpPool:
         import httpx  # noqa: PLC0415
 
         try:
-            client = self._client()
-            request = client.build_request("POST", url, content=body, headers=dict(headers))
-            response = await client.send(request, stream=True, follow_redirects=False)
-            try:
+            async with self._client().stream("POST", url, content=body, headers=headers) as response:
                 return Reply(response.status_code, await _content(response, most_bytes))
-            finally:
-                await response.aclose()
         except httpx.InvalidURL as error:
             # Of the address itself, or of the one that a redirect points to.
             raise GraderUnavailable(f"no usable address: {error}") from None
@@ -123,24 +122,43 @@ async def _content(response: httpx.Response, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or "@" in parts.netloc:
+        raise ValueError
+    return url
+
+
+def _variable(name: str) -> str:
+    if _VARIABLE.fullmatch(name) is None:
+        raise refusal("the name of an environment variable, never the token itself", "no such name")
+    if _TOKEN.fullmatch(os.environ.get(name, "")) is None:
+        raise refusal("a variable with printable ASCII without spaces", f"{name}, which holds no token")
+    return name
+
+
+Address = Annotated[
+    str,
+    AfterValidator(_address),
+    # The value is not shown: it may hold a password.
+    accepts("an address like https://host/grade, without user name or password", given="no such address"),
+]
+Retries = Annotated[Whole, Field(ge=0, le=_MOST_RETRIES), accepts(f"a whole number from 0 to {_MOST_RETRIES}")]
+TokenVariable = Annotated[str, AfterValidator(_variable)]
+
+
 @dataclass(frozen=True, slots=True)
-class RemoteGrader:
+class RemoteGrader(Options):
     """A grading service at an address. Raises ``PipelineError`` with every unusable option."""
 
-    url: str
-    timeout_s: float = 60.0
+    url: Address
+    timeout_s: Annotated[FiniteNumber, Field(gt=0), accepts("a finite number greater than 0")] = 60.0
     """Seconds for a batch in total, retries included."""
-    retries: int = 2
+    retries: Retries = 2
     """Further attempts after a failed connection, 429 or 5xx."""
-    token_env: str | None = None
+    token_env: TokenVariable | None = None
     """Environment variable with the bearer token; read for every call."""
-    pool: HttpPool = field(default_factory=HttpPool, compare=False, repr=False)
-    """Connections, which several graders may share."""
-
-    def __post_init__(self) -> None:
-        refuse(
-            _address(self.url), above_zero("timeout_s", self.timeout_s), _retries(self.retries), _env(self.token_env)
-        )
+    _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
         """Return one result for each input, in order; a ``FailedResult`` without a usable one.
@@ -159,7 +177,7 @@ class RemoteGrader:
 
     async def aclose(self) -> None:
         """Close the connections that are open on the running event loop."""
-        await self.pool.aclose()
+        await self._pool.aclose()
 
     async def _post(self, samples: Sequence[bytes]) -> list[Any]:
         """Return the results of the service, in its order."""
@@ -182,7 +200,7 @@ class RemoteGrader:
             if attempt:
                 await asyncio.sleep(_WAIT_S * 2 ** (attempt - 1))
             try:
-                reply = await self.pool.post(self.url, body, headers, most_bytes)
+                reply = await self._pool.post(self.url, body, headers, most_bytes)
             except ConnectionError as error:
                 fault = str(error)
                 continue
@@ -249,29 +267,3 @@ def _result(item: GraderInput, grade: Grade) -> GradeResult:
     if isinstance(grade, Graded):
         return GradeResult(item.sample_id, grade.reward, item.completion_index)
     return FailedResult(item.sample_id, float("nan"), item.completion_index, grade.reason, grade.error_type)
-
-
-def _address(url: object) -> Iterator[Problem]:
-    accepted = "an address like https://host/grade, without user name or password"
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        fine = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        if parts is None or not fine or parts.username is not None or parts.password is not None:
-            # Not repeated in the message: it may contain a password.
-            yield Problem("url", f"a {type(url).__name__} that is no such address", accepted)
-    except ValueError:
-        yield Problem("url", "text that is no address", accepted)
-
-
-def _retries(value: object) -> Iterator[Problem]:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
-        yield Problem("retries", repr(value), f"a whole number from 0 to {_MOST_RETRIES}")
-
-
-def _env(name: object) -> Iterator[Problem]:
-    if name is None:
-        return
-    if not isinstance(name, str) or _VARIABLE.fullmatch(name) is None:
-        yield Problem("token_env", "no such name", "the name of an environment variable, never the token itself")
-    elif _TOKEN.fullmatch(os.environ.get(name, "")) is None:
-        yield Problem("token_env", f"{name}, which holds no token", "a variable with printable ASCII without spaces")

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -82,6 +83,9 @@ class GraderRunner:
         with self._lock:
             self._closed = True
         self._close()
+
+    def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
+        return partial(type(self), timeout_s=self._timeout_s, calls=self._calls, hanging=self._hanging), ()
 
     def __enter__(self) -> Self:
         return self

@@ -2,68 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.base import RewardContext
 from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
 from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC, AnswerForm, messages, shortened
 from tfgrpo.rewarders.judge.reading import Scale
-from tfgrpo.stores.errors import PipelineError, Problem
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, placed, refusal
+from tfgrpo.stores.errors import PipelineError
 
 Strength: TypeAlias = Literal["wins", "bradley_terry"]
 
 _LONGEST_RUBRIC: Final = 20_000
-_WHOLE: Final = {
-    "votes": (1, 25),
-    "retries": (0, 5),
-    "max_tokens": (1, 1_000_000),
-    "max_chars": (200, 1_000_000),
-    "max_pairs": (1, 10_000),
-}
-"""Accepted range of each whole number."""
-_CHOICES: Final = {"scale": get_args(Scale), "strength": get_args(Strength)}
+Text = Annotated[str, StringConstraints(pattern=r"\S"), accepts("text")]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeOptions:
-    """Options of a judge. Raises ``ValueError`` with every unusable value."""
+class JudgeOptions(Options):
+    """Options of a judge. Raises ``PipelineError`` with every unusable value."""
 
-    rubric: str | None = None
+    rubric: Text | None = None
     """Criteria in words. None: that the output does what the task asks, correctly and in the requested form."""
-    rubric_file: str | None = None
+    rubric_file: Text | None = None
     """File with the rubric, relative to the working directory; instead of ``rubric``."""
-    votes: int = 1
+    votes: Annotated[Whole, Field(ge=1, le=25), accepts("a whole number from 1 to 25")] = 1
     """Judgements of each output, or of each pair in each order; the median counts."""
-    scale: Scale = "unit"
+    scale: Annotated[Scale, accepts("unit, signed")] = "unit"
     """Scale of the judge's answer: ``unit``, 0 to 1, or ``signed``, -1 to 1. The score is from 0 to 1 either way."""
-    retries: int = 1
+    retries: Annotated[Whole, Field(ge=0, le=5), accepts("a whole number from 0 to 5")] = 1
     """Further calls after an unusable answer, before the vote is lost."""
-    temperature: float = 0.3
+    temperature: Annotated[FiniteNumber, Field(ge=0, le=2), accepts("a number from 0 to 2")] = 0.3
     """Of the judge's calls."""
-    model: str | None = None
+    model: Text | None = None
     """Model that judges, as the endpoint calls it. None: the one that reflects."""
-    max_tokens: int | None = None
+    max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000), accepts("a whole number from 1 to 1,000,000")] | None = None
     """Longest reply. None: ``model.max_tokens``."""
-    max_chars: int = 20_000
+    max_chars: Annotated[Whole, Field(ge=200, le=1_000_000), accepts("a whole number from 200 to 1,000,000")] = 20_000
     """Longest part of an output that is shown; the middle of a longer one is omitted."""
-    reference: bool = False
+    reference: Flag = False
     """Whether the judge is shown the item's answer."""
-    strength: Strength = "wins"
+    strength: Annotated[Strength, accepts("wins, bradley_terry")] = "wins"
     """Comparisons only: ``wins``, the share of comparisons won with ties as half; ``bradley_terry``, fitted strengths."""
-    max_pairs: int = 28
+    max_pairs: Annotated[Whole, Field(ge=1, le=10_000), accepts("a whole number from 1 to 10,000")] = 28
     """Comparisons only: most pairs of a group that are compared, each in both orders; more where fewer would not connect
     all attempts of the group."""
 
-    def __post_init__(self) -> None:
-        faults = list(_faults(asdict(self)))
-        if faults:
-            raise ValueError(
-                "; ".join(f"{fault.name} is {fault.given}; accepted: {fault.accepted}" for fault in faults)
-            )
+    @field_validator("rubric_file")
+    @classmethod
+    def _only_one(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("rubric") is not None:
+            raise refusal("one of rubric and rubric_file", "a rubric as well")
+        return value
 
     @property
     def rubric_text(self) -> str:
@@ -107,61 +101,23 @@ def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
 
     ``where`` is the location in messages.
     """
-    defaults = {field.name: field.default for field in fields(JudgeOptions)}
-    accepted = ", ".join(sorted(defaults))
-    problems = [Problem(f"{where}.{name}", repr(given[name]), accepted) for name in given if name not in defaults]
-    values = {**defaults, **{name: value for name, value in given.items() if name in defaults}}
-    problems += [Problem(f"{where}.{fault.name}", fault.given, fault.accepted) for fault in _faults(values)]
-    if not problems:
-        options = JudgeOptions(**values)
-        fault = _rubric_fault(options)
-        if fault is None:
-            return options
-        problems = [Problem(f"{where}.{fault.name}", fault.given, fault.accepted)]
-    raise PipelineError(problems)
+    try:
+        options = JudgeOptions(**given)
+        _check_rubric(options)
+    except PipelineError as error:
+        raise PipelineError(placed(error.problems, where, "")) from None
+    return options
 
 
-class _Fault(NamedTuple):
-    name: str
-    given: str
-    accepted: str
-
-
-def _faults(values: Mapping[str, Any]) -> Iterator[_Fault]:
-    if values["rubric"] is not None and values["rubric_file"] is not None:
-        yield _Fault("rubric_file", "a rubric as well", "one of rubric and rubric_file")
-    for name, value in values.items():
-        accepted = _accepted(name, value)
-        if accepted:
-            yield _Fault(name, repr(value), accepted)
-
-
-def _accepted(name: str, value: Any) -> str:
-    """Return what an option accepts when the value is not accepted; empty when it is."""
-    if name in _WHOLE:
-        low, high = _WHOLE[name]
-        fine = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        fine = fine or (value is None and name == "max_tokens")
-        return "" if fine else f"a whole number from {low} to {high:,}"
-    if name in _CHOICES:
-        return "" if value in _CHOICES[name] else ", ".join(_CHOICES[name])
-    if name == "reference":
-        return "" if isinstance(value, bool) else "true or false"
-    if name == "temperature":
-        fine = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value) and 0 <= value <= 2
-        return "" if fine else "a number from 0 to 2"
-    return "" if value is None or (isinstance(value, str) and value.strip()) else "text"
-
-
-def _rubric_fault(options: JudgeOptions) -> _Fault | None:
+def _check_rubric(options: JudgeOptions) -> None:
     name = "rubric" if options.rubric_file is None else "rubric_file"
     try:
         text = options.rubric_text
     except (OSError, ValueError) as error:
         reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
-        return _Fault(name, f"{options.rubric_file!r}: {reason}", "a text file in UTF-8 that says what counts")
+        given = f"{options.rubric_file!r}: {reason}"
+        raise PipelineError.one(name, given, "a text file in UTF-8 that says what counts") from None
     if not text:
-        return _Fault(name, "nothing", "what counts, in words")
+        raise PipelineError.one(name, "nothing", "what counts, in words")
     if len(text) > _LONGEST_RUBRIC:
-        return _Fault(name, f"{len(text):,} characters", f"at most {_LONGEST_RUBRIC:,}")
-    return None
+        raise PipelineError.one(name, f"{len(text):,} characters", f"at most {_LONGEST_RUBRIC:,}")

@@ -5,53 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from tfgrpo.rewarders.graders.base import (
-    CLOSE,
-    OPEN,
-    GraderInput,
-    ItemGrader,
-    above_zero,
-    final_answer,
-    flag,
-    metadata,
-    number,
-    refuse,
-)
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, final_answer, metadata
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionLengthCap(ItemGrader):
+class CompletionLengthCap(Options, ItemGrader):
     """1.0 up to the cap, ``min_reward`` above it. Raises ``PipelineError`` for unusable options."""
 
-    max_completion_tokens: float
+    max_completion_tokens: Annotated[FiniteNumber, Field(gt=0), accepts("a finite number greater than 0")]
     """The cap, inclusive; greater than 0."""
-    treat_missing_as_fail: bool = True
+    treat_missing_as_fail: Flag = True
     """A completion without a token count gets ``min_reward``, else 1.0."""
-    min_reward: float = 0.0
+    min_reward: Annotated[FiniteNumber, Field(ge=0, le=1), accepts("a finite number of at least 0 and at most 1")] = 0.0
     """Reward of a completion above the cap, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        refuse(
-            above_zero("max_completion_tokens", self.max_completion_tokens),
-            flag("treat_missing_as_fail", self.treat_missing_as_fail),
-            number("min_reward", self.min_reward, least=0, most=1),
-        )
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item, by its ``completion_tokens`` alone."""
         if item.completion_tokens is None:
-            return float(self.min_reward) if self.treat_missing_as_fail else 1.0
-        return 1.0 if item.completion_tokens <= self.max_completion_tokens else float(self.min_reward)
+            return self.min_reward if self.treat_missing_as_fail else 1.0
+        return 1.0 if item.completion_tokens <= self.max_completion_tokens else self.min_reward
 
 
 @dataclass(frozen=True, slots=True)
-class JsonValid(ItemGrader):
+class JsonValid(Options, ItemGrader):
     """1.0 when ``json.loads`` reads the whole completion, reasoning included, and all required is in it, else 0.0.
 
     ``NaN`` and ``Infinity`` pass, as they do in ``json.loads``; extreme nesting and integers of more than 4,300 digits do
@@ -76,7 +61,7 @@ class JsonValid(ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class LatexOnly(ItemGrader):
+class LatexOnly(Options, ItemGrader):
     r"""1.0 when the final answer starts and ends as a formula, with text between, else 0.0.
 
     A formula is ``$…$``, ``$$…$$``, ``\(…\)``, ``\[…\]``, ``\boxed{…}`` or ``\begin{e}…\end{e}``. Only the outermost ends
@@ -95,7 +80,7 @@ class LatexOnly(ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningFormat(ItemGrader):
+class ReasoningFormat(Options, ItemGrader):
     """1.0 for one ``<think>…</think>`` block at the start, a new line, and a final text; less for deviations.
 
     Parts, on the stripped completion and its first open and close tag: an open tag 0.125, at the very start another

@@ -35,7 +35,7 @@ class MathVerify(ItemGrader):
     def __init__(self) -> None:
         if importlib.util.find_spec("math_verify") is None:
             accepted = 'this grader with its library installed: pip install "tfgrpo[math]"'
-            raise PipelineError([Problem("math_verify", "no math-verify", accepted)])
+            raise PipelineError([Problem("", "no math-verify", accepted)])
         self._lock = threading.Lock()
         self._child: _Child | None = None
 

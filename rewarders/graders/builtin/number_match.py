@@ -7,25 +7,18 @@ is the number ``1``, ``42.0`` is not ``42``, and an answer that lists many numbe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Annotated, Final
 
-from tfgrpo.rewarders.graders.base import (
-    CLOSE,
-    OPEN,
-    GraderInput,
-    ItemGrader,
-    field,
-    final_answer,
-    flag,
-    is_number,
-    number,
-    refuse,
-)
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, field, final_answer
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.text.answers import answered_number, reference_number
 from tfgrpo.rewarders.text.number_text import Number, numbers_agree
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.numeric import is_finite
 
 _SHOWN: Final = 60
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
@@ -35,7 +28,7 @@ _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49
 
 
 @dataclass(frozen=True, slots=True)
-class NumberMatch(ItemGrader):
+class NumberMatch(Options, ItemGrader):
     r"""1.0 when the answer's last stated number has the value of the record's ``answer``, else 0.0.
 
     A number may have thousands separators, signs, decimals, fractions, percent and ``\boxed{}``. The text after the last
@@ -45,13 +38,10 @@ class NumberMatch(ItemGrader):
     as ``3, 7`` or ``2\pi``.
     """
 
-    tolerance: float = 0.0
+    tolerance: Annotated[FiniteNumber, Field(ge=0), accepts("a finite number of at least 0")] = 0.0
     """Greatest absolute difference of equal values."""
-    require_answer: bool = True
+    require_answer: Flag = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
-
-    def __post_init__(self) -> None:
-        refuse(number("tolerance", self.tolerance, least=0), flag("require_answer", self.require_answer))
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
@@ -80,13 +70,13 @@ def reference_value(gold: object) -> Number | None:
     """Return the number of a record's ``answer``; None when it is no single number."""
     if isinstance(gold, str):
         return reference_number(gold)
-    if not isinstance(gold, int | float) or not is_number(gold):
+    if isinstance(gold, bool) or not isinstance(gold, int | float) or not is_finite(gold):
         return None
     return Number(Fraction(gold) if isinstance(gold, int) else Fraction(repr(gold)), percent=False, text="")
 
 
 @dataclass(frozen=True, slots=True)
-class MathExact(ItemGrader):
+class MathExact(Options, ItemGrader):
     """1.0 when any number of the final answer is written as the first number of the record's ``answer``, else 0.0.
 
     Without a final answer, or when the record's ``answer`` is no string with a number, the score is 0.0.
@@ -105,7 +95,7 @@ class MathExact(ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class NumberOnly(ItemGrader):
+class NumberOnly(Options, ItemGrader):
     """1.0 when the final answer is a single number; less for other characters around its first number.
 
     Up to 9, 19, 29, 39 and 49 other characters score 0.5, 0.4, 0.3, 0.2 and 0.1. The value is ignored.

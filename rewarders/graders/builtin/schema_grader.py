@@ -13,11 +13,13 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from xml.etree.ElementTree import ParseError, XMLParser
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, flag, metadata, number, refuse
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, metadata
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.stores.errors import RewardError
 
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
@@ -29,22 +31,19 @@ ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaGrader(ItemGrader):
+class SchemaGrader(Options, ItemGrader):
     """Checks a completion against ``metadata.schema``, a JSON object written as a string."""
 
-    reward_if_no_schema: float = 0.0
+    reward_if_no_schema: Annotated[FiniteNumber, accepts("a finite number")] = 0.0
     """Reward when the record has no usable schema."""
-    require_answer: bool = False
+    require_answer: Flag = False
     """A completion without a final answer gets 0.0, instead of being read as a whole."""
-
-    def __post_init__(self) -> None:
-        refuse(number("reward_if_no_schema", self.reward_if_no_schema), flag("require_answer", self.require_answer))
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
         schema = _schema_of(item)
         if schema is None:
-            return float(self.reward_if_no_schema)
+            return self.reward_if_no_schema
         text = answer_or_completion(item, require_answer=self.require_answer)
         return 0.0 if text is None else self.fit(text, schema)
 

@@ -367,7 +367,7 @@ def test_a_callable_that_tells_nothing_of_its_arguments_is_called():
     with pytest.raises(PipelineError, match="something that makes a dict"):
         as_grader(dict, {"a": 1}, "here")
     with pytest.raises(PipelineError, match=r"here: got TypeError: .*; accepted: values that max takes"):
-        as_grader(max, {}, "here", options_key="")
+        as_grader(max, {}, "here", "")
 
 
 def test_a_function_can_still_be_called_after_loading(folder):

@@ -201,7 +201,7 @@ def test_options_are_refused_all_at_once(tmp_path):
     assert {problem.source for problem in caught.value.problems} == {
         "j.votes", "j.retries", "j.temperature", "j.scale", "j.speed", "j.reference",
     }  # fmt: skip
-    with pytest.raises(ValueError, match="votes is 0"):
+    with pytest.raises(PipelineError, match="votes: got 0; accepted: a whole number from 1 to 25"):
         JudgeOptions(votes=0)
 
 

@@ -1,0 +1,81 @@
+"""Options of graders and judges as pydantic dataclasses, whose types say what they accept.
+
+Everything invalid is reported at once, each value with what would have been accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from tfgrpo.stores.errors import PipelineError, Problem
+
+_UNKNOWN: Final = "unexpected_keyword_argument"
+
+
+def refusal(accepted: str, given: str | None = None) -> PydanticCustomError:
+    """Return the error of an invalid value. ``given`` is shown instead of the value, which may be secret."""
+    shown = {} if given is None else {"given": given}
+    return PydanticCustomError("refused", "{accepted}", {"accepted": accepted, **shown})
+
+
+def accepts(phrase: str, given: str | None = None) -> WrapValidator:
+    """Return an annotation for a type, whose errors say that ``phrase`` is accepted, and show ``given``, as ``refusal``."""
+
+    def check(value: Any, validated: Any) -> Any:
+        try:
+            return validated(value)
+        except ValidationError:
+            raise refusal(phrase, given) from None
+
+    return WrapValidator(check)
+
+
+Flag = Annotated[bool, Strict(), accepts("true or false")]
+Whole = Annotated[int, Strict()]
+FiniteNumber = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))
+class Options:
+    """Base of dataclasses whose constructor raises ``PipelineError`` with a problem of every invalid option."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return build(values)
+        except ValidationError as error:
+            found = sorted(error.errors(include_url=False), key=lambda each: each["type"] != _UNKNOWN)
+            names = [each.name for each in fields(cls) if each.init]
+            raise PipelineError([_problem(each, names) for each in found]) from None
+
+
+def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
+    """Return the problems of options with their place: below ``key`` within ``where``."""
+    return [
+        Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems
+    ]
+
+
+def _problem(error: ErrorDetails, names: Sequence[str]) -> Problem:
+    place, given = error["loc"][0], repr(error["input"])
+    name = names[place] if isinstance(place, int) else place
+    if error["type"] == "missing":
+        return Problem(name, "nothing", "a value: this option has no default")
+    if error["type"] == _UNKNOWN:
+        return Problem(name, given, f"only {', '.join(names)}" if names else "no options")
+    return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])
