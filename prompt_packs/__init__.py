@@ -13,5 +13,4 @@ __all__ = [
     "models",
     "safety",
     "stamps",
-    "templating",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Literal, TypeAlias
 
-from tfgrpo.prompt_packs.attacks import attack_in
+from tfgrpo.prompt_packs.attacks import SCREENING, attack_in
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
 Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long"]
@@ -28,41 +28,11 @@ _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_UNITS_SPELLED = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-)
-_TENS_SPELLED = ("thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "hundred")
-_SPELLED = {word: Decimal(value) for value, word in enumerate(_UNITS_SPELLED)} | {
-    word: Decimal(30 + 10 * position) for position, word in enumerate(_TENS_SPELLED)
+_SPELLED = {word: Decimal(value) for value, word in enumerate(SCREENING["spelled"])} | {
+    word: Decimal(30 + 10 * position) for position, word in enumerate(SCREENING["spelled_tens"])
 }
-_KNOWN_UNITS: dict[Decimal, str] = {
-    Decimal(value): units
-    for value, units in {
-        "4": "weeks?|quarters?|quarts?|seasons?|sides?",
-        "5": "working days?|weekdays?",
-        "7": "days?",
-        "8": "bits?|ounces?",
-        "10": "millimet(?:er|re)s?|mm|years?",
-        "12": "months?|inch(?:es)?|hours?|items?",
-        "16": "ounces?",
-        "24": "hours?",
-        "28": "days?",
-        "30": "days?",
-        "31": "days?",
-        "36": "inch(?:es)?",
-        "52": "weeks?|cards?",
-        "60": "minutes?|seconds?|degrees?",
-        "90": "degrees?",
-        "100": "percent|per cent|cents?|centimet(?:er|re)s?|cm|years?|%",
-        "180": "degrees?",
-        "360": "degrees?|days?",
-        "365": "days?",
-        "366": "days?",
-        "1000": "grams?|g|kilograms?|kg|met(?:er|re)s?|m|millilit(?:er|re)s?|ml|milliseconds?|ms",
-    }.items()
-}
-_KNOWN_FACTORS = frozenset(map(Decimal, (4, 7, 10, 12, 24, 30, 52, 60, 100, 365, 1000)))
+_KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in SCREENING["units"].items()}
+_KNOWN_FACTORS = frozenset(map(Decimal, SCREENING["factors"]))
 _FACTOR_LEAD = re.compile(r"(?:\b(?:by|times|per|over|multiple of|power of|base)(?: an?)?|[*/\u00d7\u00f7])\s*$")
 _RESULT_LEAD = re.compile(
     r"(?:\b(?:is|are|was|be|equals?|equal to|gets?|got|gives?|makes?|yields?|totals?|leaves?|answers?|answer with|"

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, PromptPackManifest, read_manifest, read_sources
-from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, template_problems
+from tfgrpo.prompt_packs.models import (
+    MANIFEST,
+    TEMPLATE_FIELDS,
+    LoadedPack,
+    PromptPackManifest,
+    read_manifest,
+    read_sources,
+    template_problems,
+)
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import PackError, Problem

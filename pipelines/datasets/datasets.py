@@ -91,7 +91,6 @@ class _Reader:
         self._kept: list[Item] | None = []
         self._chars_left = held_chars
         self._first_with_id: dict[str, int] = {}
-        self._rows = 0
         self.problems = CappedProblems()
         self._columns: Counter[tuple[str, ...]] = Counter()
         self._answers = 0
@@ -99,10 +98,9 @@ class _Reader:
 
     def add(self, row: Row) -> None:
         """Record the item of the next row, or its problems."""
-        number, self._rows = self._rows, self._rows + 1
         where = self._source.where(row.position, row.line)
         try:
-            item = item_of(row.values, self._fields, number=number, source=where)
+            item = item_of(row.values, self._fields, number=len(self._index.ids), source=where)
         except DatasetError as error:
             for problem in error.problems:
                 self.problems.add(problem)
@@ -114,7 +112,7 @@ class _Reader:
             same_file = self._source.where(position, row.line) == where
             first = f"of line {line}" if same_file else f"at {self._source.where(position, line)}"
             self.problems.add(Problem(where, f"the id {item.id!r} {first} again", "an id of its own for every item"))
-        index.add(item, position=row.position, line=row.line, number=number)
+        index.add(item, position=row.position, line=row.line)
         self._count(item, row)
 
     def dataset(self, path: Path) -> Dataset:

@@ -11,6 +11,8 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
@@ -43,16 +45,52 @@ def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source:
 
     Raise ``DatasetError`` naming the field.
     """
-    row = _RowFields(values, source, fields)
+    text = partial(_text, values, source)
     return Item(
-        id=str(number) if fields.id is None else row.text(fields.id, numbers=True, required=True),
-        prompt=row.text(fields.prompt, required=True),
-        answer=row.text(fields.answer, numbers=True),
-        system_prompt=row.text(fields.system_prompt),
-        metadata=row.metadata(fields.metadata),
-        domain=row.text(fields.domain),
+        id=str(number) if fields.id is None else text(fields.id, numbers=True, remedy=fields.remedy(fields.id)),
+        prompt=text(fields.prompt, remedy=fields.remedy(fields.prompt)),
+        answer=text(fields.answer, numbers=True),
+        system_prompt=text(fields.system_prompt),
+        metadata=_metadata(values, source, fields.metadata),
+        domain=text(fields.domain),
         source=source,
     )
+
+
+def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = False, remedy: str = "") -> str:
+    """Return a field as text: absent and null are empty, unless there is a ``remedy``; a number becomes its text."""
+    value = _value(values, name)
+    accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
+    if value is None and remedy:
+        raise DatasetError.one(source, f"no {name!r} among the fields {quoted_names(values)}", f"{accepted}, {remedy}")
+    if value is None:
+        return ""
+    if numbers and isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
+        value = str(value)
+    if not isinstance(value, str):
+        given = str(value) if isinstance(value, float) else type(value).__name__
+        raise DatasetError.one(source, f"{given} in the field {name!r}", accepted)
+    if remedy and not value.strip():
+        raise DatasetError.one(source, f"no {name!r}", f"{accepted} that is not empty")
+    return value
+
+
+def _metadata(values: Mapping[str, Any], source: str, name: str) -> Mapping[str, Any]:
+    value = _value(values, name)
+    if value is not None and not isinstance(value, dict):
+        given = f"{type(value).__name__} in the field {name!r}"
+        raise DatasetError.one(source, given, f"a JSON object in the field {name!r}")
+    return value or {}
+
+
+def _value(values: Mapping[str, Any], name: str) -> object:
+    """Return the column of exactly this name, else the value at the dotted path; None if absent."""
+    if name in values or "." not in name:
+        return values.get(name)
+    value: object = values
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def text_digest(item: Item) -> int:
@@ -75,73 +113,24 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-@dataclass(frozen=True, slots=True)
-class _RowFields:
-    """The fields of one row."""
-
-    values: Mapping[str, Any]
-    source: str
-    map: FieldMap
-
-    def text(self, name: str, *, numbers: bool = False, required: bool = False) -> str:
-        """Return a field as text: absent and null are empty; a number becomes its text if ``numbers``."""
-        value = self._value(name)
-        accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
-        if value is None and required:
-            given = f"no {name!r} among the fields {quoted_names(self.values)}"
-            raise DatasetError.one(self.source, given, f"{accepted}, {self.map.remedy(name)}")
-        if value is None:
-            value = ""
-        if numbers and isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
-            value = str(value)
-        if not isinstance(value, str):
-            given = str(value) if isinstance(value, float) else type(value).__name__
-            raise DatasetError.one(self.source, f"{given} in the field {name!r}", accepted)
-        if required and not value.strip():
-            raise DatasetError.one(self.source, f"no {name!r}", f"{accepted} that is not empty")
-        return value
-
-    def metadata(self, name: str) -> Mapping[str, Any]:
-        """Return a JSON object; an empty one if absent or null."""
-        value = self._value(name)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            given = f"{type(value).__name__} in the field {name!r}"
-            raise DatasetError.one(self.source, given, f"a JSON object in the field {name!r}")
-        return value
-
-    def _value(self, name: str) -> object:
-        """Return the column of exactly this name, else the value at the dotted path; None if absent."""
-        if name in self.values or "." not in name:
-            return self.values.get(name)
-        value: object = self.values
-        for key in name.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-
-
-def _numbers() -> array[int]:
-    return array("Q")
+_numbers = partial(array, "Q")
 
 
 @dataclass(frozen=True, slots=True)
 class ItemIndex:
-    """The items of a source in its order: their ids and 40 bytes each."""
+    """The items of a source in its order: their ids and 32 bytes each."""
 
     ids: list[str] = field(default_factory=list)
     positions: array[int] = field(default_factory=_numbers)
     lines: array[int] = field(default_factory=_numbers)
-    numbers: array[int] = field(default_factory=_numbers)
     texts: array[int] = field(default_factory=_numbers)
     contents: array[int] = field(default_factory=_numbers)
 
-    def add(self, item: Item, *, position: int, line: int, number: int) -> None:
+    def add(self, item: Item, *, position: int, line: int) -> None:
         """Append an item of the source."""
         self.ids.append(item.id)
         self.positions.append(position)
         self.lines.append(line)
-        self.numbers.append(number)
         self.texts.append(text_digest(item))
         self.contents.append(content_digest(item))
 
@@ -188,7 +177,7 @@ class StoredItems(Sequence[Item]):
     def _checked(self, entry: int, values: Mapping[str, Any]) -> Item:
         table = self.table
         where = self.source.where(table.positions[entry], table.lines[entry])
-        item = item_of(values, self.fields, number=table.numbers[entry], source=where)
+        item = item_of(values, self.fields, number=entry, source=where)
         if content_digest(item) != table.contents[entry]:
             raise row_changed(where)
         return item
@@ -221,11 +210,5 @@ def take(items: Sequence[Item], indices: Sequence[int]) -> tuple[Item, ...]:
 def equals(keys: Sequence[int]) -> list[list[int]]:
     """Return the indices of keys that occur more than once, grouped by key, in order of first occurrence."""
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    groups: list[list[int]] = []
-    start = 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or keys[order[end]] != keys[order[start]]:
-            if end - start > 1:
-                groups.append(order[start:end])
-            start = end
-    return sorted(groups)
+    groups = ([*group] for _, group in groupby(order, key=keys.__getitem__))
+    return sorted(group for group in groups if len(group) > 1)

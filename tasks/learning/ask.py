@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
-from tfgrpo.prompt_packs.models import TemplateRole
+from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
-from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from tfgrpo.stores.runs.journal import CallKey

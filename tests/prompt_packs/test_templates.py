@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.models import ROLES, LoadedPack, TemplateRole
-from tfgrpo.prompt_packs.templating import TEMPLATE_FIELDS, render_template, template_problems
+from tfgrpo.prompt_packs.models import (
+    ROLES,
+    TEMPLATE_FIELDS,
+    LoadedPack,
+    TemplateRole,
+    render_template,
+    template_problems,
+)
 from tfgrpo.stores.errors import PackError
 
 PACKS = ("arithmetic", "general", "ledger", "powl")

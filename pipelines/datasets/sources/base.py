@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 UTF16: Final = "text in UTF-16"
@@ -29,11 +30,6 @@ class Row:
 class RowSource(Protocol):
     """Rows with named values."""
 
-    @property
-    def name(self) -> str:
-        """Name in messages: a path, or ``hf:name#split``."""
-        ...
-
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row in order, or its problem. Raise ``DatasetError`` if the source is unreadable."""
         ...
@@ -45,6 +41,19 @@ class RowSource(Protocol):
     def where(self, position: int, line: int) -> str:
         """Return ``path:line`` of a row for messages."""
         ...
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """Base of the sources that are one file or table."""
+
+    name: str
+    """As given: a path, or ``hf:owner/name:config#split``."""
+    fields: FieldMap
+
+    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
+        """Return name and line."""
+        return f"{self.name}:{line}"
 
 
 def first_part(name: str, columns: Iterable[str]) -> str:

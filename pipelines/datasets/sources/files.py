@@ -5,17 +5,19 @@ The files of a folder follow each other by name.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from tfgrpo.pipelines.datasets.sources.base import (
     PREFIX,
     UTF16,
+    NamedSource,
     Row,
     RowSource,
     absolute_suffix,
@@ -23,8 +25,8 @@ from tfgrpo.pipelines.datasets.sources.base import (
     row_changed,
     unreadable,
 )
-from tfgrpo.pipelines.datasets.sources.csv_text import CsvRows, csv_delimiter, csv_rows
-from tfgrpo.pipelines.datasets.sources.json_text import array_row_at, array_rows, is_array, jsonl_row_at, jsonl_rows
+from tfgrpo.pipelines.datasets.sources.csv_text import csv_delimiter, csv_header, csv_lines, csv_rows
+from tfgrpo.pipelines.datasets.sources.json_text import array_rows, is_array, jsonl_rows
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
@@ -40,64 +42,54 @@ _PARQUET = ".parquet"
 _ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 
 
+_Rows: TypeAlias = Iterator[Row | Problem]
+
+
 @dataclass(frozen=True)
-class TextSource:
+class TextSource(NamedSource):
     """A text file in UTF-8 or UTF-16: JSON lines, a JSON array, or separated values. Positions are bytes."""
 
-    path: Path
-    fields: FieldMap
     delimiters: str = ""
     """Delimiters to try on the header of separated values, the likeliest first; empty for JSON."""
 
-    @property
-    def name(self) -> str:
-        """Path of the file."""
-        return str(self.path)
-
-    def rows(self) -> Iterator[Row | Problem]:
+    def rows(self) -> _Rows:
         """Yield every row in file order."""
         with self._opened() as stream:
-            if self.delimiters:
-                delimiter = csv_delimiter(stream, self.delimiters, self.fields)
-                yield from csv_rows(stream, self.name, self.fields, delimiter)
-            else:
-                yield from (array_rows if is_array(stream) else jsonl_rows)(stream, self.name)
+            yield from self._reader(stream)(stream, self.name)
 
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Yield rows by their first byte."""
         with self._opened() as stream:
-            try:
-                row_at = self._reader(stream)
-                for position in positions:
-                    row = row_at(position)
-                    if isinstance(row, Problem):
-                        raise row_changed(self.name)
-                    yield row.values
-            except ValueError:
-                raise row_changed(self.name) from None
+            read = self._reader(stream, again=True)
+            for position in positions:
+                stream.seek(position)
+                row = next(read(stream, self.name), None)
+                if not isinstance(row, Row):
+                    raise row_changed(self.name)
+                yield row.values
 
-    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return path and line."""
-        return f"{self.path}:{line}"
-
-    def _reader(self, stream: BinaryIO) -> Callable[[int], Row | Problem]:
-        if self.delimiters:
-            return CsvRows(stream, self.fields, csv_delimiter(stream, self.delimiters, self.fields)).row_at
-        return partial(array_row_at if is_array(stream) else jsonl_row_at, stream)
+    def _reader(self, stream: BinaryIO, *, again: bool = False) -> Callable[[BinaryIO, str], _Rows]:
+        """Return a function that reads rows from where the stream stands: at its start, or ``again`` at a row."""
+        if not self.delimiters:
+            return array_rows if is_array(stream) else jsonl_rows
+        delimiter = csv_delimiter(stream, self.delimiters, self.fields)
+        header = csv_header(csv_lines(stream), delimiter) if again else None
+        return partial(csv_rows, fields=self.fields, delimiter=delimiter, header=header)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         try:
-            with self.path.open("rb") as stream:
+            with Path(self.name).open("rb") as stream:
                 yield _as_utf8(stream, self.name)
         except OSError as error:
             raise unreadable(self.name, error) from None
 
 
 def _as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the text in UTF-8 from its start. Raise ``DatasetError`` for other encodings than UTF-8 and UTF-16."""
-    other = other_encoding(stream.read(4))
-    stream.seek(0)
+    """Return the text in UTF-8, behind its byte order mark. Raise ``DatasetError`` for other encodings than these two."""
+    first = stream.read(4)
+    stream.seek(len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0)
+    other = other_encoding(first)
     if not other:
         return stream
     if other != UTF16:
@@ -115,15 +107,9 @@ def _as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
 class FolderSource:
     """Several files as one dataset. The high bits of a position are the number of the file."""
 
-    path: Path
     files: tuple[RowSource, ...]
 
-    @property
-    def name(self) -> str:
-        """Path of the folder."""
-        return str(self.path)
-
-    def rows(self) -> Iterator[Row | Problem]:
+    def rows(self) -> _Rows:
         """Yield the rows of every file in turn."""
         for number, file in enumerate(self.files):
             for row in file.rows():
@@ -148,7 +134,7 @@ def open_source(name: str, fields: FieldMap) -> RowSource:
     path = Path(name)
     if not name.startswith(PREFIX) and not path.is_dir():
         return _file(path, fields)
-    from tfgrpo.pipelines.datasets.sources.hub import HubSource, is_saved  # noqa: PLC0415 - most datasets are text files
+    from tfgrpo.pipelines.datasets.sources.tables import HubSource, is_saved  # noqa: PLC0415 - most datasets are text files
 
     if name.startswith(PREFIX):
         return HubSource(name, fields)
@@ -160,9 +146,9 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
     if kind == _PARQUET:
         from tfgrpo.pipelines.datasets.sources.tables import ParquetSource  # noqa: PLC0415 - as in open_source
 
-        return ParquetSource(path, fields)
+        return ParquetSource(str(path), fields)
     if kind in _DELIMITERS:
-        return TextSource(path, fields, _DELIMITERS[kind])
+        return TextSource(str(path), fields, _DELIMITERS[kind])
     ending = f"a file that ends in {path.suffix or 'nothing'!r}"
     given = ending if path.exists() else f"no such file{absolute_suffix(str(path))}"
     raise DatasetError.one(str(path), given, _ACCEPTED)
@@ -183,4 +169,4 @@ def _folder(path: Path, fields: FieldMap) -> FolderSource:
     data = [each for each in files if each.suffix.lower() != ".json"] or files
     if not data:
         raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
-    return FolderSource(path, tuple(_file(each, fields) for each in data))
+    return FolderSource(tuple(_file(each, fields) for each in data))

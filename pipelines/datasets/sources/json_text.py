@@ -1,4 +1,7 @@
-"""Read JSON lines and JSON arrays as rows. A line that does not parse becomes a ``Problem``, and reading continues."""
+"""Read JSON lines and JSON arrays as rows, from where a stream stands.
+
+A line that does not parse becomes a ``Problem``, and reading continues.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +19,36 @@ _LONGEST: Final = 1 << 27
 """Characters of one array element: an unclosed bracket would otherwise read the whole file into memory."""
 _LITERAL: Final = 16
 """More characters than a literal or an escape has: an error this close to the end of the buffer may be caused by it."""
-_SPACE: Final = re.compile(r"[ \t\r\n\ufeff]*")
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ARRAY: Final = "a JSON array of objects"
 _SCANNER: Final = json.JSONDecoder()
 
 
 def jsonl_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
-    """Yield one row a line: UTF-8 with or without a byte order mark; blank lines are skipped."""
-    position, first = 0, True
-    for number, raw in enumerate(stream, start=1):
-        line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+    """Yield one row a line in UTF-8; blank lines are skipped."""
+    position, first = stream.tell(), True
+    for number, line in enumerate(stream, start=1):
         if first and line.strip() == b"{":
             accepted = "one JSON object on each line, or a JSON array of objects"
             yield Problem(f"{path}:{number}", "a JSON object over several lines", accepted)
             return
         if line.strip():
             first = False
-            yield object_row(line, f"{path}:{number}", number, position + len(raw) - len(line))
-        position += len(raw)
+            yield _line_row(line, f"{path}:{number}", number, position)
+        position += len(line)
 
 
-def jsonl_row_at(stream: BinaryIO, position: int) -> Row | Problem:
-    """Return the row that starts at a byte."""
-    stream.seek(position)
-    return object_row(stream.readline(), "", 0, position)
-
-
-def object_row(
-    text: bytes, where: str, number: int, position: int, accepted: str = "one JSON object on the line"
-) -> Row | Problem:
-    """Return the row of a JSON object, or the problem with it."""
+def _line_row(line: bytes, where: str, number: int, position: int) -> Row | Problem:
     try:
-        value = strict_json(text.decode("utf-8"))
+        text = line.decode()
     except UnicodeDecodeError as error:
         return Problem(where, f"no UTF-8 at byte {error.start}", "a line in UTF-8")
+    return _object_row(text, where, number, position, "one JSON object on the line")
+
+
+def _object_row(text: str, where: str, number: int, position: int, accepted: str) -> Row | Problem:
+    try:
+        value = strict_json(text)
     except ValueError as error:
         return Problem(where, str(error), accepted)
     if not isinstance(value, dict):
@@ -76,24 +75,27 @@ def strict_json(text: str) -> object:
 
 def is_array(stream: BinaryIO) -> bool:
     """Return whether a text is a JSON array by its first character. The stream is rewound."""
-    text = b""
+    start, text = stream.tell(), b""
     while not text and (chunk := stream.read(_CHUNK)):
-        text = chunk.removeprefix(codecs.BOM_UTF8).lstrip()
-    stream.seek(0)
+        text = chunk.lstrip()
+    stream.seek(start)
     return text.startswith(b"[")
 
 
 def array_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
-    """Yield every object of the array, one in memory at a time. Stop after text that is no JSON."""
+    """Yield every object of the array, one in memory at a time. Stop after text that is no JSON.
+
+    A stream that does not stand at the start of the array stands at an element: yield that one and those after it.
+    """
     text = _ArrayText(stream)
     try:
-        text.peek()
-        text.take(1)
+        if text.peek() == "[":
+            text.take(1)
         more = text.peek() != "]" or not text.take(1)
         while more:
             text.peek()
             line, position = text.line, text.position
-            yield object_row(text.value().encode(), f"{path}:{line}", line, position, _ARRAY)
+            yield _object_row(text.value(), f"{path}:{line}", line, position, _ARRAY)
             if text.peek() not in {",", "]"}:
                 raise ValueError("no JSON: ',' or ']' expected")
             more = text.take(1) == ","
@@ -101,12 +103,6 @@ def array_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
             raise ValueError("more text behind the end of the array")
     except ValueError as error:
         yield Problem(f"{path}:{text.line}", str(error), _ARRAY)
-
-
-def array_row_at(stream: BinaryIO, position: int) -> Row | Problem:
-    """Return the row of the array element that starts at a byte. Raise ``ValueError`` if it is no JSON."""
-    stream.seek(position)
-    return object_row(_ArrayText(stream).value().encode(), "", 0, position, _ARRAY)
 
 
 class _ArrayText:

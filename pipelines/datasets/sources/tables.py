@@ -1,82 +1,39 @@
-"""Read the columns of tables as rows, and Parquet files in small batches; the extra ``parquet`` installs pyarrow."""
+"""Read tables as rows: Parquet files in small batches, and Hugging Face datasets by name or from a saved folder.
+
+The extra ``parquet`` installs pyarrow, the extra ``hf`` installs ``datasets``, which keeps the data memory-mapped, so that
+only the rows in use are in memory. Positions are row numbers from 0.
+"""
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.datasets.sources.base import Row, first_part, row_changed, unreadable
+from tfgrpo.pipelines.datasets.sources.base import PREFIX, NamedSource, Row, first_part, row_changed, unreadable
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _BATCH = 1024
+_HUB_NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
+_HUB_ACCEPTED = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
-def table_rows(records: Iterable[Mapping[str, Any]], name: str, fields: FieldMap) -> Iterator[Row | Problem]:
-    """Yield the rows of a table; the position of a row is its number from 0, its line the number from 1."""
-    for number, record in enumerate(records):
-        try:
-            yield Row(number + 1, table_values(record, fields), number)
-        except ValueError as error:
-            yield Problem(f"{name}:{number + 1}", str(error), f"a JSON object in the field {fields.metadata!r}")
-
-
-def table_values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
-    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``."""
-    values: dict[str, Any] = to_jsonable_python(dict(record), fallback=str, bytes_mode="base64")
-    metadata = values.get(fields.metadata)
-    if isinstance(metadata, str):
-        values[fields.metadata] = strict_json(metadata)
-    return values
-
-
-def field_columns(name: str, columns: Sequence[str], fields: FieldMap) -> list[str]:
-    """Return the columns that contain fields. Raise ``DatasetError`` for required ones that are missing."""
-    if missing := [each for each in fields.required if first_part(each, columns) not in columns]:
-        given = f"among {quoted_names(columns)}"
-        raise DatasetError(
-            [
-                Problem(name, f"no column {each!r} {given}", f"a column {each!r}, {fields.remedy(each)}")
-                for each in missing
-            ]
-        )
-    wanted = {first_part(each, columns) for each in fields.names}
-    return [column for column in columns if column in wanted]
-
-
-def imported(module: str, name: str, *, extra: str, package: str) -> Any:
-    """Import a module of an optional package. Raise ``DatasetError`` naming the extra to install."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        given = f"data that only {package} reads, which cannot be imported ({error})"
-        raise DatasetError.one(name, given, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetSource:
-    """A Parquet file; positions are row numbers from 0."""
-
-    path: Path
-    fields: FieldMap
-
-    @property
-    def name(self) -> str:
-        """Path of the file."""
-        return str(self.path)
+class ParquetSource(NamedSource):
+    """A Parquet file."""
 
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row. Raise ``DatasetError`` if pyarrow or a required column is missing."""
         with self._opened() as file:
-            yield from table_rows(self._records(file, None), self.name, self.fields)
+            yield from _rows(self._records(file, None), self.name, self.fields)
 
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Yield rows by number; row groups without any of them are not read."""
@@ -89,15 +46,11 @@ class ParquetSource:
                 if any(first <= position < first + count for position in wanted):
                     for number, record in enumerate(self._records(file, [group]), start=first):
                         if number in wanted:
-                            values[number] = table_values(record, self.fields)
+                            values[number] = _values(record, self.fields)
                 first += count
         if len(values) < len(wanted):
             raise row_changed(self.name)
         yield from (values[position] for position in positions)
-
-    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return path and number of the row, from 1."""
-        return f"{self.path}:{line}"
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -105,7 +58,7 @@ class ParquetSource:
         arrow_error = imported("pyarrow", self.name, extra="parquet", package="pyarrow").ArrowException
         try:
             # Opened here, because pyarrow would replace the system's message by one of its own.
-            with self.path.open("rb") as stream, parquet.ParquetFile(stream) as file:
+            with Path(self.name).open("rb") as stream, parquet.ParquetFile(stream) as file:
                 yield file
         except OSError as error:
             raise unreadable(self.name, error) from None
@@ -113,6 +66,96 @@ class ParquetSource:
             raise DatasetError.one(self.name, " ".join(str(error).split())[:200], "a Parquet file") from None
 
     def _records(self, file: Any, groups: Sequence[int] | None) -> Iterator[Mapping[str, Any]]:
-        columns = field_columns(self.name, file.schema_arrow.names, self.fields)
+        columns = _field_columns(self.name, file.schema_arrow.names, self.fields)
         for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
             yield from batch.to_pylist()
+
+
+class HubSource(NamedSource):
+    """One split of a Hugging Face dataset."""
+
+    def rows(self) -> Iterator[Row | Problem]:
+        """Yield every row. Raise ``DatasetError`` if the library, the dataset or a required column is missing."""
+        batches = self._table.iter(batch_size=_BATCH)  # row by row takes twenty times as long
+        records = (dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True))
+        yield from _rows(records, self.name, self.fields)
+
+    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+        """Yield rows by number."""
+        for position in positions:
+            if position >= len(self._table):
+                raise row_changed(self.name)
+            yield _values(self._table[position], self.fields)
+
+    @cached_property
+    def _table(self) -> Any:
+        match = _HUB_NAME.fullmatch(self.name)
+        if match is None:
+            raise DatasetError.one("dataset.path", repr(self.name), _HUB_ACCEPTED)
+        library = imported("datasets", self.name, extra="hf", package="datasets")
+        try:
+            table = _loaded(library, match["path"], match["config"], match["split"] or "train")
+        except DatasetError:
+            raise
+        except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
+            given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise DatasetError.one(self.name, given, _HUB_ACCEPTED) from None
+        return table.select_columns(_field_columns(self.name, table.column_names, self.fields))
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder was written by ``save_to_disk`` of ``datasets``."""
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
+    )
+
+
+def imported(module: str, name: str, *, extra: str, package: str) -> Any:
+    """Import a module of an optional package. Raise ``DatasetError`` naming the extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        given = f"data that only {package} reads, which cannot be imported ({error})"
+        raise DatasetError.one(name, given, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
+
+
+def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
+    if not is_saved(Path(path)):
+        return library.load_dataset(path, config, split=split)
+    saved = library.load_from_disk(path)
+    if not isinstance(saved, library.DatasetDict):
+        return saved
+    if split not in saved:
+        raise DatasetError.one(f"{PREFIX}{path}", f"no split {split!r}", f"one of {', '.join(sorted(saved))}")
+    return saved[split]
+
+
+def _rows(records: Iterable[Mapping[str, Any]], name: str, fields: FieldMap) -> Iterator[Row | Problem]:
+    for number, record in enumerate(records):
+        try:
+            yield Row(number + 1, _values(record, fields), number)
+        except ValueError as error:
+            yield Problem(f"{name}:{number + 1}", str(error), f"a JSON object in the field {fields.metadata!r}")
+
+
+def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
+    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``."""
+    values: dict[str, Any] = to_jsonable_python(dict(record), fallback=str, bytes_mode="base64")
+    metadata = values.get(fields.metadata)
+    if isinstance(metadata, str):
+        values[fields.metadata] = strict_json(metadata)
+    return values
+
+
+def _field_columns(name: str, columns: Sequence[str], fields: FieldMap) -> list[str]:
+    """Return the columns that contain fields. Raise ``DatasetError`` for required ones that are missing."""
+    if missing := [each for each in fields.required if first_part(each, columns) not in columns]:
+        given = f"among {quoted_names(columns)}"
+        raise DatasetError(
+            [
+                Problem(name, f"no column {each!r} {given}", f"a column {each!r}, {fields.remedy(each)}")
+                for each in missing
+            ]
+        )
+    wanted = {first_part(each, columns) for each in fields.names}
+    return [column for column in columns if column in wanted]
