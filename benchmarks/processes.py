@@ -24,7 +24,8 @@ from typing import Any
 import psutil
 
 from tfgrpo.flows.orchestration.quiet import quiet_prefect
-from tfgrpo.tasks.models.simulated import WorldName, generate_items
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
+from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName
 
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"

@@ -2,14 +2,5 @@
 
 from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.models.simulated.engine import SimulatedOptions
-from tfgrpo.tasks.models.simulated.worlds import SHIPPED, WorldName, data_file, generate_items
 
-__all__ = [
-    "SHIPPED",
-    "SimulatedOptions",
-    "WorldName",
-    "data_file",
-    "generate_items",
-    "server",
-    "simulated_app",
-]
+__all__ = ["SimulatedOptions", "server", "simulated_app", "worlds"]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.worlds import Lexicon, Stance
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
 
 USELESS_ACCEPTED = 0.15
 """Useless proposals that are added."""

@@ -17,7 +17,15 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.seeds import derive_seed, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, WireMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
-from tfgrpo.tasks.models.simulated.worlds import Dialogue, ToolCall, ToolResult, Turn, World, WorldName, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import (
+    Dialogue,
+    ToolCall,
+    ToolResult,
+    Turn,
+    World,
+    WorldName,
+    open_world,
+)
 
 FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
 FAULT_KINDS: Final[tuple[FaultKind, ...]] = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds import Advice, Pitfall, ScriptedSolver, World, answer_of
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
 
 class ShortenAsk(BaseModel):
@@ -58,7 +59,7 @@ def _objects(body: ChatBody) -> Iterator[Mapping[str, Any]]:
 def _answer(world: World, value: Mapping[str, Any], rng: random.Random) -> dict[str, Any] | None:
     match value:
         case {"attempts": _, "max_lessons": _}:
-            return reflect(world.pitfalls, ReflectionAsk.model_validate(value), rng)
+            return reflect(world.pitfalls.values(), ReflectionAsk.model_validate(value), rng)
         case {"library": _, "proposals": _}:
             return curate(world.lexicon, CurationAsk.model_validate(value), rng)
         case {"text": _, "max_words": _}:
@@ -176,20 +177,12 @@ def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, A
 
 
 def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
-    # A run without a judge does not load worlds of other runs.
-    from tfgrpo.tasks.models.simulated.worlds.ledger import play  # noqa: PLC0415
-    from tfgrpo.tasks.models.simulated.worlds.powl import ProcessDescription  # noqa: PLC0415
-
     mistaken = rng.random() < ERROR_SHARE
     noise = rng.gauss(0.0, NOISE)
     puzzle = world.recognise(task)
     if puzzle is None:
         return _UNKNOWN
-    if isinstance(puzzle, ProcessDescription):
-        right = puzzle.agrees(output)
-    else:
-        right = answer_of(output) == answer_of(play(puzzle, ScriptedSolver())[0])
-    return (RIGHT_MEAN if right is not mistaken else WRONG_MEAN) + noise
+    return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise
 
 
 RIGHT_SHARE = 0.85
@@ -247,7 +240,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def contrasts(pitfalls: Sequence[Pitfall], attempts: Sequence[ShownAttempt]) -> list[Contrast]:
+def contrasts(pitfalls: Iterable[Pitfall], attempts: Sequence[ShownAttempt]) -> list[Contrast]:
     """Return the pitfalls that some attempts visibly avoided and others visibly hit, with different rewards."""
     texts = [(" ".join(attempt.transcript.split()), attempt.reward) for attempt in attempts]
 
@@ -270,7 +263,7 @@ def _lesson(contrast: Contrast, rng: random.Random) -> Advice:
     return rng.choice(contrast.pitfall.good_advice if good else contrast.pitfall.bad_advice)
 
 
-def reflect(pitfalls: Sequence[Pitfall], ask: ReflectionAsk, rng: random.Random) -> dict[str, Any]:
+def reflect(pitfalls: Iterable[Pitfall], ask: ReflectionAsk, rng: random.Random) -> dict[str, Any]:
     """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
 
     From their transcripts alone: most lessons draw the conclusion that these suggest; some are useless, some are wrong.

@@ -9,9 +9,7 @@ from typing import Any
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, answer_of
-from tfgrpo.tasks.models.simulated.worlds.worlds import World
+from tfgrpo.tasks.models.simulated.worlds.puzzle import World, answer_of
 
 
 def with_lessons(lessons: Iterable[Advice]) -> str:
@@ -26,9 +24,7 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
     solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
-    if isinstance(puzzle, LedgerQuestion):
-        return play(puzzle, solver)[0]
-    return puzzle.attempt(solver, Dialogue()).text
+    return puzzle.solved(solver)
 
 
 def success(

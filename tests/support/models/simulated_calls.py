@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
-from tfgrpo.tasks.models.simulated.worlds import generate_items
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 
 ITEM = generate_items("arithmetic", 1)[0]
 TOOLS = [

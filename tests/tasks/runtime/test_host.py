@@ -18,7 +18,7 @@ from tfgrpo.stores.errors import PackError, StoreError
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
-from tfgrpo.tasks.models.simulated import generate_items
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
     IdleSelector,

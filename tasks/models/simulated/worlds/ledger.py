@@ -6,7 +6,6 @@ A question keeps no state between turns: the dialogue has the steps and what the
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,26 +13,18 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
 
-from tfgrpo.tasks.models.simulated.worlds.data import Slots, load_world, match_template
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
-    Draft,
     Puzzle,
-    ScriptedSolver,
     Solution,
     Solver,
     ToolCall,
     ToolResult,
     Turn,
-    answer_of,
-    decimal_text,
-    differ,
-    every_mistake_shows,
     to_cents,
 )
 from tfgrpo.tasks.tools import bookkeeping
 
-_MOST_PITFALLS = 2
 _TOOLS: Final[Mapping[str, Callable[..., Any]]] = {
     tool.__name__: tool
     for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchange_rate, bookkeeping.add)
@@ -59,20 +50,22 @@ _ACCOUNTS: Final = TypeAdapter(Annotated[list[str], Field(min_length=1)])
 _ENTRIES: Final[TypeAdapter[list[_Entry]]] = TypeAdapter(list[_Entry])
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerQuestion:
-    """One recognised question. What it needs follows from the slots of its text."""
+class LedgerQuestion(Puzzle):
+    """A question; what it needs follows from the slots of its text."""
 
-    slots: Slots
+    world = "ledger-tools"
+
+    def solved(self, solver: Solver) -> str:
+        """Return the last text of an attempt with the real tools."""
+        return play(self, solver)[-1].text
 
     def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:
         """Return the next calls, or the answer when everything is known."""
         if not set().union(*(_NEEDED.get(slot, ()) for slot in self.slots)) <= dialogue.tools:
             return Turn("SIMULATED: the tools that this question needs are not on offer.\nAnswer: 0")
-        solution = Solution(solver, load_world("ledger-tools").pitfalls, dialogue.steps)
+        solution = Solution(self.world, solver, dialogue.steps)
         try:
-            calls = self._next_calls(solution, dialogue)
-            if calls:
+            if calls := self._next_calls(solution, dialogue):
                 return Turn(solution.new_steps(), calls)
             return Turn(solution.answered(to_cents(self._answer(solution, dialogue))))
         except ValueError:
@@ -109,7 +102,7 @@ class LedgerQuestion:
         if "currency" not in self.slots:
             return amount
         rate = _NUMBER.validate_json(dialogue.results_of("exchange_rate")[-1])
-        solution.step(f"{decimal_text(amount)} x {decimal_text(rate)}")
+        solution.step("{} x {}", amount, rate)
         return amount * rate
 
 
@@ -132,16 +125,15 @@ def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[ToolCall, ...]:
     return (ToolCall("add", {"values": [float(value) for value in values]}),)
 
 
-def play(puzzle: Puzzle, solver: Solver) -> tuple[str, int]:
-    """Attempt an item with the real tools; return the final text and the number of turns."""
+def play(question: LedgerQuestion, solver: Solver) -> list[Turn]:
+    """Return the turns of an attempt with the real tools."""
     dialogue = Dialogue(tools=frozenset(_TOOLS))
-    turns = 1
-    while (turn := puzzle.attempt(solver, dialogue)).calls:
-        turns += 1
-        dialogue = Dialogue(
-            (*dialogue.steps, *turn.text.splitlines()), (*dialogue.results, *map(run_call, turn.calls)), dialogue.tools
-        )
-    return turn.text, turns
+    turns = [question.attempt(solver, dialogue)]
+    while calls := turns[-1].calls:
+        steps = (*dialogue.steps, *turns[-1].text.splitlines())
+        dialogue = Dialogue(steps, (*dialogue.results, *map(run_call, calls)), dialogue.tools)
+        turns.append(question.attempt(solver, dialogue))
+    return turns
 
 
 def run_call(call: ToolCall) -> ToolResult:
@@ -149,23 +141,4 @@ def run_call(call: ToolCall) -> ToolResult:
     return ToolResult(call.tool, json.dumps(_TOOLS[call.tool](**call.arguments)))
 
 
-def recognise(text: str) -> LedgerQuestion | None:
-    """Return the question in a prompt."""
-    match = match_template(load_world("ledger-tools").templates, text)
-    return None if match is None else LedgerQuestion(match[1])
-
-
-def draft(rng: random.Random) -> Draft | None:
-    """Return a random question with the pitfalls that change its answer, or None when there are none or too many."""
-    world = load_world("ledger-tools")
-    template = rng.choices(world.templates, [template.weight for template in world.templates])[0]
-    slots = template.draw(rng)
-
-    def answer(hit: frozenset[str]) -> str:
-        return answer_of(play(LedgerQuestion(slots), ScriptedSolver(hit))[0])
-
-    right = answer(frozenset())
-    names = tuple(name for name in world.pitfalls if differ(right, answer(frozenset({name}))))
-    if not 1 <= len(names) <= _MOST_PITFALLS or not every_mistake_shows(names, answer):
-        return None
-    return Draft(template.name, template.fill(slots), right, names)
+PUZZLE = LedgerQuestion

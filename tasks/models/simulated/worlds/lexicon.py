@@ -8,13 +8,14 @@ are in no sensible order (see ``reads_as_language``) counts for none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, word_list
 
 Stance = Literal[-1, 1]
 
@@ -50,20 +51,6 @@ def _phrase(phrase: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\S){gap.join(_word(word) for word in phrase.split())}(?!\S)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    name: str
-    about: tuple[re.Pattern[str], ...]
-    votes: tuple[tuple[re.Pattern[str], Stance], ...]
-
-
-def _compile(pitfall: Pitfall) -> _Compiled:
-    right: list[tuple[re.Pattern[str], Stance]] = [(_phrase(phrase), 1) for phrase in pitfall.right]
-    wrong: list[tuple[re.Pattern[str], Stance]] = [(_phrase(phrase), -1) for phrase in pitfall.wrong]
-    about = tuple(re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about)
-    return _Compiled(pitfall.name, about, tuple(right + wrong))
-
-
 def normalised(text: str) -> str:
     """Return lower case with single spaces, ``/`` for the end of a sentence or clause, and negations as one word."""
     text = text.lower().replace("\u2019", "'")
@@ -84,9 +71,16 @@ def _reversed(words: str, start: int, *, avoided: bool) -> bool:
 class Lexicon:
     """Recognises advice on a closed set of pitfalls. Caches the system prompts read last."""
 
-    def __init__(self, pitfalls: Iterable[Pitfall]) -> None:
-        self._compiled = tuple(_compile(pitfall) for pitfall in pitfalls)
-        self._read: dict[str, Mapping[str, float]] = {}
+    def __init__(self, pitfalls: Mapping[str, Pitfall]) -> None:
+        self._about = {
+            name: [re.compile(rf"(?<!\S){_word(word)}(?!\S)") for word in pitfall.about]
+            for name, pitfall in pitfalls.items()
+        }
+        self._votes = {
+            name: [*((_phrase(text), 1) for text in pitfall.right), *((_phrase(text), -1) for text in pitfall.wrong)]
+            for name, pitfall in pitfalls.items()
+        }
+        self.advice = lru_cache(_CACHED_TEXTS)(self._advice)
 
     def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
         """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
@@ -94,34 +88,25 @@ class Lexicon:
             return {}
         words = normalised(text)
         stances: dict[str, Stance] = {}
-        for compiled in self._compiled:
-            if not all(pattern.search(words) for pattern in compiled.about):
+        for name, about in self._about.items():
+            if not all(pattern.search(words) for pattern in about):
                 continue
             total = sum(
                 -vote if _reversed(words, match.start(), avoided=polarity == "avoid") else vote
-                for pattern, vote in compiled.votes
+                for pattern, vote in self._votes[name]
                 for match in pattern.finditer(words)
             )
             if total:
-                stances[compiled.name] = 1 if total > 0 else -1
+                stances[name] = 1 if total > 0 else -1
         return stances
 
-    def advice(self, system_text: str) -> Mapping[str, float]:
+    def _advice(self, system_text: str) -> Mapping[str, float]:
         """Return, by pitfall, the mean stance of the lessons in a system prompt, from -1 to 1."""
-        weights = self._read.get(system_text)
-        if weights is None:
-            weights = self._weigh(lessons_in(system_text))
-            if len(self._read) >= _CACHED_TEXTS:
-                self._read.pop(next(iter(self._read)))
-            self._read[system_text] = weights
-        return weights
-
-    def _weigh(self, lessons: Iterable[Advice]) -> dict[str, float]:
         votes: dict[str, list[int]] = {}
-        for lesson in lessons:
+        for lesson in lessons_in(system_text):
             for name, stance in self.stances(lesson.polarity, lesson.text).items():
                 votes.setdefault(name, []).append(stance)
-        return {name: sum(stances) / len(stances) for name, stances in votes.items()}
+        return {name: fmean(stances) for name, stances in votes.items()}
 
 
 def lessons_in(system_text: str) -> tuple[Advice, ...]:
@@ -132,27 +117,17 @@ def lessons_in(system_text: str) -> tuple[Advice, ...]:
     return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in _LESSON_LINE.findall(block.group(1)))
 
 
-_ARTICLES = frozenset({"a", "an", "the"})
-_OWNERS = frozenset({"their", "its"})
-_PREPOSITIONS = frozenset({"of", "to", "in", "on", "at", "by", "from", "for", "with", "into", "than"})
-_CONJUNCTIONS = frozenset({"and", "or", "but", "because", "if"})
-_VERBS = frozenset({"is", "are", "was", "were", "has", "must", "should", "can"})
-_ORDERS = frozenset(
-    {"add", "apply", "ask", "check", "convert", "deduct", "divide", "fetch", "get", "give", "go", "keep", "multiply"}
-    | {"query", "subtract", "take", "treat", "use"}
+_ARTICLES, _OWNERS, _PREPOSITIONS, _CONJUNCTIONS, _VERBS, _ORDERS, _ALONE = (
+    frozenset(word_list(kind))
+    for kind in ("articles", "owners", "prepositions", "conjunctions", "verbs", "orders", "alone")
 )
-_ALONE = frozenset(
-    {"they", "it", "them", "what", "each", "every", "all", "any", "both", "so", "whether", "when", "then"}
-)
+_NOT_FIRST = frozenset(word_list("not_first"))
+_NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | set(word_list("not_last"))
 _SMALL = _ARTICLES | _OWNERS | _PREPOSITIONS | _CONJUNCTIONS | _VERBS
-_NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | frozenset(
-    {"is", "are", "must", "of", "to", "at", "by", "from", "with", "into", "than", "as", "before", "after"}
-    | {"every", "they", "when", "where", "whether", "whatever"}
-)  # fmt: skip
-_NOT_FIRST = frozenset({"of", "than", "and", "or", "but", "is", "are", "was", "has", "must", "them", "again", "up"})
-_AFTER_ARTICLE = _SMALL | _ORDERS | _ALONE | {"not", "never", "be", "that", "before", "after", "as"}
 _MUST_NOT_FOLLOW = {
-    **dict.fromkeys(_ARTICLES | _OWNERS, _AFTER_ARTICLE),
+    **dict.fromkeys(
+        _ARTICLES | _OWNERS, _SMALL | _ORDERS | _ALONE | {"not", "never", "be", "that", "before", "after", "as"}
+    ),
     **dict.fromkeys(_PREPOSITIONS, _CONJUNCTIONS | _VERBS | (_PREPOSITIONS - {"in"}) | {"then", "be", "they", "so"}),
     **dict.fromkeys(_CONJUNCTIONS, _CONJUNCTIONS | {"of", "than"}),
     **dict.fromkeys(_VERBS, _VERBS | {"of", "and", "or", "but", "because"}),

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, TypeAlias
+from functools import cache, cached_property
+from typing import Final, Self, TypeAlias
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, parse_text, structural_key, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind, fold, walk
 from tfgrpo.rewarders.powl.scoring.answers import model_in
 from tfgrpo.stores.errors import PowlError
-from tfgrpo.tasks.models.simulated.worlds.data import load_world
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solution, Solver, Turn
+from tfgrpo.tasks.models.simulated.worlds.data import Template
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Turn
 
 _Rewrite: TypeAlias = Callable[[Operator], Model]
 
@@ -108,15 +108,26 @@ def mistakes_of(model: Model) -> tuple[Mistake, ...]:
     return tuple(mistake for mistake in MISTAKES if mistake.occasions(model))
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessDescription:
-    """One recognised description, with the right model."""
+class ProcessDescription(Puzzle):
+    """A shipped description; its slot ``model`` has the right model."""
 
-    model: Model
+    world = "powl"
+
+    @cached_property
+    def model(self) -> Model:
+        """The right model."""
+        return parse_text(self.slots["model"])
+
+    @classmethod
+    def recognise(cls, text: str) -> Self | None:
+        """Return the shipped description in a prompt."""
+        answers = _shipped()
+        prompt = text if text in answers else next((prompt for prompt in answers if prompt in text), None)
+        return None if prompt is None else cls(Template(cls.world, prompt, {}), {"model": answers[prompt]})
 
     def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
         """Return a step for each possible mistake, and the model, in one turn."""
-        solution = Solution(solver, load_world("powl").pitfalls)
+        solution = Solution(self.world, solver)
         model = self.model
         for mistake in mistakes_of(self.model):
             if not solution.avoids(mistake.name):
@@ -133,14 +144,10 @@ class ProcessDescription:
 
 
 @cache
-def _shipped() -> Mapping[str, ProcessDescription]:
-    """Return the shipped descriptions by prompt."""
+def _shipped() -> Mapping[str, str]:
+    """Return the answers of the shipped descriptions by prompt."""
     paths = [shipped_dataset("powl"), shipped_held_out("powl")]
-    items = (item for path in paths if path is not None for item in load_dataset(path))
-    return {item.prompt: ProcessDescription(parse_text(item.answer)) for item in items}
+    return {item.prompt: item.answer for path in paths if path is not None for item in load_dataset(path)}
 
 
-def recognise(text: str) -> ProcessDescription | None:
-    """Return the description in a prompt."""
-    known = _shipped().get(text)
-    return known or next((description for prompt, description in _shipped().items() if prompt in text), None)
+PUZZLE = ProcessDescription

@@ -1,20 +1,22 @@
-"""Shapes that the worlds share: a recognised item, the turns of an attempt at it, and its worked solution."""
+"""A world by its name, and what the worlds share: a recognised item, the turns of an attempt, and a worked solution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import chain, combinations
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import cache, cached_property
+from importlib import import_module
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
+from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, data_of
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
 
 T = TypeVar("T")
+GeneratedName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
+WorldName: TypeAlias = Literal[GeneratedName, "powl"]
 _CENT = Decimal("0.01")
-_MIN_GAP = Decimal("0.05")
-_MIN_GAP_SHARE = Decimal("0.0002")
-"""Share of the right answer; together wider than any sensible tolerance of a grader."""
 
 
 class Solver(Protocol):
@@ -38,7 +40,6 @@ class ScriptedSolver:
     """Makes exactly the named mistakes; items are generated and checked with it."""
 
     hit: frozenset[str] = frozenset()
-    lucky_always: bool = True
 
     def avoids(self, pitfall: str) -> bool:
         """True unless the pitfall is one of those named."""
@@ -49,8 +50,8 @@ class ScriptedSolver:
         return options[0]
 
     def lucky(self, share: float) -> bool:  # noqa: ARG002
-        """Always, or never."""
-        return self.lucky_always
+        """Always."""
+        return True
 
 
 class ToolCall(NamedTuple):
@@ -88,44 +89,95 @@ class Turn(NamedTuple):
     calls: tuple[ToolCall, ...] = ()
 
 
-class Puzzle(Protocol):
+@dataclass(frozen=True)
+class Puzzle(ABC):
     """One item, recognised in the text of its prompt."""
 
+    world: ClassVar[WorldName]
+    template: Template
+    slots: Slots
+
+    @classmethod
+    def recognise(cls, text: str) -> Self | None:
+        """Return the item whose template the text contains, of several the first; None when there is none."""
+        for template in open_world(cls.world).templates:
+            if template.anchor in text and (match := template.pattern.search(text)):
+                return cls(template, match.groupdict())
+        return None
+
+    @abstractmethod
     def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:
         """Return the next turn of an attempt."""
-        ...
+
+    def solved(self, solver: Solver) -> str:
+        """Return the last text of a whole attempt."""
+        return self.attempt(solver, Dialogue()).text
+
+    def agrees(self, output: str) -> bool:
+        """Whether an output states the right answer."""
+        return answer_of(output) == answer_of(self.solved(ScriptedSolver()))
 
 
-class Draft(NamedTuple):
-    """A generated item before it has an id."""
+@dataclass(frozen=True)
+class World:
+    """A closed family of items with their pitfalls, as ``<world>.yaml`` has it."""
 
-    template: str
-    prompt: str
-    answer: str
-    pitfalls: tuple[str, ...]
+    name: WorldName
+    domain: str
+    prefix: str
+    """Start of its item ids."""
+    templates: tuple[Template, ...]
+    pitfalls: Mapping[str, Pitfall]
+    """What its items test, and so what its lessons can be about."""
+
+    @cached_property
+    def puzzle(self) -> type[Puzzle]:
+        """Its kind of item."""
+        # Imported by its name, ``ledger`` for ``ledger-tools``: a run needs one of these modules.
+        kind: type[Puzzle] = import_module(f"{__package__}.{self.name.partition('-')[0]}").PUZZLE
+        return kind
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        """Recognises advice on the pitfalls."""
+        return Lexicon(self.pitfalls)
+
+    def recognise(self, text: str) -> Puzzle | None:
+        """Return the item in a prompt, or None when it is not of this world."""
+        return self.puzzle.recognise(text)
+
+
+@cache
+def open_world(name: WorldName) -> World:
+    """Return a world by its name."""
+    raw = data_of(name)
+    templates = tuple(Template(kind, **row) for kind, row in raw["templates"].items())
+    pitfalls = {pitfall: Pitfall.of(pitfall, row) for pitfall, row in raw["pitfalls"].items()}
+    return World(name, raw["domain"], raw["prefix"], templates, pitfalls)
 
 
 class Solution:
     """Numbered steps of a worked solution. A pitfall that was met shows in the next step."""
 
-    def __init__(self, solver: Solver, pitfalls: Mapping[str, Pitfall], earlier: tuple[str, ...] = ()) -> None:
+    def __init__(self, world: WorldName, solver: Solver, earlier: tuple[str, ...] = ()) -> None:
+        self.pitfalls = open_world(world).pitfalls
         self._solver = solver
-        self._pitfalls = pitfalls
         self._steps = list(earlier)
         self._earlier = len(earlier)
         self._shown: list[str] = []
 
     def avoids(self, name: str) -> bool:
         """Whether the attempt avoids the pitfall."""
-        pitfall, avoided = self._pitfalls[name], self._solver.avoids(name)
+        pitfall, avoided = self.pitfalls[name], self._solver.avoids(name)
         self._shown.append(self._solver.pick(pitfall.shown_avoided if avoided else pitfall.shown_hit))
         return avoided
 
-    def step(self, working: str) -> None:
-        """Write one step, with the pitfalls met since the last one."""
+    def step(self, working: str, *numbers: Decimal) -> None:
+        """Write one step, with the pitfalls met since the last one. ``numbers`` take the places of ``{}``."""
         shown = "; ".join(self._shown)
         self._shown.clear()
-        self._steps.append(f"Step {len(self._steps) + 1}: {shown + ': ' if shown else ''}{working}")
+        text = working.format(*map(decimal_text, numbers)) if numbers else working
+        self._steps.append(f"Step {len(self._steps) + 1}: {shown + ': ' if shown else ''}{text}")
 
     def new_steps(self) -> str:
         """Return the steps of this turn."""
@@ -150,21 +202,3 @@ def decimal_text(value: Decimal) -> str:
 def answer_of(text: str) -> str:
     """Return what a worked solution states after its last ``Answer:``."""
     return text.rsplit("Answer:", 1)[-1].strip()
-
-
-def differ(right: str, wrong: str) -> bool:
-    """Whether two numbers differ by more than any sensible tolerance."""
-    good, bad = Decimal(right), Decimal(wrong)
-    return abs(good - bad) >= max(_MIN_GAP, _MIN_GAP_SHARE * abs(good))
-
-
-def hit_sets(pitfalls: Sequence[str]) -> list[frozenset[str]]:
-    """Return every combination of at least one of the pitfalls."""
-    sizes = range(1, len(pitfalls) + 1)
-    return [frozenset(hit) for hit in chain.from_iterable(combinations(pitfalls, size) for size in sizes)]
-
-
-def every_mistake_shows(pitfalls: Sequence[str], answer: Callable[[frozenset[str]], str]) -> bool:
-    """Whether each combination of pitfalls leads to an answer that differs from the right one."""
-    right = answer(frozenset())
-    return all(differ(right, answer(hit)) for hit in hit_sets(pitfalls))

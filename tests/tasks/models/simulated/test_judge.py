@@ -12,7 +12,8 @@ import pytest
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tfgrpo.rewarders.judge.prompt import PAIR_FORM, SCORE_FORM, messages, pair_instructions, score_instructions
 from tfgrpo.tasks.models.simulated.roles import ComparisonAsk, JudgementAsk, compare, judge
-from tfgrpo.tasks.models.simulated.worlds import generate_items, open_world
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 WORLDS = ("arithmetic", "ledger-tools", "unlearnable")
 ITEM = generate_items("arithmetic", 1)[0]

@@ -20,9 +20,9 @@ from tests.support.models.paraphrases import (
 )
 from tests.support.models.players import with_lessons
 from tfgrpo.tasks.models.simulated.roles import RAMBLING, USELESS
-from tfgrpo.tasks.models.simulated.worlds import WorldName, open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, lessons_in, reads_as_language
+from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName, open_world
 
 WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
 ARITHMETIC = WORLDS["arithmetic"].lexicon
@@ -33,7 +33,7 @@ POWL = WORLDS["powl"].lexicon
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
     world = WORLDS[name]
-    for pitfall in world.pitfalls:
+    for pitfall in world.pitfalls.values():
         for side, advice in ((1, pitfall.good_advice), (-1, pitfall.bad_advice)):
             for lesson in advice:
                 assert world.lexicon.stances(lesson.polarity, lesson.text) == {pitfall.name: side}, lesson.text
@@ -80,7 +80,7 @@ def test_shuffled_words_are_rarely_recognised(plain):
     rng = random.Random(5)
     tried = heard = 0
     for world in WORLDS.values():
-        for pitfall in world.pitfalls:
+        for pitfall in world.pitfalls.values():
             for lesson in pitfall.good_advice * 20:
                 words = lesson.text.split()
                 rng.shuffle(words)
@@ -145,4 +145,4 @@ def test_the_memory_of_prompts_is_bounded():
     lexicon = Lexicon(WORLDS["arithmetic"].pitfalls)
     for index in range(300):
         lexicon.advice(f"prompt {index}")
-    assert len(lexicon._read) == 256
+    assert lexicon.advice.cache_info().currsize == 256

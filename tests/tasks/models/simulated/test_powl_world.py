@@ -12,14 +12,14 @@ from tests.support.models.players import success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
 from tfgrpo.tasks.models.simulated.roles import JudgementAsk, ReflectionAsk, judge, reflect
-from tfgrpo.tasks.models.simulated.worlds import open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
+from tfgrpo.tasks.models.simulated.worlds.items import hit_sets
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES, mistakes_of
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, hit_sets
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, open_world
 
 WORLD = open_world("powl")
 BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
-PITFALLS = {pitfall.name: pitfall for pitfall in WORLD.pitfalls}
+PITFALLS = WORLD.pitfalls
 
 
 def read(path):
@@ -93,13 +93,13 @@ def test_every_way_to_go_wrong_shows_in_the_score_and_in_the_steps():
 
 @pytest.mark.parametrize("items", [LEARN, HELD_OUT], ids=["learn", "held-out"])
 def test_every_pitfall_turns_up_in_several_kinds_of_business(items):
-    for pitfall in WORLD.pitfalls:
+    for pitfall in WORLD.pitfalls.values():
         kinds = {item["metadata"]["kind"] for item in items if pitfall.name in item["metadata"]["pitfalls"]}
         assert len(kinds) >= 4, pitfall.name
 
 
 def lessons(rng, *, good=True):
-    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in WORLD.pitfalls]
+    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in WORLD.pitfalls.values()]
 
 
 @pytest.mark.untraced
@@ -130,7 +130,7 @@ def test_the_reflecting_role_names_the_remedy_that_separated_two_attempts():
     told = [
         WORLD.lexicon.stances(lesson["polarity"], lesson["text"])
         for seed in range(60)
-        for lesson in reflect(WORLD.pitfalls, asked, random.Random(seed))["lessons"]
+        for lesson in reflect(PITFALLS.values(), asked, random.Random(seed))["lessons"]
     ]
     assert told.count({"any_order": 1}) > 40
     assert not any("rework_loop" in stances for stances in told)

@@ -13,7 +13,7 @@ from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.engine import _REMEMBERED, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds import generate_items
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall
 

@@ -23,10 +23,10 @@ from tfgrpo.tasks.models.simulated.roles import (
     reflect,
     shorten,
 )
-from tfgrpo.tasks.models.simulated.worlds import open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 WORLD = open_world("arithmetic")
-PITFALLS = {pitfall.name: pitfall for pitfall in WORLD.pitfalls}
+PITFALLS = WORLD.pitfalls
 REFUND, DAYS = PITFALLS["refund_sign"], PITFALLS["inclusive_days"]
 GOOD = f"Step 1: {REFUND.shown_avoided[0]}: 90\nAnswer: 90"
 BAD = f"Step 1: {REFUND.shown_hit[1]}: 110\nAnswer: 110"
@@ -39,7 +39,7 @@ def reflection(*attempts, **changes):
 
 def lessons(*attempts, seed=0, **changes):
     question = ReflectionAsk.model_validate(reflection(*attempts, **changes))
-    return reflect(WORLD.pitfalls, question, random.Random(seed))["lessons"]
+    return reflect(PITFALLS.values(), question, random.Random(seed))["lessons"]
 
 
 def entry(name, advice, support=1):
@@ -81,7 +81,7 @@ def test_reflection_follows_the_transcripts_and_not_the_truth():
 
 def test_reflection_ignores_line_breaks_of_the_transcript():
     broken = GOOD.replace(" the ", "\n the ")
-    assert contrasts(WORLD.pitfalls, ReflectionAsk.model_validate(reflection((1.0, broken), (0.0, BAD))).attempts)
+    assert contrasts(PITFALLS.values(), ReflectionAsk.model_validate(reflection((1.0, broken), (0.0, BAD))).attempts)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_lessons_fit_but_for_a_few_that_ramble():
     long = [text for text in told if count_words(text) > 32]
     assert 0.008 < len(long) / len(told) < 0.04
     for world in map(open_world, ("arithmetic", "ledger-tools", "powl", "unlearnable")):
-        for pitfall in world.pitfalls:
+        for pitfall in world.pitfalls.values():
             for advice in (*pitfall.good_advice, *pitfall.bad_advice):
                 assert count_words(advice.text) <= 32
                 assert not any(letter.isdigit() for letter in advice.text)
@@ -174,7 +174,7 @@ def test_rejected_or_too_long_proposals_are_not_added():
 
 
 def test_capacity_and_edit_budget_are_kept():
-    proposals = [entry(f"P{n}", pitfall.good_advice[0]) for n, pitfall in enumerate(WORLD.pitfalls)]
+    proposals = [entry(f"P{n}", pitfall.good_advice[0]) for n, pitfall in enumerate(PITFALLS.values())]
     for seed in range(30):
         assert sum(op["op"] == "add" for op in decide(seed, proposals=proposals, capacity=4)) <= 4
         edits = [

@@ -11,19 +11,13 @@ import pytest
 
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
-from tfgrpo.tasks.models.simulated.worlds import SHIPPED, data_file, generate_items, open_world
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play, recognise
-from tfgrpo.tasks.models.simulated.worlds.puzzle import (
-    Dialogue,
-    ScriptedSolver,
-    ToolResult,
-    answer_of,
-    every_mistake_shows,
-    hit_sets,
-)
+from tfgrpo.tasks.models.simulated.worlds.items import SHIPPED, data_file, every_mistake_shows, generate_items, hit_sets
+from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, ToolResult, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
+recognise = LedgerQuestion.recognise
 LEARNABLE = ("arithmetic", "ledger-tools")
 NEUTRAL = "The office on the second floor keeps its plants near the large window of the hall"
 
@@ -39,14 +33,11 @@ def learnable(request):
 
 
 def advice(world, rng, *, good=True):
-    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in world.pitfalls]
+    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in world.pitfalls.values()]
 
 
 def scripted(world, prompt, hit=frozenset()):
-    puzzle = world.recognise(prompt)
-    if isinstance(puzzle, LedgerQuestion):
-        return play(puzzle, ScriptedSolver(hit))[0]
-    return puzzle.attempt(ScriptedSolver(hit), Dialogue()).text
+    return world.recognise(prompt).solved(ScriptedSolver(hit))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -79,7 +70,7 @@ def test_foreign_prompts_are_not_recognised(shipped):
 
 def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(learnable):
     world, items = learnable
-    by_name = {pitfall.name: pitfall for pitfall in world.pitfalls}
+    by_name = {pitfall.name: pitfall for pitfall in world.pitfalls.values()}
     for item in items:
         names = item["metadata"]["pitfalls"]
         assert 1 <= len(names) <= 2
@@ -92,7 +83,7 @@ def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(learnable):
 def test_every_pitfall_turns_up_often_enough_to_be_learned(learnable):
     world, _ = learnable
     items = generate_items(world.name, SHIPPED[world.name])
-    for pitfall in world.pitfalls:
+    for pitfall in world.pitfalls.values():
         assert sum(pitfall.name in item["metadata"]["pitfalls"] for item in items) >= 25
 
 
@@ -101,7 +92,7 @@ def test_a_draft_whose_mistakes_do_not_show_is_not_used():
 
 
 def test_ledger_questions_take_two_to_four_turns():
-    turns = {play(recognise(item["prompt"]), ScriptedSolver())[1] for item in generate_items("ledger-tools", 60)}
+    turns = {len(play(recognise(item["prompt"]), ScriptedSolver())) for item in generate_items("ledger-tools", 60)}
     assert turns == {2, 3, 4}
 
 
@@ -147,7 +138,7 @@ def test_the_right_lessons_help_much(learnable):
 
 def test_one_right_lesson_helps_only_where_its_pitfall_is(learnable):
     world, items = learnable
-    pitfall = world.pitfalls[0]
+    pitfall = next(iter(world.pitfalls.values()))
     system = with_lessons(pitfall.good_advice[:1])
     with_it = [item for item in items if pitfall.name in item["metadata"]["pitfalls"]]
     without = [item for item in items if pitfall.name not in item["metadata"]["pitfalls"]]
@@ -217,7 +208,7 @@ def test_in_the_unlearnable_world_habits_show_without_any_effect():
     world = open_world("unlearnable")
     items = generate_items("unlearnable", 200)
     texts = [(attempt(world, i["prompt"], "", 0.7, 0, n), i["answer"]) for i in items for n in range(8)]
-    for habit in world.pitfalls:
+    for habit in world.pitfalls.values():
         right = [answer_of(text) == answer for text, answer in texts if any(p in text for p in habit.shown_avoided)]
         wrong = [answer_of(text) == answer for text, answer in texts if any(p in text for p in habit.shown_hit)]
         assert min(len(right), len(wrong)) > 200
@@ -227,4 +218,3 @@ def test_in_the_unlearnable_world_habits_show_without_any_effect():
 def test_luck_is_drawn_by_the_solver():
     solvers = [AdvisedSolver(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
     assert 0.2 < statistics.mean(solver.lucky(0.3) for solver in solvers) < 0.4
-    assert ScriptedSolver(lucky_always=False).lucky(0.9) is False
