@@ -7,26 +7,19 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Unpack
 
 from tfgrpo.flows.arguments import (
-    Agent,
-    Asked,
     Items,
-    NameOf,
-    Rewarder,
     RunOptions,
     SelectOptions,
-    Setting,
-    name_for,
     prepared_run,
     python_names,
-    request_of,
-    setting_texts,
+    run_fields,
+    select_request,
 )
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
@@ -37,7 +30,6 @@ from tfgrpo.flows.result import Result, task_paths
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named
 from tfgrpo.flows.selection.context import lessons_of, pack_of_lessons
-from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan
@@ -54,20 +46,12 @@ __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
-def learn(
-    items: Items | None = None,
-    *,
-    agent: Agent | None = None,
-    tools: Sequence[Callable[..., Any] | str] = (),
-    rewarders: Sequence[Rewarder] | None = None,
-    progress: bool = False,
-    settings: Mapping[str, Setting] | None = None,
-    **options: Unpack[RunOptions],
-) -> Result:
+def learn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn lessons on items, compare them on held-out items, and return the gate's decision. Works in a notebook too.
 
-    ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. Other settings are keywords named like
-    the options of ``tfgrpo run``, or ``settings`` by dotted key; environment variables count as on the command line.
+    ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. ``agent``, ``tools`` and ``rewarders``
+    are callables or names. Other keywords are named like the options of ``tfgrpo run``; ``settings`` sets any other setting by
+    dotted key. Environment variables count as on the command line.
     The run needs no Prefect server; it is registered with one if PREFECT_API_URL names it, and with a temporary one for
     ``task_runner="dask"`` or ``"ray"``. ``progress=True`` shows the live view of the command on stderr.
 
@@ -80,8 +64,7 @@ def learn(
         >>> print(result.decision, [lesson.text for lesson in result.lessons])
     """
     stop = threading.Event()
-    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
-    run = in_thread(partial(_learn, items, asked, progress=progress, stop=stop))
+    run = in_thread(partial(_learn, items, options, progress=progress, stop=stop))
     try:
         return run.result()
     except KeyboardInterrupt:
@@ -90,24 +73,14 @@ def learn(
         raise
 
 
-async def alearn(
-    items: Items | None = None,
-    *,
-    agent: Agent | None = None,
-    tools: Sequence[Callable[..., Any] | str] = (),
-    rewarders: Sequence[Rewarder] | None = None,
-    progress: bool = False,
-    settings: Mapping[str, Setting] | None = None,
-    **options: Unpack[RunOptions],
-) -> Result:
+async def alearn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn as ``learn`` does, without blocking the event loop. Cancelling it ends the run resumably.
 
     Example:
         >>> result = await tfgrpo.alearn("items.jsonl", agent=my_agent, dry_run=True)
     """
     stop = threading.Event()
-    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
-    run = asyncio.wrap_future(in_thread(partial(_learn, items, asked, progress=progress, stop=stop)))
+    run = asyncio.wrap_future(in_thread(partial(_learn, items, options, progress=progress, stop=stop)))
     try:
         return await asyncio.shield(run)
     except asyncio.CancelledError:
@@ -116,15 +89,7 @@ async def alearn(
         raise
 
 
-def plan(
-    items: Items | None = None,
-    *,
-    agent: Agent | None = None,
-    tools: Sequence[Callable[..., Any] | str] = (),
-    rewarders: Sequence[Rewarder] | None = None,
-    settings: Mapping[str, Setting] | None = None,
-    **options: Unpack[RunOptions],
-) -> Plan:
+def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
     """Return what ``learn`` would run, with a forecast of its calls, tokens and cost. Write and send nothing.
 
     Raises ``ConfigError`` with every problem.
@@ -132,21 +97,12 @@ def plan(
     Example:
         >>> print(tfgrpo.plan("items.jsonl", agent=my_agent, model="my-model", base_url="…").forecast)
     """
-    asked = partial(Asked, agent, tools, rewarders, settings, cast("Mapping[str, object]", options))
     with handed_over() as name_of, python_names():
-        prepared = prepared_run(items, asked(name_of), preflight=False, keep=False)
+        prepared = prepared_run(items, run_fields(options, name_of), starts=False)
         return replace(prepared.plan, warnings=prepared.warnings)
 
 
-def select(
-    prompt: str | None = None,
-    *,
-    k: int = 8,
-    agent: Agent | None = None,
-    rewarders: Sequence[Rewarder] = (),
-    settings: Mapping[str, Setting] | None = None,
-    **options: Unpack[SelectOptions],
-) -> Selected:
+def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOptions]) -> Selected:
     """Ask for ``k`` answers to one request, grade them and return the best, with the others and the cost.
 
     Raises ``ConfigError`` with every problem before anything is sent. ``.text`` of the result raises ``SelectionFailed``
@@ -156,12 +112,7 @@ def select(
         >>> tfgrpo.select("What is 17 * 23?", k=8, answer="391", rewarders=["gt"], model="my-model", base_url="…").text
     """
     with handed_over() as name_of, python_names():
-        given = {"prompt": prompt, "k": k, **options, "settings": setting_texts(settings or {})}
-        given["actor"] = None if agent is None else name_for(agent, name_of)
-        if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
-            raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
-        given["rewarders"] = [name_for(rewarder, name_of) for rewarder in rewarders]
-        work = partial(select_best, request_of(SelectRequest, given))
+        work = partial(select_best, select_request(prompt, k, options, name_of))
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -194,9 +145,9 @@ def prompt(task_id: str, *, out: str | None = None) -> str:
     return text.system
 
 
-def _learn(items: Items | None, asked: Callable[[NameOf], Asked], *, progress: bool, stop: threading.Event) -> Result:
+def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
     with handed_over() as name_of, python_names():
-        prepared = prepared_run(items, asked(name_of), preflight=True, keep=True)
+        prepared = prepared_run(items, run_fields(options, name_of), starts=True)
         view = Observers(*([Progress(PeopleConsole(stderr=True, highlight=False))] if progress else []))
         is_local = prepared.plan.settings.task_runner == "threads" and not os.environ.get(API_URL)
         summary = run_in_process(prepared, view, stop) if is_local else run_on_prefect(prepared, view, stop)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
@@ -19,7 +20,8 @@ from pydantic import ValidationError
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
 from tfgrpo.flows.result import task_paths
 from tfgrpo.flows.run.prepare import Prepared, prepare
-from tfgrpo.pipelines.problems import did_you_mean, raise_together, shown
+from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, raise_together, shown
 from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -55,22 +57,35 @@ Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFr
 Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
 
 
-class RunOptions(TypedDict, total=False):
-    """Options of ``tfgrpo run`` as keywords; ``tfgrpo config`` describes each."""
-
+class _SharedOptions(TypedDict, total=False):
+    settings: Mapping[str, Setting] | None
+    """Any other setting by dotted key."""
+    agent: Agent | None
     pipeline: str
-    run_id: str
-    resume: str
-    replay: str
-    eval_dataset: str
-    data_config: str
     model: str
-    reflection_model: str
     base_url: str
     out: str
     task_id: str
     pack: str
     packs_root: str
+    max_usd: float
+    max_tokens: int
+    max_calls: int
+    seed: int
+    dry_run: bool
+
+
+class RunOptions(_SharedOptions, total=False):
+    """Callables, and options of ``tfgrpo run``, as keywords; ``tfgrpo config`` describes each option."""
+
+    tools: Sequence[Callable[..., Any] | str]
+    rewarders: Sequence[Rewarder] | None
+    run_id: str
+    resume: str
+    replay: str
+    eval_dataset: str
+    data_config: str
+    reflection_model: str
     world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
     epochs: int
     group_size: int
@@ -79,21 +94,16 @@ class RunOptions(TypedDict, total=False):
     train_temp: float
     eval_temp: float
     concurrency: int
-    max_usd: float
-    max_tokens: int
-    max_calls: int
-    seed: int
     task_runner: Literal["threads", "dask", "ray"]
-    dry_run: bool
 
 
-class SelectOptions(TypedDict, total=False):
-    """Options of ``tfgrpo select`` as keywords."""
+class SelectOptions(_SharedOptions, total=False):
+    """Callables, and options of ``tfgrpo select``, as keywords."""
 
+    rewarders: Sequence[Rewarder]
     item: str
     answer: str
     reference: str
-    pipeline: str
     min_success: int
     format: Literal["text", "json", "powl"]
     json_schema: str
@@ -102,70 +112,40 @@ class SelectOptions(TypedDict, total=False):
     memory: Literal["off", "record", "exploit", "explore"]
     max_validations: int
     timeout_s: float
-    task_id: str
-    out: str
-    pack: str
-    packs_root: str
-    model: str
-    base_url: str
-    seed: int
-    max_usd: float
-    max_tokens: int
-    max_calls: int
-    dry_run: bool
     world: str
 
 
-class Asked:
-    """The arguments of a run, as a request with names for the callables."""
-
-    def __init__(
-        self,
-        agent: Agent | None,
-        tools: Sequence[Callable[..., Any] | str],
-        rewarders: Sequence[Rewarder] | None,
-        settings: Mapping[str, Setting] | None,
-        options: Mapping[str, object],
-        name_of: NameOf,
-    ) -> None:
-        self._options: dict[str, Any] = {**options, "settings": setting_texts(settings or {})}
-        self._names: list[str] = []
-        own: dict[str, Setting] = {}
-        if agent is not None or tools:
-            self._options["actor"] = "tools" if agent is None else self._named(agent, name_of)
-        if tools:
-            own["actor.tools"] = [self._named(tool, name_of) for tool in tools]
-        if rewarders is not None:
-            own["rewarders"] = [self._rewarder(each, name_of) for each in rewarders]
-        self._options["settings"] |= setting_texts(own)
-
-    def request(self, dataset: str | None) -> RunRequest:
-        """Return the request on a dataset. Raise ``ConfigError`` with every problem of the arguments."""
-        return request_of(RunRequest, {**self._options, "dataset": dataset})
-
-    def refuse_other_processes(self, task_runner: str) -> None:
-        """Raise ``SettingsError`` for callables that worker processes could not import."""
-        local = [name for name in self._names if is_handed_over(name)]
-        if local and task_runner != "threads":
-            accepted = f"'threads', or functions of a module that workers can import in place of {', '.join(local)}"
-            raise SettingsError.one("task_runner", repr(task_runner), accepted)
-
-    def _named(self, value: object, name_of: NameOf) -> str:
-        name = name_for(value, name_of)
-        self._names.append(name)
-        return name
-
-    def _rewarder(self, value: Rewarder, name_of: NameOf) -> dict[str, Any]:
-        entry = dict(value) if isinstance(value, Mapping) else {"name": value}
-        return {**entry, "name": self._named(entry.get("name", ""), name_of)}
+def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
+    """Return options as fields of a ``RunRequest``, with names for the callables."""
+    fields: dict[str, Any] = dict(options)
+    agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
+    settings = dict(fields.get("settings") or {})
+    if agent is not None or tools:
+        fields["actor"] = "tools" if agent is None else _name(agent, name_of)
+    if tools:
+        settings["actor.tools"] = [_name(tool, name_of) for tool in tools]
+    if rewarders is not None:
+        entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
+        settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
+    return {**fields, "settings": _setting_texts(settings)}
 
 
-def name_for(value: object, name_of: NameOf) -> str:
-    """Return a name as it is, and the name of anything else."""
+def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
+    """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
+    fields: dict[str, Any] = {**options, "prompt": prompt, "k": k}
+    agent, rewarders = fields.pop("agent", None), fields.get("rewarders", ())
+    if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
+        raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
+    fields["actor"] = None if agent is None else _name(agent, name_of)
+    fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
+    return _request_of(SelectRequest, {**fields, "settings": _setting_texts(fields.get("settings") or {})})
+
+
+def _name(value: object, name_of: NameOf) -> str:
     return value if isinstance(value, str) else name_of(value)
 
 
-def setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
+def _setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
     """Return settings as a command line would have them."""
     return {
         key: "none"
@@ -180,7 +160,7 @@ def setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
 RequestT = TypeVar("RequestT", bound=FlowRequest)
 
 
-def request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
+def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
     """Return the request. Raise ``ConfigError`` with its problems, and those of the settings that can be read."""
     fields = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -209,51 +189,48 @@ def _problem(kind: type[FlowRequest], name: str, error_type: str, value: object)
     return Problem(name, shown(value), field.accepted if field is not None else "text")
 
 
-def prepared_run(items: Items | None, asked: Asked, *, preflight: bool, keep: bool) -> Prepared:
-    """Return the checked run. ``keep``: store items that are not a file with the task, so that it can be resumed."""
+def prepared_run(items: Items | None, fields: Mapping[str, Any], *, starts: bool) -> Prepared:
+    """Return the checked run of a request's fields.
+
+    ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
+    """
     if items is None or isinstance(items, str | os.PathLike):
-        return _checked(asked, None if items is None else os.fspath(items), preflight=preflight)
-    try:
-        text = _json_lines(items)
-    except DatasetError as error:
-        raise_together([error, *_problems_besides(asked)])
-        raise
-    name = f"{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
-    if not keep:
-        folder = Path(tempfile.mkdtemp(prefix="tfgrpo-items-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # a large dataset is read again when it is used
-        replace_text(folder / name, text)
-        return _checked(asked, str(folder / name), preflight=preflight)
-    request = asked.request(None)
-    settings = resolve_settings(
-        cli=request.options(), env=os.environ, pipeline_path=find_pipeline(request.pipeline)
-    ).settings
-    with _stored(task_paths(settings.task_id, settings.out).dataset(name), text) as path:
-        return _checked(asked, str(path), preflight=preflight)
+        return _checked({**fields, "dataset": items}, preflight=starts)
+    checks = ProblemCollector()
+    lines = checks.run(partial(_json_lines, items))
+    if not lines:
+        checks.run(partial(_checked, fields, preflight=False))
+        checks.raise_problems()
+    name = f"{hashlib.sha256(lines[0].encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
+    if starts:
+        request = _request_of(RunRequest, fields)
+        asked = resolve_settings(cli=request.options(), env=os.environ, pipeline_path=find_pipeline(request.pipeline))
+        path = task_paths(asked.settings.task_id, asked.settings.out).dataset(name)
+    else:
+        path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
+        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
+    with _stored(path, lines[0]):
+        return _checked({**fields, "dataset": path}, preflight=starts)
 
 
-def _problems_besides(asked: Asked) -> list[ConfigError]:
-    """Return what else is wrong with a run whose items are."""
-    try:
-        _checked(asked, None, preflight=False)
-    except ConfigError as error:
-        return [error]
-    return []
-
-
-def _checked(asked: Asked, dataset: str | None, *, preflight: bool) -> Prepared:
-    prepared = prepare(asked.request(dataset), os.environ, preflight=preflight)
-    asked.refuse_other_processes(prepared.plan.settings.task_runner)
+def _checked(fields: Mapping[str, Any], *, preflight: bool) -> Prepared:
+    prepared = prepare(_request_of(RunRequest, fields), os.environ, preflight=preflight)
+    settings = prepared.plan.settings
+    names = (settings.actor.kind, *settings.actor.tools, *(each.name for each in settings.rewarders))
+    local = [name for name in names if is_handed_over(name)]
+    if local and settings.task_runner != "threads":
+        accepted = f"'threads', or functions of a module that workers can import in place of {', '.join(local)}"
+        raise SettingsError.one("task_runner", repr(settings.task_runner), accepted)
     return prepared
 
 
 @contextmanager
-def _stored(path: Path, text: str) -> Iterator[Path]:
+def _stored(path: Path, text: str) -> Iterator[None]:
     """Write a file for the block; when that raises ``ConfigError``, leave nothing behind that was not there before."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     replace_text(path, text)
     try:
-        yield path
+        yield
     except ConfigError:
         for each in made:
             with suppress(OSError):  # another run has put files there

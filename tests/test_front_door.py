@@ -54,9 +54,10 @@ def test_importing_it_loads_none_of_its_rooms():
 
 
 def test_the_keywords_are_the_fields_of_the_requests():
-    own = {"settings", "dataset", "actor", "flow_run_id"}
-    assert set(RunOptions.__annotations__) == set(RunRequest.model_fields) - own
-    assert set(SelectOptions.__annotations__) == set(SelectRequest.model_fields) - {*own, "prompt", "k", "rewarders"}
+    options = set(RunRequest.model_fields) - {"dataset", "actor", "flow_run_id"}
+    assert set(RunOptions.__annotations__) == options | {"agent", "tools", "rewarders"}
+    options = set(SelectRequest.model_fields) - {"prompt", "k", "actor"}
+    assert set(SelectOptions.__annotations__) == options | {"agent"}
 
 
 def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd):

@@ -58,7 +58,7 @@ def execute(
         request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
-                session = open_session(request, prepared, observer, fan_out, clock=clock)
+                session = open_session(prepared, observer, fan_out, clock=clock)
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 from tfgrpo.flows.console.write_access import write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.context import read_api_key
 from tfgrpo.flows.run.index import LATEST
-from tfgrpo.flows.run.resume import settings_of_run, with_run_id
+from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
@@ -37,6 +38,8 @@ class Prepared:
     plan: Plan
     warnings: tuple[str, ...]
     """Of the plan, the actor and the preflight."""
+    earlier: Mapping[str, Any] | None = None
+    """Manifest of the run that is resumed or replayed."""
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
@@ -45,20 +48,21 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     Raises ``ConfigError`` with all problems of the first step that finds one.
     """
     _check_names(request)
-    request = with_run_id(request, env)
+    earlier, checks = None, _CHECKS
     if request.earlier is not None:
-        resolved, checks = settings_of_run(request, env), _CHECKS
+        request, earlier, resolved = earlier_run(request, env)
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
         resolved = _with_night(resolved)
-        checks = (*_CHECKS, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
+        checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
     plan = build_plan(resolved, env, extra_checks=checks)
-    _check_run_id(request, plan.paths)
+    refuse_taken(request, plan.paths)
     warnings: tuple[str, ...] = ()
     if preflight:
         _check_out(plan.paths)
         warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
-    return Prepared(request, resolved, plan, (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings))
+    warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
+    return Prepared(request, resolved, plan, warnings, earlier)
 
 
 def _with_night(resolved: Resolved) -> Resolved:
@@ -115,7 +119,8 @@ def _check_names(request: RunRequest) -> None:
         raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
 
 
-def _check_run_id(request: RunRequest, paths: TaskPaths) -> None:
+def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
+    """Raise ``SettingsError`` for a name that no new run of the task can have."""
     if request.run_id is None:
         return
     if request.run_id == LATEST:

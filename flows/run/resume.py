@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.index import LATEST, find_run, known_runs
+from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -45,18 +46,24 @@ _ASKED = ("command line", "environment")
 _MISSING = object()
 
 
-def with_run_id(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
-    """Return the request with the id of the newest run in place of ``latest``. Raises ``SettingsError`` without any."""
-    if request.earlier != LATEST:
-        return request
-    _, run, _ = _asked_and_earlier(request, env)
-    return request.model_copy(update={"replay" if request.resume is None else "resume": run.root.name})
+class Earlier(NamedTuple):
+    """A run to resume or replay."""
+
+    request: RunRequest
+    """With the id of the run in place of ``latest``."""
+    manifest: dict[str, Any]
+    resolved: Resolved
+    """The settings of the manifest, updated by the permitted options."""
 
 
-def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
-    """Return the settings of the run's manifest, updated by the permitted options; raise ``SettingsError`` for others."""
-    asked, run, manifest = _asked_and_earlier(request, env)
-    stored: dict[str, Any] = manifest["settings"]
+def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
+    """Find the run to resume or replay, of the named task, else of any.
+
+    Raises ``SettingsError`` that names the existing runs, or every option that a run cannot take on.
+    """
+    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+    run, manifest = _find(request, asked)
+    stored: dict[str, Any] = deepcopy(manifest["settings"])
     # Runs from before learner_max_tokens used max_tokens for learning calls, and their journal keys depend on it.
     model = stored.get("model")
     if isinstance(model, dict) and "max_tokens" in model:
@@ -83,11 +90,13 @@ def settings_of_run(request: RunRequest, env: Mapping[str, str]) -> Resolved:
     task = run.root.parent.parent
     stored |= {"out": str(task.parent), "task_id": task.name}
     try:
-        return Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
+        resolved = Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
     except ValidationError as error:
         raise _unusable(
             request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
         ) from error
+    named = {"replay" if request.resume is None else "resume": run.root.name}
+    return Earlier(request.model_copy(update=named), manifest, resolved)
 
 
 def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
@@ -105,27 +114,16 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     return request
 
 
-def manifest_of(request: RunRequest, settings: Settings) -> dict[str, Any]:
-    """Return the manifest of the run to resume or replay. Raises ``SettingsError`` that names the existing runs."""
-    return _find(request, settings, everywhere=False)[1]
-
-
-def _asked_and_earlier(request: RunRequest, env: Mapping[str, str]) -> tuple[Resolved, RunPaths, dict[str, Any]]:
-    """Return the settings asked for, and the earlier run with its manifest: of the named task, else of any."""
-    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-    return asked, *_find(request, asked.settings, everywhere=not asked.sources["task_id"].startswith(_ASKED))
-
-
-def _find(request: RunRequest, settings: Settings, *, everywhere: bool) -> tuple[RunPaths, dict[str, Any]]:
-    """Return the earlier run and its manifest; ``everywhere`` as in ``find_run``."""
-    task = TaskPaths.of(settings.out, settings.task_id)
+def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any]]:
+    task = TaskPaths.of(asked.settings.out, asked.settings.task_id)
+    accepted = f"a run of task {task.root.name}: {known_runs(task)}"
     try:
-        run = find_run(task, request.earlier or "", everywhere=everywhere)
+        run = find_run(task, request.earlier or "", everywhere=not asked.sources["task_id"].startswith(_ASKED))
         if run is None:
-            raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}")
+            raise _unusable(request, accepted)
         manifest = ManifestFile(run.manifest).read()
     except ValueError as error:
-        raise _unusable(request, f"a run of task {settings.task_id}: {known_runs(task)}") from error
+        raise _unusable(request, accepted) from error
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
     if not {"settings", "sources"} <= set(manifest):

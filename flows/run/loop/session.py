@@ -164,8 +164,6 @@ class Session:
     plan: Plan
     run_id: str
     task: TaskPaths
-    paths: RunPaths
-    context: RunContext
     runtime: Runtime
     store: ExperienceStore
     books: Books
@@ -184,6 +182,16 @@ class Session:
     """Task of the replayed run; None for an original run."""
     voided: Mapping[str, str] = field(default_factory=dict)
     """Groups whose recorded evidence is void, with the reason; see ``records.voided_groups``."""
+
+    @property
+    def context(self) -> RunContext:
+        """The run as each of its processes needs it."""
+        return self.runtime.context
+
+    @property
+    def paths(self) -> RunPaths:
+        """Files of the run."""
+        return self.context.paths
 
     @property
     def settings(self) -> Settings:

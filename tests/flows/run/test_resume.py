@@ -7,15 +7,14 @@ import json
 import pytest
 
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.resume import manifest_of, settings_of_run
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def resumed(run, env=None, **asked):
-    return settings_of_run(RunRequest(out=str(run.out), resume="small", **asked), env or {})
+    return earlier_run(RunRequest(out=str(run.out), resume="small", **asked), env or {}).resolved
 
 
 def edit(run, change):
@@ -81,9 +80,8 @@ def test_a_task_that_was_named_is_the_only_one_looked_in(own_run, asked, env):
 
 def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
     assert json.loads(own_run.paths.manifest.read_text())["settings"]["out"] != str(own_run.out)
-    assert settings_of_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)}).settings.out == str(
-        own_run.out
-    )
+    found = earlier_run(RunRequest(resume="small"), {"TFGRPO_OUT": str(own_run.out)})
+    assert found.resolved.settings.out == str(own_run.out)
 
 
 @pytest.mark.parametrize("name", ["nobody", "../small", "sm*"])
@@ -91,13 +89,13 @@ def test_a_run_resumes_in_the_directory_of_its_manifest(own_run):
 def test_an_unknown_run_is_refused_with_the_names_of_the_existing_ones(small_run, how, name):
     request = RunRequest.model_validate({"out": str(small_run.out), how: name})
     with pytest.raises(SettingsError, match="small") as caught:
-        manifest_of(request, Settings(out=str(small_run.out)))
+        earlier_run(request, {})
     assert caught.value.problems[0].source == f"--{how}"
 
 
 def test_without_any_run_the_refusal_mentions_it(tmp_path):
     with pytest.raises(SettingsError, match="there is none"):
-        manifest_of(RunRequest(resume="x"), Settings(out=str(tmp_path)))
+        earlier_run(RunRequest(resume="x", out=str(tmp_path)), {})
 
 
 @pytest.mark.parametrize("text", ["{torn", "[]", '{"schema_version": 1}'])
