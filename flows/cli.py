@@ -6,7 +6,6 @@ Command modules are imported when they are called: Prefect alone takes most of a
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
@@ -14,39 +13,17 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
+from tfgrpo.flows.commands.catalogue import build_parser, commands, function_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser, parse
+from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.quiet import quiet_prefect
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
-COMMANDS = {
-    "run": "learn: cohorts, groups, lessons, held-out sweep, gate",
-    "doctor": "check everything a run needs without spending anything",
-    "config": "show every setting and where its value came from",
-    "deploy": "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
-    "estimate": "forecast calls, tokens and money of a run",
-    "experiences": "look at what was learned: list, show, blame, diff, verify, export, import",
-    "export": "convert the groups of a run for a trainer: TRL, verl, OpenRLHF, JSONL",
-    "import": "import groups that were collected by other programs",
-    "packs": "stamp, verify or render prompt packs",
-    "powl": "process models: parse, validate, footprint, score, draw",
-    "report": "write a run's report again from its files",
-    "runs": "list the runs that there are, newest first",
-    "select": "best of K: ask several times, grade, print the best answer",
-    "serve-data": "serve samples of a staged data mix over HTTP, and grade completions of them",
-    "serve-simulated": "serve the SIMULATED model over HTTP",
-}
-_MODULES = {
-    "experiences": "library.experiences",
-    "export": "library.export",
-    "import": "library.import_batch",
-    "packs": "library.packs",
-}
-"""Modules of commands that are not named like the command."""
+COMMANDS: Final = {name: declared["help"] for name, declared in commands().items()}
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that SIGTERM stops as Ctrl-C does. Servers handle it themselves."""
 _STOPPED = 3
@@ -56,22 +33,6 @@ _SILENT_S: Final = 2.0
 _EXIT_S: Final = 5.0
 """Seconds after that before the process is ended by force."""
 _LOG = logging.getLogger("tfgrpo.cli")
-
-
-def build_parser(command: str | None = None) -> Parser:
-    """Return the parser of one command, or without a command the overview of all."""
-    if command is not None:
-        parser = Parser(prog=f"tfgrpo {command}", description=COMMANDS[command])
-        _module(command).add(parser)
-        return parser
-    parser = Parser(prog="tfgrpo", description="A learning loop for LLM agents that changes no weights.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_commands(COMMANDS, metavar="COMMAND")
-    return parser
-
-
-def _module(command: str) -> Any:
-    return importlib.import_module(f"tfgrpo.flows.commands.{_MODULES.get(command, command.replace('-', '_'))}")
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:
@@ -119,8 +80,7 @@ def _execute(arguments: list[str], console: Console) -> int:
         console.say(CHECKING)  # before its modules are imported, which takes a second
     options = parse(build_parser(command), arguments)
     with run_signals() if command in _STOPPABLE else nullcontext():
-        code: int = _module(command).execute(options, console)
-    return code
+        return function_of(command)(options, console)
 
 
 def entry_point(argv: Sequence[str] | None = None) -> NoReturn:

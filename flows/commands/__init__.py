@@ -1,1 +1,3 @@
-"""The sub-commands of ``tfgrpo``, one module each, imported when they are called."""
+"""The sub-commands of ``tfgrpo``, imported when they are called."""
+
+__all__ = ["catalogue"]

@@ -6,18 +6,9 @@ import argparse
 import os
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 
 _TIMEOUT_S = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
-
-
-def add(parser: Parser) -> None:
-    """Set the epilog; the command has no arguments of its own."""
-    parser.epilog = (
-        "Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. "
-        "Makes the work pool where it is missing, and applies every deployment; may be repeated."
-    )
 
 
 def execute(_options: argparse.Namespace, console: Console) -> int:

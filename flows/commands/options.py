@@ -1,16 +1,15 @@
-"""Options that several commands share: the settings, the directory of a task, and RUN."""
+"""Read the options that several commands share: the settings, the directory of a task, and RUN."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.console.parsing import Parser
-from tfgrpo.flows.run.index import LATEST, find_run, known_runs, known_tasks
-from tfgrpo.pipelines.settings.fields import SettingField, setting_fields
-from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
+from tfgrpo.flows.run.index import find_run, known_runs, known_tasks
+from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.identifiers import ACCEPTED
@@ -20,31 +19,20 @@ if TYPE_CHECKING:
 
 _PREFIX = "setting:"
 _NUMBERS = {int: "N", float: "X"}
-_DEFAULTS = "Defaults hold where neither the pipeline file nor the variable in parentheses sets a value."
 
 
-def add_settings(parser: Parser) -> None:
-    """Add ``--pipeline``, ``--set`` and an option for every setting that has a flag. Values stay text until resolved."""
-    parser.epilog = _DEFAULTS
-    parser.add_argument(
-        "--pipeline",
-        default="tfgrpo-learning",
-        metavar="P",
-        help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())} [tfgrpo-learning]",
-    )
-    add_setting_flags(parser, ((leaf.flag, leaf) for leaf in setting_fields() if leaf.flag is not None))
+def add_settings(parser: Parser, keys: Mapping[str, str]) -> None:
+    """Add an option for each setting, and ``--set`` for the others. Values stay text until resolved.
 
-
-def add_setting_flags(parser: Parser, flags: Iterable[tuple[str, SettingField]]) -> None:
-    """Add an option for each setting, and ``--set`` for the others."""
+    ``keys``: dotted keys by the names of the options, with underscores.
+    """
     group = parser.add_argument_group("settings")
-    for flag, leaf in flags:
-        if leaf.type is bool:
-            parser.add_argument(
-                flag, group=group, dest=_PREFIX + leaf.key, action="store_const", const="true", help=_help(leaf)
-            )
-        else:
-            parser.add_argument(flag, group=group, dest=_PREFIX + leaf.key, metavar=_metavar(leaf), help=_help(leaf))
+    for name, key in keys.items():
+        leaf = fields_by_key()[key]
+        is_switch = leaf.type is bool
+        value: dict[str, Any] = {"action": "store_const", "const": "true"} if is_switch else {"metavar": _metavar(leaf)}
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, group=group, dest=_PREFIX + key, help=_help(leaf), **value)
     parser.add_argument(
         "--set",
         group=group,
@@ -104,15 +92,6 @@ def prepared_run(
     return prepare(request, os.environ, preflight=preflight)
 
 
-def add_task(parser: Parser) -> None:
-    """Add ``--out`` and ``--task-id``, as the settings of the same names."""
-    defaults = {leaf.flag: leaf.default for leaf in setting_fields()}
-    parser.add_argument("--out", metavar="DIR", help=f"directory of the tasks [{defaults['--out']}] (TFGRPO_OUT)")
-    parser.add_argument(
-        "--task-id", metavar="TASK", help=f"name of the task [{defaults['--task-id']}] (TFGRPO_TASK_ID)"
-    )
-
-
 def existing_task(options: argparse.Namespace) -> TaskPaths:
     """Return the task that the options, else the environment, else the defaults name. Raise ``SettingsError``."""
     task = task_of(options)
@@ -146,12 +125,6 @@ def task_of(options: argparse.Namespace) -> TaskPaths:
 def names_task(options: argparse.Namespace) -> bool:
     """Return whether the options or the environment name a task."""
     return options.task_id is not None or bool(os.environ.get("TFGRPO_TASK_ID"))
-
-
-def add_run(parser: Parser, description: str) -> None:
-    """Add the positional RUN, and the options that name its task."""
-    parser.add_positional("run", "RUN", help=f"{description}, or {LATEST} for the newest of the task")
-    add_task(parser)
 
 
 def run_of(options: argparse.Namespace) -> RunPaths:

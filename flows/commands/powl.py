@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import compress, product
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
-from tfgrpo.flows.console.powl_files import Format, read_model, read_reference
+from tfgrpo.flows.console.powl_files import read_model, read_reference
 from tfgrpo.rewarders.powl import (
     Footprint,
     Model,
@@ -33,8 +32,6 @@ from tfgrpo.rewarders.powl import (
     to_value,
     validate,
 )
-from tfgrpo.rewarders.powl.relations import Mode
-from tfgrpo.rewarders.powl.similarity import Aggregate
 from tfgrpo.stores.errors import PowlError, SettingsError
 
 _REFUSED = 2
@@ -60,35 +57,6 @@ class _Answer:
 _Read: TypeAlias = tuple[int | None, Model | PowlError | None]
 """The number of a line, and its model, its refusal, or None for a blank line."""
 _Answered: TypeAlias = tuple[int | None, _Answer | PowlError | None]
-_HELP = {
-    "parse": "print a model in one form",
-    "validate": "check a model",
-    "footprint": "print the relations of the activities",
-    "score": "compare with a reference, with the other lines, or a model with itself",
-    "draw": "print a Mermaid chart",
-}
-
-
-def add(parser: Parser) -> None:
-    """Add the actions and their options."""
-    actions = parser.add_commands(_HELP)
-    for name, action in actions.items():
-        action.usage = f"{action.prog} [options] < FILE"
-        action.epilog = (
-            "Exit codes: 0, or 2 when a model was refused or is not valid; with --lines the others are still done."
-        )
-        action.add_argument("--lines", action="store_true", help="one model a line; with --json one object a line")
-        action.add_argument("--format", choices=get_args(Format), default="auto", help="form of the input [auto]")
-        action.add_argument("--aliases", action="store_true", help="text: also take SEQ, AND, →, ×, ∧, ↺ and any case")
-        if name in ("footprint", "score"):
-            action.add_argument("--mode", choices=get_args(Mode), help="definition of the footprint [block]")
-    actions["validate"].add_argument("--allow", action="append", metavar="LABEL", help="an allowed label; repeatable")
-    score = actions["score"]
-    score.add_argument(
-        "--reference", metavar="FILE", help="a model, a footprint, or an event log (.xes, .csv; needs pm4py)"
-    )
-    score.add_argument("--aggregate", choices=get_args(Aggregate), help="over all relations or each [pooled]")
-    score.add_argument("--consensus", action="store_true", help="compare the lines with each other")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -149,7 +117,7 @@ def _parse(model: Model) -> _Answer:
 
 
 def _validate(model: Model, options: argparse.Namespace) -> _Answer:
-    result = validate(model, allowed_labels=options.allow)
+    result = validate(model, allowed_labels=options.allow or None)
     findings = [{**finding._asdict(), "severity": finding.severity} for finding in result.findings]
     texts = [str(finding) for finding in result.findings] or ["valid"]
     text = ("; " if options.lines else "\n").join(texts)

@@ -8,9 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tfgrpo.flows.commands.options import add_settings, prepared_run
+from tfgrpo.flows.commands.options import prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.stores.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -23,19 +22,6 @@ _COLLECT_AFTER: Final = (5_000, 10, 10)
 searching for it took up to a tenth of its CPU."""
 _WARNINGS: Final = 5
 """Warnings repeated at the end, where they are read in the morning; the report has them all."""
-
-
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    add_settings(parser)
-    parser.epilog = (
-        f"{parser.epilog} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed."
-    )
-    parser.add_argument("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
-    parser.add_argument("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again")
-    parser.add_argument(
-        "--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"
-    )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

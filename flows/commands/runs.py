@@ -1,29 +1,24 @@
-"""``tfgrpo runs``: list the runs of a task, or of every task, newest first."""
+"""``tfgrpo runs`` lists the runs of a task, or of every task, newest first; ``tfgrpo report`` writes the page of one again."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 
-from tfgrpo.flows.commands.options import add_task, existing_task, names_task, task_of
+from tfgrpo.flows.commands.options import existing_task, names_task, run_of, task_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
 from tfgrpo.stores.files.layout import TaskPaths
 
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
 
 
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    add_task(parser)
-    parser.epilog = "Without a task, the runs of every task are listed. `unfinished`: in progress, or killed."
-
-
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Print a row for each run, or one JSON object with all of them."""
+    out = task_of(options).root.parent
+    tasks = [existing_task(options)] if names_task(options) else [TaskPaths(out / name) for name in known_tasks(out)]
     entries = sorted(
-        (entry for task in _tasks(options) for entry in runs_of(task)),
+        (entry for task in tasks for entry in runs_of(task)),
         key=lambda entry: (entry.started_at, entry.run_id),
         reverse=True,
     )
@@ -32,15 +27,18 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     elif entries:
         console.table(_COLUMNS, map(_row, entries))
     else:
-        console.say(f"There are no runs in {task_of(options).root.parent} yet; `tfgrpo run --dry-run` makes the first.")
+        console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
     return 0
 
 
-def _tasks(options: argparse.Namespace) -> list[TaskPaths]:
-    if names_task(options):
-        return [existing_task(options)]
-    out = task_of(options).root.parent
-    return [TaskPaths(out / name) for name in known_tasks(out)]
+def report(options: argparse.Namespace, console: Console) -> int:
+    """Write the report of a run again from its files, and print its path."""
+    run = run_of(options)
+    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415 - templates and charts, which `--help` need not load
+
+    page = str(write_report(TaskPaths(run.root.parent.parent), run))
+    console.answer({"report": page}, page)
+    return 0
 
 
 def _row(entry: RunEntry) -> list[str]:

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tfgrpo.flows.commands.options import add_setting_flags, asked_settings
+from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
-from tfgrpo.flows.selection.request import FIELDS, SelectRequest
-from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
 
@@ -21,27 +19,6 @@ if TYPE_CHECKING:
     from tfgrpo.tasks.selection.shapes import Selection
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
-_FLAGS = {f"--{name.replace('_', '-')}": key for name, key in FIELDS.items()}
-
-
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    parser.usage = f"{parser.prog} [--prompt TEXT | --item FILE#ID | < FILE] [options]"
-    parser.epilog = "Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none."
-    parser.add_argument("--prompt", metavar="TEXT", help="the prompt; or on standard input")
-    parser.add_argument("--item", metavar="FILE#ID", help="an item of a dataset instead, with its answer as reference")
-    parser.add_argument("--reference", metavar="FILE", help="file with the reference to compare with")
-    parser.add_argument(
-        "--rewarder",
-        action="append",
-        default=[],
-        dest="rewarders",
-        metavar="NAME[=WEIGHT]",
-        help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
-    )
-    parser.add_argument("--pipeline", metavar="P", help="a pipeline file, or a shipped one by name [the defaults]")
-    leaves = fields_by_key()
-    add_setting_flags(parser, ((flag, leaves[key]) for flag, key in _FLAGS.items()))
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

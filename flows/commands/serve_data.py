@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.console.version import installed_version
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
@@ -21,43 +19,8 @@ if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
     from tfgrpo.pipelines.server.limits import Limits
 
-_MAX_PORT: Final = 65535
 _MEBIBYTE: Final = 2**20
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
-
-
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    parser.add_positional("config", "CONFIG", help="file with the stages, datasets and graders (YAML)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind [127.0.0.1]")
-    parser.add_argument("--port", type=int, default=9000, metavar="N", help="port, 0 for any free one [9000]")
-    parser.add_argument("--verbose", action="store_true", help="log requests, with rewards and completions")
-    parser.add_argument(
-        "--token-env", metavar="NAME", help="variable that holds the bearer token that clients have to send"
-    )
-    parser.add_argument("--max-batch", type=int, default=16384, metavar="N", help="most items of a request [16384]")
-    parser.add_argument("--max-body-mb", type=float, default=32, metavar="X", help="largest body, in MiB [32]")
-    parser.add_argument("--concurrency", type=int, default=256, metavar="N", help="requests graded at a time [256]")
-    parser.add_argument(
-        "--max-held-mb", type=float, default=512, metavar="X", help="bodies of those requests together, in MiB [512]"
-    )
-    parser.add_argument("--queue", type=int, default=4096, metavar="N", help="requests that may wait for that [4096]")
-    parser.add_argument(
-        "--grader-timeout", type=float, default=45, metavar="S", help="seconds that a batch may take a grader [45]"
-    )
-    parser.add_argument(
-        "--on-failure",
-        choices=("answer", "refuse"),
-        default="answer",
-        help="when graders fail: answer with 0.0 and an error, or refuse the request with 503 [answer]",
-    )
-    parser.add_argument(
-        "--max-lost-share",
-        type=float,
-        default=0.5,
-        metavar="X",
-        help="with --on-failure refuse: share of the items that failing graders may leave ungraded [0.5]",
-    )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -124,7 +87,7 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     """Return the mix and the token. Raise one ``ConfigError`` with the problems of the options and of the file."""
     from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
 
-    problems = list(_problems(options))
+    problems: list[Problem] = options.out_of_bounds
     token = None
     if options.token_env is not None:
         token = env.get(options.token_env, "")
@@ -141,21 +104,6 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     return config, token
 
 
-def _problems(options: argparse.Namespace) -> Iterator[Problem]:
-    if not 0 <= options.port <= _MAX_PORT:
-        yield Problem("--port", str(options.port), f"a whole number from 0 to {_MAX_PORT}")
-    for flag, least in (("max_batch", 1), ("concurrency", 1), ("queue", 0)):
-        value = getattr(options, flag)
-        if value < least:
-            yield Problem(f"--{flag.replace('_', '-')}", str(value), f"a whole number of at least {least}")
-    if not 0 <= options.max_lost_share <= 1:
-        yield Problem("--max-lost-share", f"{options.max_lost_share:g}", "a number from 0 to 1")
-    for flag in ("max_body_mb", "max_held_mb", "grader_timeout"):
-        value = getattr(options, flag)
-        if not (math.isfinite(value) and value > 0):
-            yield Problem(f"--{flag.replace('_', '-')}", f"{value:g}", "a number above 0")
-
-
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
     """Print the address of the server and what it serves."""
     for warning in config.warnings:
@@ -165,10 +113,7 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
             f"warning: {options.host} can be reached from other machines, and no token is asked for; see --token-env",
             style="bold yellow",
         )
-    if console.as_json:
-        console.result(_facts(url, config, token))
-        return
-    console.text("\n".join(_lines(url, config, token)))
+    console.answer(_facts(url, config, token), "\n".join(_lines(url, config, token)))
 
 
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:

@@ -88,6 +88,13 @@ class Console:
         """Print the command's result as one JSON object on stdout."""
         self._stdout.out(json.dumps(value, ensure_ascii=True, default=str, allow_nan=False), highlight=False)
 
+    def answer(self, value: dict[str, Any], text: str) -> None:
+        """Print the command's result: one JSON object, or for people ``text``."""
+        if self.as_json:
+            self.result(value)
+        else:
+            self.text(text)
+
     def results(self, name: str, values: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object with a list of this name, one value at a time."""
         separator = f'{{"{name}": ['

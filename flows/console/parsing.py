@@ -1,4 +1,4 @@
-"""Read a command line with argparse; every mistake is a ``SettingsError``.
+"""Read a command line with argparse, from the declaration of a command; every mistake is a ``SettingsError``.
 
 So a mistake in an option has the same form, exit code and ``--json`` object as a mistake in a value. The value of an
 unknown option is never repeated: it may be a secret in the wrong place.
@@ -7,10 +7,13 @@ unknown option is never repeated: it may be a secret in the wrong place.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from importlib import import_module
+from itertools import takewhile
+from typing import Any, NamedTuple, NoReturn, get_args
 
 from tfgrpo.pipelines.problems import did_you_mean
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -18,60 +21,88 @@ from tfgrpo.stores.text import pluralize
 
 _OPTION = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
 """A word that argparse takes for an option, and not for a negative number or a text that starts with a dash."""
-_TYPE_NAMES: Mapping[object, str] = {int: "a whole number", float: "a number"}
+_TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "text": str}
+_TYPE_NAMES = {"int": "a whole number", "float": "a number"}
 
 
 class Positional(NamedTuple):
-    """The positional arguments of a command: one list, with its limits."""
+    """The positional arguments of a command: a list, or with ``at_most`` of 1 a text (None when absent)."""
 
     dest: str
     metavar: str
-    least: int
-    most: int | None
+    help: str = ""
+    at_least: int = 1
+    at_most: int | None = 1
+
+
+class Bounds(NamedTuple):
+    """The range of an option; its ends belong to it, except ``above``."""
+
+    type: str
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+
+    def hold(self, value: float) -> bool:
+        """Return whether a number is finite and in the range."""
+        return math.isfinite(value) and self.least <= value <= self.most and value > self.above
+
+    def __str__(self) -> str:
+        least = f"above {self.above}" if math.isfinite(self.above) else f"of at least {self.least}"
+        range_ = f"from {self.least} to {self.most}" if math.isfinite(self.most) else least
+        return f"{_TYPE_NAMES[self.type]} {range_}"
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser for ``parse``, which needs no message of argparse to describe a mistake."""
 
-    def __init__(self, **how: Any) -> None:
+    def __init__(self, *, prog: str, declared: Mapping[str, Any]) -> None:
         self.flags: dict[str, bool] = {}
         """The options by name, and whether they take a value."""
+        self.bounds: dict[str, Bounds] = {}
+        self.commands: dict[str, Parser] = {}
         self.positional: Positional | None = None
-        self.commands: Mapping[str, Parser] = {}
-        super().__init__(**how, allow_abbrev=False, exit_on_error=False)
-        self.usage = f"{self.prog} [options]"
-        self.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+        super().__init__(prog=prog, description=declared["help"], allow_abbrev=False, exit_on_error=False)
+        usage, self.epilog = declared.get("usage", "[options]"), declared.get("epilog")
+        self.add_option("--json", type="flag", help="print one JSON object on stdout")
+        for name, how in {**declared.get("options", {}), **declared.get("also", {})}.items():
+            self.add_option(name, **how)
+        if "positional" in declared:
+            taken = self.positional = Positional(**declared["positional"])
+            usage = f"{taken.metavar if taken.at_least else f'[{taken.metavar}]'} {usage}"
+            super().add_argument(taken.dest, nargs="*", metavar=taken.metavar, help=taken.help)
+        if "actions" in declared:
+            taken = self.positional = Positional("action", declared.get("metavar", "ACTION"), at_most=None)
+            usage = f"{taken.metavar} {usage}"
+            self.epilog = f"`{prog} {taken.metavar} --help` lists the options of each."
+            actions = self.add_subparsers(metavar=taken.metavar, prog=prog, title=f"{taken.metavar.lower()}s")
+            for name, action in declared["actions"].items():
+                self.commands[name] = actions.add_parser(name, help=action["help"], declared=action)
+        self.usage = f"{prog} {usage}"
 
     def add_argument(self, *names: str, group: argparse._ArgumentGroup | None = None, **how: Any) -> argparse.Action:
         """Add an option as argparse does; ``group`` is the section of the help that lists it."""
-        if "type" in how or "choices" in how:
-            how["type"] = partial(_converted, names[0], how.get("type", str), how.get("choices"))
         action = group.add_argument(*names, **how) if group else super().add_argument(*names, **how)
         self.flags.update(dict.fromkeys(names, action.nargs != 0))
         return action
 
-    def add_positional(
-        self,
-        dest: str,
-        metavar: str,
-        *,
-        least: int = 1,
-        most: int | None = 1,
-        help: str,  # noqa: A002 - argparse's word
-    ) -> None:
-        """Add the positional arguments: a list, or with ``most`` of 1 a text (None when absent)."""
-        self.positional = Positional(dest, metavar, least, most)
-        self.usage = f"{self.prog} {metavar if least else f'[{metavar}]'} [options]"
-        super().add_argument(dest, nargs="*", metavar=metavar, help=help)
-
-    def add_commands(self, helps: Mapping[str, str], metavar: str = "ACTION") -> Mapping[str, Parser]:
-        """Add and return a sub-parser for each name. The name that was chosen is parsed as ``action``."""
-        self.usage = f"{self.prog} {metavar} [options]"
-        self.epilog = f"`{self.prog} {metavar} --help` lists the options of each."
-        subparsers = self.add_subparsers(metavar=metavar, prog=self.prog, title=f"{metavar.lower()}s")
-        self.commands = {name: subparsers.add_parser(name, help=text, description=text) for name, text in helps.items()}
-        self.positional = Positional("action", metavar, 1, None)
-        return self.commands
+    def add_option(self, name: str, **how: Any) -> None:
+        """Add an option as ``flows/commands/commands.yaml`` declares it."""
+        kind = how.pop("type", "text")
+        bounds = {word: how.pop(word) for word in ("least", "most", "above") if word in how}
+        choices = _words(how.get("choices", ()))
+        how["help"] = how["help"].replace("{words}", ", ".join(_words(how.pop("words", ())) or choices))
+        if how.get("default") is not None:
+            how["help"] += f" [{how['default']}]"
+        if kind == "flag":
+            how["action"] = "store_true"
+        elif how.pop("repeat", False):
+            how |= {"action": "append", "default": []}
+        elif kind != "text" or choices:
+            how |= {"type": partial(_converted, name, kind, choices), "choices": choices or None}
+        action = self.add_argument(name, **how)
+        if bounds:
+            self.bounds[action.dest] = Bounds(kind, **bounds)
 
     def error(self, message: str) -> NoReturn:
         """Raise ``SettingsError`` for a mistake that only argparse knows of."""
@@ -79,8 +110,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line with options and positional arguments in any order. Raise ``SettingsError``."""
-    given = list(_options_of(arguments))
+    """Parse a command line with options and positional arguments in any order. Raise ``SettingsError``.
+
+    Numbers outside of their bounds are in ``out_of_bounds``, for the command to report with what else is wrong.
+    """
+    given = [word for word in takewhile(lambda word: word != "--", arguments) if _OPTION.match(word)]
     # First of all: argparse would take the value of an unknown option for a positional argument and repeat it.
     known = parser.flags | {flag: value for each in parser.commands.values() for flag, value in each.flags.items()}
     _raise(_unknown_options(given, known))
@@ -91,7 +125,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     except argparse.ArgumentError as error:  # types, choices and unknown options never get here
         raise SettingsError.one(str(error.argument_name), "nothing", "a value") from None
     if parser.positional is not None:
-        dest, metavar, least, most = parser.positional
+        dest, metavar, _, least, most = parser.positional
         values = getattr(options, dest)
         if len(values) < least:
             raise SettingsError.one(metavar, "nothing", f"a value; see `{parser.prog} --help`")
@@ -101,6 +135,11 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     if left:
         excess = f"{pluralize(len(left), 'word')} too many"
         raise SettingsError.one(parser.prog, excess, f"what `{parser.prog} --help` lists")
+    options.out_of_bounds = [
+        Problem(f"--{dest.replace('_', '-')}", f"{value:g}" if bounds.type == "float" else str(value), str(bounds))
+        for dest, bounds in parser.bounds.items()
+        if not bounds.hold(value := getattr(options, dest))
+    ]
     return options
 
 
@@ -139,14 +178,6 @@ def _first_positional(arguments: Sequence[str], known: Mapping[str, bool]) -> in
     return None
 
 
-def _options_of(arguments: Sequence[str]) -> Iterator[str]:
-    for word in arguments:
-        if word == "--":
-            return
-        if _OPTION.match(word):
-            yield word
-
-
 def _unknown_options(given: Sequence[str], known: Mapping[str, bool]) -> Iterator[Problem]:
     for option in given:
         name, separator, _ = option.partition("=")
@@ -161,12 +192,26 @@ def _raise(problems: Iterator[Problem]) -> None:
         raise SettingsError(found)
 
 
-def _converted(name: str, kind: Callable[[str], Any], choices: Sequence[str] | None, text: str) -> Any:
+def named(name: str) -> Any:
+    """Import and return what ``module:name`` of a declaration names, below ``tfgrpo``."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f"tfgrpo.{module}"), attribute)
+
+
+def _words(given: str | Sequence[str]) -> Sequence[str]:
+    """Return the words of a list, or those that it names: a tuple, a type, or a function without arguments."""
+    if not isinstance(given, str):
+        return given
+    words = named(given)
+    return get_args(words) or tuple(words() if callable(words) else words)
+
+
+def _converted(name: str, kind: str, choices: Sequence[str], text: str) -> Any:
     """Return the value of an option. ``SettingsError`` passes through argparse, which words only errors of its own."""
     try:
-        value = kind(text)
+        value = _TYPES[kind](text)
     except ValueError:
         raise SettingsError.one(name, repr(text), _TYPE_NAMES[kind]) from None
-    if choices is not None and value not in choices:
+    if choices and value not in choices:
         raise SettingsError.one(name, repr(text), ", ".join(choices))
     return value

@@ -226,7 +226,7 @@ def test_other_failures_are_one_message_and_one_object_too(capsys, monkeypatch, 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.planned.config", fail)
     assert cli.main(["config", "--json"]) == code
     said = capsys.readouterr()
     assert json.loads(said.out)["status"] == status
@@ -238,7 +238,7 @@ def test_an_unexpected_error_is_one_line_and_logged_with_its_traceback(capsys, m
     def fail(*_):
         raise ZeroDivisionError("of\nall things")
 
-    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.planned.config", fail)
     with caplog.at_level(logging.DEBUG, "tfgrpo.cli"):
         assert cli.main(["config"]) == 1
     assert capsys.readouterr().err == "tfgrpo: unexpected error: ZeroDivisionError: of all things\n"
@@ -284,7 +284,7 @@ def test_a_broken_pipe_is_no_failure_of_the_disk(monkeypatch, tmp_path):
     def fail(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr("tfgrpo.flows.commands.config.execute", fail)
+    monkeypatch.setattr("tfgrpo.flows.commands.planned.config", fail)
     with (tmp_path / "stdout").open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         assert cli.main(["config"]) == 1
@@ -425,3 +425,11 @@ def test_a_mistake_that_only_argparse_knows_is_refused_too():
         parser.error("something new")
     with pytest.raises(SettingsError, match="-q"):
         parse(parser, ["x", "-q"])
+
+
+def test_the_task_of_the_help_is_that_of_the_settings(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["runs", "--help"])
+    page = capsys.readouterr().out
+    defaults = {leaf.flag: leaf.default for leaf in setting_fields()}
+    assert all(f"[{defaults[flag]}]" in page for flag in ("--out", "--task-id"))

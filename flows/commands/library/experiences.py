@@ -8,16 +8,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from tfgrpo.flows.commands.library.import_lessons import add_import, import_lessons
+from tfgrpo.flows.commands.library.import_lessons import import_lessons
 from tfgrpo.flows.commands.library.task_experiences import (
     TaskExperiences,
-    add_packs_root,
     open_experiences,
     shown_champion,
 )
-from tfgrpo.flows.commands.options import add_task
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import champion_problems
 from tfgrpo.flows.run.index import run_named
 from tfgrpo.stores.errors import SettingsError
@@ -25,31 +22,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, as_json, render_lessons
-
-_HELP = {
-    "list": "list the champion library, or every record",
-    "show": "print whole records",
-    "blame": "trace a lesson back to the rollouts that showed it",
-    "diff": "show what a run changed in the library, or two runs differ in",
-    "verify": "check the records and their stamps",
-    "export": "print the champion library in a form that other agents read",
-    "import": "show the lessons of a file, and store them after review",
-}
-
-
-def add(parser: Parser) -> None:
-    """Add the actions and their options."""
-    actions = parser.add_commands(_HELP)
-    actions["list"].add_argument("--all", action="store_true", help="every record, not only the champion library")
-    actions["show"].add_positional("names", "ID", most=None, help="experience ids, or their beginnings")
-    actions["blame"].add_positional("name", "ID", help="an experience id or its beginning")
-    actions["diff"].add_positional("names", "RUN", most=2, help="a run id, or two")
-    actions["export"].add_argument("--to", choices=LESSON_FORMS, help="form of the export [text]")
-    add_import(actions["import"])
-    for action in actions.values():
-        add_task(action)
-        add_packs_root(action, shipped="besides")
+from tfgrpo.tasks.exports.lessons.forms import Lesson, LessonSet, as_json, render_lessons
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.commands.library.output_files import check_output_file
-from tfgrpo.flows.commands.options import add_run, run_of
+from tfgrpo.flows.commands.options import run_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -43,34 +42,6 @@ class _Source:
     unfinished: Unfinished
     notes: tuple[str, ...] = ()
     min_spread: float | None = None
-
-
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    add_run(parser, "run id, directory of a run, or a .jsonl file of groups")
-    parser.add_argument("--to", choices=TARGETS, help="form of the export, required")
-    parser.add_argument(
-        "--file", metavar="FILE", help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]"
-    )
-    parser.add_argument(
-        "--prompt",
-        choices=("as-sent", "bare"),
-        default="as-sent",
-        help="prompts with the pack's text and the lessons, or the task alone [as-sent]",
-    )
-    parser.add_argument(
-        "--degenerate",
-        choices=("drop", "flag"),
-        help="groups without two different rewards: leave out, or keep and flag [drop; jsonl: flag]",
-    )
-    parser.add_argument(
-        "--phase", choices=("train", "eval", "all"), default="train", help="which groups; eval: those held out [train]"
-    )
-    parser.add_argument("--min-gap", type=float, metavar="X", help="trl-dpo: least difference of rewards [0]")
-    parser.add_argument("--pairs", type=int, metavar="N", help="trl-dpo: most pairs out of one group [1]")
-    parser.add_argument(
-        "--min-reward", type=float, metavar="X", help="trl-sft: least reward; trl-kto: desirable from this reward on"
-    )
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

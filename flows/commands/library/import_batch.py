@@ -9,21 +9,11 @@ from typing import Final
 
 from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.importing import FORMS, ImportForm, import_groups
+from tfgrpo.tasks.exports.importing import ImportForm, import_groups
 
 _MAX_LINE_BYTES: Final = 1 << 26
-
-
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    parser.add_positional("source", "FILE", help="JSON lines of groups, or one JSON object of four lists")
-    parser.add_argument(
-        "--from", dest="form", choices=FORMS, help="form of the file [jsonl for a .jsonl file, lists for any other]"
-    )
-    parser.add_argument("--file", metavar="OUT", help="the .jsonl file to write, required; `tfgrpo export` takes it")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

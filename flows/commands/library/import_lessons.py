@@ -15,7 +15,6 @@ from pathlib import Path
 from tfgrpo.flows.commands.library.task_experiences import packs_root_of
 from tfgrpo.flows.commands.options import task_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -35,15 +34,6 @@ from tfgrpo.tasks.exports.lessons.screening import Review, Screened, records_of,
 _MAX_NAME_CHARS = 100
 _MAX_BYTES = 4 << 20
 _ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
-
-
-def add_import(parser: Parser) -> None:
-    """Add the arguments of the import."""
-    parser.add_positional("file", "FILE", help="a file of lessons")
-    parser.add_argument("--from", dest="form", choices=LESSON_FORMS, help="form of the file [by its ending]")
-    parser.add_argument("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own]")
-    parser.add_argument("--reviewed-by", metavar="NAME", help="store the lessons, which this person has read")
-    parser.add_argument("--promote", action="store_true", help="also put them into force, without the gate's evidence")
 
 
 @dataclass(frozen=True, slots=True)

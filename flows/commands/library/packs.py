@@ -6,13 +6,11 @@ import argparse
 from pathlib import Path
 
 from tfgrpo.flows.commands.library.task_experiences import (
-    add_packs_root,
     open_experiences,
     packs_root_of,
     shown_champion,
 )
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import most_valuable
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
@@ -20,25 +18,6 @@ from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord
-
-_HELP = {
-    "stamp": "stamp a pack after editing it",
-    "verify": "check one pack, or all",
-    "render": "print the text of a pack as an actor gets it",
-}
-
-
-def add(parser: Parser) -> None:
-    """Add the actions and their options."""
-    actions = parser.add_commands(_HELP)
-    actions["stamp"].add_positional("pack", "PACK", least=0, help="id or directory of a pack")
-    actions["verify"].add_positional("pack", "PACK", least=0, help="id or domain of a pack; all without it")
-    render = actions["render"]
-    render.add_positional("pack", "PACK", least=0, help="id or domain of a pack")
-    render.add_argument("--task-id", metavar="TASK", help="with the lessons promoted in this task")
-    render.add_argument("--out", metavar="DIR", help="directory of that task [out] (TFGRPO_OUT)")
-    for action in actions.values():
-        add_packs_root(action, shipped="instead of")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:

@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tfgrpo.flows.commands.options import existing_task, names_task
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import approved_stamps
@@ -88,15 +87,6 @@ class TaskExperiences:
         """Return the library with these ids."""
         names = tuple(ids)
         return Library.of_ids(self.store.find(names), names)
-
-
-def add_packs_root(parser: Parser, *, shipped: Literal["besides", "instead of"]) -> None:
-    """Add ``--packs-root``; ``shipped`` is the relation of these packs to those that ship."""
-    parser.add_argument(
-        "--packs-root",
-        metavar="DIR",
-        help=f"directory of your own packs, {shipped} those that ship (TFGRPO_PACKS_ROOT)",
-    )
 
 
 def packs_root_of(options: argparse.Namespace) -> Path | None:

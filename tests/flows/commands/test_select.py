@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands import select as command
+from tfgrpo.flows.selection.request import SelectRequest
 
 GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
@@ -165,7 +165,7 @@ def test_every_option_has_its_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["select", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    for flag in command._FLAGS:
-        assert f"{flag} " in printed
+    for name in SelectRequest.KEYS:
+        assert f"--{name.replace('_', '-')} " in printed
     assert "[4]" in printed
     assert "{off,record,exploit,explore}" in printed

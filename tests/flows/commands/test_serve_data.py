@@ -247,10 +247,10 @@ def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsy
     assert sources[:8] == [
         "--port",
         "--max-batch",
-        "--concurrency",
-        "--queue",
         "--max-body-mb",
+        "--concurrency",
         "--max-held-mb",
+        "--queue",
         "--grader-timeout",
         "--token-env",
     ]

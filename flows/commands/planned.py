@@ -1,26 +1,43 @@
-"""``tfgrpo doctor``: check what a run checks before it spends anything, and nothing more."""
+"""``tfgrpo config``, ``estimate`` and ``doctor``: show what a run with these options would do, without spending anything."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from tfgrpo.flows.commands.options import add_settings, prepared_run
+from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.parsing import Parser
+from tfgrpo.pipelines.settings.layers import describe, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.plan.plan import Plan
 
 
-def add(parser: Parser) -> None:
-    """Add the arguments of the command."""
-    add_settings(parser)
+def config(options: argparse.Namespace, console: Console) -> int:
+    """Show every setting, its value, and where the value came from."""
+    resolved = resolve_settings(
+        cli=asked_settings(options), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
+    )
+    rows = describe(resolved)
+    if console.as_json:
+        console.result({key: {"value": value, "source": source} for key, value, source in rows})
+    else:
+        console.table(("setting", "value", "source"), rows)
+    return 0
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
-    """Print what would run, or raise ``ConfigError`` with every problem."""
+def estimate(options: argparse.Namespace, console: Console) -> int:
+    """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
+    forecast = prepared_run(options, preflight=False).plan.forecast
+    console.answer(dataclasses.asdict(forecast), str(forecast))
+    return 0
+
+
+def doctor(options: argparse.Namespace, console: Console) -> int:
+    """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
     # `--help` need not import what a run does.
     from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
     from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home  # noqa: PLC0415
@@ -36,15 +53,12 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
-        "warnings": [*prepared.warnings, *_library_warnings(plan)],
     }
-    if console.as_json:
-        console.result({"ok": True, **facts})
-        return 0
-    for name, value in facts.items():
-        for line in value if isinstance(value, list) else [value]:
-            console.text(f"{name:>9}  {line}")
-    console.text("       ok  nothing was spent")
+    warnings = [*prepared.warnings, *_library_warnings(plan)]
+    lines = [*facts.items(), *(("warnings", warning) for warning in warnings), ("ok", "nothing was spent")]
+    console.answer(
+        {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)
+    )
     return 0
 
 
