@@ -13,24 +13,16 @@ import logging
 import math
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    ConsoleMetricExporter,
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-    PeriodicExportingMetricReader,
-)
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.util.re import parse_env_headers
 
@@ -61,18 +53,24 @@ class Delivery:
         with self._turn:
             self.ended += 1
 
-    def spans_sent(self, count: int, *, ok: bool, where: str) -> None:
-        """Count an export of spans."""
-        with self._turn:
-            self.delivered += count if ok else 0
-        self._warn_once(ok, where)
+    def watched(self, exporter: Any, signal: Signal, where: str) -> Any:
+        """Return the exporter, whose exports are counted from now on."""
+        export = exporter.export
 
-    def metrics_sent(self, *, ok: bool, where: str) -> None:
-        """Note the result of an export of metrics: they are cumulative, so only the last one matters."""
-        self.metrics_failed = not ok
-        self._warn_once(ok, where)
+        def counted(batch: Any, *args: Any, **options: Any) -> Any:
+            result = export(batch, *args, **options)
+            self._sent(signal, batch, where, ok=result.name == "SUCCESS")
+            return result
 
-    def _warn_once(self, ok: bool, where: str) -> None:
+        exporter.export = counted
+        return exporter
+
+    def _sent(self, signal: Signal, batch: Any, where: str, *, ok: bool) -> None:
+        if signal == "metrics":
+            self.metrics_failed = not ok  # they are cumulative, so only the last export matters
+        elif ok:
+            with self._turn:
+                self.delivered += len(batch)
         if not ok and not self._warned:
             self._warned = True
             _LOG.warning("telemetry cannot be delivered to %s; the run goes on without it", where)
@@ -175,48 +173,6 @@ def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:
     return timeout if timeout <= MAX_TIMEOUT_S else min(timeout / 1000.0, MAX_TIMEOUT_S)
 
 
-class _WatchedSpans(SpanExporter):
-    """Counts the spans that another exporter delivers."""
-
-    def __init__(self, inner: SpanExporter, delivery: Delivery, where: str) -> None:
-        self._inner = inner
-        self._delivery = delivery
-        self._where = where
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._inner.export(spans)
-        self._delivery.spans_sent(len(spans), ok=result is SpanExportResult.SUCCESS, where=self._where)
-        return result
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
-
-
-class _WatchedMetrics(MetricExporter):
-    """Notes whether another exporter delivered the last metrics."""
-
-    def __init__(self, inner: MetricExporter, delivery: Delivery, where: str) -> None:
-        # The reader reads these; the inner exporter took them from the environment and has no getter.
-        super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
-        self._inner = inner
-        self._delivery = delivery
-        self._where = where
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        result = self._inner.export(metrics_data, timeout_millis, **kwargs)
-        self._delivery.metrics_sent(ok=result is MetricExportResult.SUCCESS, where=self._where)
-        return result
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._inner.shutdown(timeout_millis, **kwargs)
-
-
 class _CountingBatches(BatchSpanProcessor):
     """Batches spans and counts the sampled ones, with a larger queue and a shorter delay than the SDK's default."""
 
@@ -248,8 +204,7 @@ def trace_provider(
     target: Target, env: Environment, resource: Resource, delivery: Delivery
 ) -> tuple[TracerProvider, Pipe]:
     """Return a provider that sends spans in batches to the target."""
-    _silence_exporters()
-    exporter = _WatchedSpans(_span_exporter(target), delivery, target.where)
+    exporter = delivery.watched(_exporter_of(target, "traces"), "traces", target.where)
     # The SDK's default checks the parent first, and every parent of ours is sampled: the same spans at less cost.
     sampler = None if env.get("OTEL_TRACES_SAMPLER") else ALWAYS_ON
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
@@ -264,8 +219,7 @@ def meter_provider(
 
     Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.
     """
-    _silence_exporters()
-    exporter = _WatchedMetrics(_metric_exporter(target), delivery, target.where)
+    exporter = delivery.watched(_exporter_of(target, "metrics"), "metrics", target.where)
     reader = PeriodicExportingMetricReader(
         exporter, export_interval_millis=None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
     )
@@ -274,33 +228,20 @@ def meter_provider(
     return provider, Pipe("metrics", target.where, provider.shutdown, exporter.shutdown)
 
 
-def _span_exporter(target: Target) -> SpanExporter:
+def _exporter_of(target: Target, signal: Signal) -> Any:
+    _silence_exporters()
     if target.exporter == "console":
-        return ConsoleSpanExporter(out=sys.stderr)
-    if target.protocol == "grpc":
-        exporter: SpanExporter = _grpc("trace_exporter", "OTLPSpanExporter", target)
-        return exporter
-    return OTLPSpanExporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
-
-
-def _metric_exporter(target: Target) -> MetricExporter:
-    if target.exporter == "console":
-        return ConsoleMetricExporter(out=sys.stderr)
-    if target.protocol == "grpc":
-        exporter: MetricExporter = _grpc("metric_exporter", "OTLPMetricExporter", target)
-        return exporter
-    return OTLPMetricExporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=dict(target.headers) or None)
-
-
-def _grpc(module: str, name: str, target: Target) -> Any:
+        return (ConsoleSpanExporter if signal == "traces" else ConsoleMetricExporter)(out=sys.stderr)
+    kind, transport = signal.removesuffix("s"), "grpc" if target.protocol == "grpc" else "http"
     try:
-        exporters = importlib.import_module(f"opentelemetry.exporter.otlp.proto.grpc.{module}")
+        module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{kind}_exporter")
     except ImportError as error:
         raise SettingsError.one(
             "OTEL_EXPORTER_OTLP_PROTOCOL", "'grpc'", "http/protobuf, or grpc after: pip install 'tfgrpo[grpc]'"
         ) from error
-    headers = tuple(target.headers.items()) or None
-    return getattr(exporters, name)(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers)
+    exporter = module.OTLPSpanExporter if signal == "traces" else module.OTLPMetricExporter
+    headers = tuple(target.headers.items()) if transport == "grpc" else dict(target.headers)
+    return exporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers or None)
 
 
 def _silence_exporters() -> None:
