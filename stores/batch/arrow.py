@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -20,59 +18,59 @@ from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.lines import groups_of_lines
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError, StoreError
+from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError
+from tfgrpo.stores.files.atomic import replacing
 from tfgrpo.stores.frozen_json import Json
 
 SCHEMA_VERSION: Final = b"1"
 _VERSION_KEY: Final = b"tfgrpo.experience_batch"
 _ROW_GROUP: Final = 1_000
 """Groups per write, and rollouts per read."""
+_JSON: Final = "JSON"
+"""A value as JSON text in a column of strings."""
+_JSON_OR_NULL: Final = "JSON or null"
 
-_GROUP: Final = {
-    "group_id": "string",
-    "group_place": "int64",
-    "state": "string",
-    "bare_state": "string",
-    "target_size": "int64",
-    "policy_version": "string",
-    "experience_version": "string",
-    "prompt_token_ids": "list<int64>",
-    "group_metadata": "string",
-}
-_ROLLOUT: Final = {
-    "rollout_id": "string",
-    "index": "int64",
-    "completion": "string",
-    "status": "string",
-    "reward": "double",
-    "reward_parts": "string",
-    "logprob_tokens": "list<double>",
-    "logprob_token_ids": "list<int64>",
-    "logprob_total": "double",
-    "logprob_count": "int64",
-    "logprob_kind": "string",
-    "logprob_complete": "bool",
-    "logprob_mask": "list<int64>",
-    "model": "string",
-    "temperature": "double",
-    "top_p": "double",
-    "seed": "int64",
-    "max_tokens": "int64",
-    "finish_reason": "string",
-    "prompt_tokens": "int64",
-    "completion_tokens": "int64",
-    "reasoning_tokens": "int64",
-    "cost_usd": "double",
-    "latency_s": "double",
-    "error": "string",
-    "metadata": "string",
-}
-_LOGPROB: Final = ("tokens", "token_ids", "total", "count", "kind", "complete", "mask")
-_SAMPLING: Final = ("model", "temperature", "top_p", "seed", "max_tokens", "finish_reason")
-_USAGE: Final = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cost_usd")
-_SAME_IN_GROUP: Final = ("target_size", "policy_version", "experience_version", "prompt_token_ids")
-_SAME_IN_ROLLOUT: Final = ("index", "status", "latency_s", "error")
-"""Columns with the name and value of the field."""
+# Column, its type, and the field that it holds: of a group, of a rollout or of one of the values inside a rollout.
+_GROUP: Final = (
+    ("group_id", "string", "id"),
+    ("state", _JSON, "state"),
+    ("bare_state", _JSON_OR_NULL, "bare_state"),
+    ("target_size", "int64", "target_size"),
+    ("policy_version", "string", "policy_version"),
+    ("experience_version", "string", "experience_version"),
+    ("prompt_token_ids", "list<int64>", "prompt_token_ids"),
+    ("group_metadata", _JSON, "metadata"),
+)
+_ROLLOUT: Final = (
+    ("rollout_id", "string", "id"),
+    ("index", "int64", "index"),
+    ("completion", _JSON_OR_NULL, "completion"),
+    ("status", "string", "status"),
+    ("reward", "double", "reward"),
+    ("reward_parts", _JSON, "reward_parts"),
+    ("logprob_tokens", "list<double>", "logprob.tokens"),
+    ("logprob_token_ids", "list<int64>", "logprob.token_ids"),
+    ("logprob_total", "double", "logprob.total"),
+    ("logprob_count", "int64", "logprob.count"),
+    ("logprob_kind", "string", "logprob.kind"),
+    ("logprob_complete", "bool", "logprob.complete"),
+    ("logprob_mask", "list<int64>", "logprob.mask"),
+    ("model", "string", "sampling.model"),
+    ("temperature", "double", "sampling.temperature"),
+    ("top_p", "double", "sampling.top_p"),
+    ("seed", "int64", "sampling.seed"),
+    ("max_tokens", "int64", "sampling.max_tokens"),
+    ("finish_reason", "string", "sampling.finish_reason"),
+    ("prompt_tokens", "int64", "usage.prompt_tokens"),
+    ("completion_tokens", "int64", "usage.completion_tokens"),
+    ("reasoning_tokens", "int64", "usage.reasoning_tokens"),
+    ("cost_usd", "double", "usage.cost_usd"),
+    ("latency_s", "double", "latency_s"),
+    ("error", "string", "error"),
+    ("metadata", _JSON, "metadata"),
+)
+_PLACE: Final = "group_place"
+"""Column with the number of the group in its file."""
 
 
 def to_table(groups: Sequence[RolloutGroup]) -> Any:
@@ -100,23 +98,12 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     arrow, parquet = _load("pyarrow"), _load("pyarrow.parquet")
     written, number = 0, 0
     stream = iter(groups)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        part = Path(name)
-        try:
-            with parquet.ParquetWriter(name, _schema(arrow)) as writer:
-                while chunk := list(islice(stream, _ROW_GROUP)):
-                    check_groups(chunk)
-                    writer.write_table(_table(arrow, chunk, number))
-                    number += len(chunk)
-                    written += sum(len(group.rollouts) for group in chunk)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error}") from error
+    with replacing(path) as part, parquet.ParquetWriter(part, _schema(arrow)) as writer:
+        while chunk := list(islice(stream, _ROW_GROUP)):
+            check_groups(chunk)
+            writer.write_table(_table(arrow, chunk, number))
+            number += len(chunk)
+            written += sum(len(group.rollouts) for group in chunk)
     return written
 
 
@@ -144,47 +131,34 @@ def _table(arrow: Any, groups: Sequence[RolloutGroup], first: int) -> Any:
 
 def _schema(arrow: Any) -> Any:
     kinds = {
-        "string": arrow.string(),
         "int64": arrow.int64(),
         "double": arrow.float64(),
         "bool": arrow.bool_(),
         "list<int64>": arrow.list_(arrow.int64()),
         "list<double>": arrow.list_(arrow.float64()),
     }
-    return arrow.schema(
-        [arrow.field(name, kinds[kind]) for name, kind in {**_GROUP, **_ROLLOUT}.items()],
-        metadata={_VERSION_KEY: SCHEMA_VERSION},
-    )
+    first, *others = [(name, kinds.get(kind, arrow.string())) for name, kind, _ in (*_GROUP, *_ROLLOUT)]
+    return arrow.schema([first, (_PLACE, arrow.int64()), *others], metadata={_VERSION_KEY: SCHEMA_VERSION})
 
 
 def _rows(group: RolloutGroup, number: int) -> Iterator[dict[str, Any]]:
-    shared = {
-        "group_id": group.id,
-        "group_place": number,
-        "state": _json(group.state, group.id),
-        "bare_state": None if group.bare_state is None else _json(group.bare_state, group.id),
-        "group_metadata": _json(group.metadata, group.id),
-        **{name: getattr(group, name) for name in _SAME_IN_GROUP},
-    }
+    shared = {_PLACE: number, **_cells(group, _GROUP)}
     if not group.rollouts:
         yield shared
     for rollout in group.rollouts:
-        yield {**shared, **_row(rollout)}
+        yield {**shared, **_cells(rollout, _ROLLOUT)}
 
 
-def _row(rollout: Rollout) -> dict[str, Any]:
-    logprob = rollout.logprob
-    return {
-        "rollout_id": rollout.id,
-        "completion": None if rollout.completion is None else _json(rollout.completion, rollout.id),
-        "reward": None if rollout.reward is None else float(rollout.reward),
-        "reward_parts": _json(rollout.reward_parts, rollout.id),
-        "metadata": _json(rollout.metadata, rollout.id),
-        **({} if logprob is None else {f"logprob_{name}": getattr(logprob, name) for name in _LOGPROB}),
-        **{name: getattr(rollout.sampling, name) for name in _SAMPLING},
-        **{name: getattr(rollout.usage, name) for name in _USAGE},
-        **{name: getattr(rollout, name) for name in _SAME_IN_ROLLOUT},
-    }
+def _cells(record: RolloutGroup | Rollout, columns: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, kind, path in columns:
+        value: Any = record
+        for field in path.split("."):
+            value = None if value is None else getattr(value, field)
+        if kind == _JSON or (kind == _JSON_OR_NULL and value is not None):
+            value = _json(value, record.id)
+        cells[name] = float(value) if kind == "double" and value is not None else value
+    return cells
 
 
 def _json(value: Json, name: str) -> str:
@@ -196,7 +170,7 @@ def _json(value: Json, name: str) -> str:
 
 def _groups_of_rows(rows: Iterator[dict[str, Any]], source: str) -> Iterator[RolloutGroup]:
     """Go by way of the canonical lines, so that there is one reader and one set of checks."""
-    for number, members in groupby(rows, key=lambda row: row["group_place"]):
+    for number, members in groupby(rows, key=lambda row: row[_PLACE]):
         whole = list(members)
         try:
             lines = [json.dumps(line) for line in _lines(whole)]
@@ -206,42 +180,28 @@ def _groups_of_rows(rows: Iterator[dict[str, Any]], source: str) -> Iterator[Rol
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    first = rows[0]
+    head = _fields(rows[0], _GROUP)
     rollouts = [row for row in rows if row["rollout_id"] is not None]
-    head = {
-        "kind": "group",
-        "schema_version": 1,
-        "size": len(rollouts),
-        "id": first["group_id"],
-        "state": json.loads(first["state"]),
-        "bare_state": None if first["bare_state"] is None else json.loads(first["bare_state"]),
-        "metadata": json.loads(first["group_metadata"]),
-    }
-    yield {**head, **{name: first[name] for name in _SAME_IN_GROUP}}
+    yield {"kind": "group", "schema_version": 1, "size": len(rollouts), **head}
     for row in rollouts:
-        yield _line(row)
+        line = _fields(row, _ROLLOUT)
+        logprob = line["logprob"]
+        yield {"kind": "rollout", "group_id": head["id"], **line, "logprob": logprob if logprob["kind"] else None}
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    logprob = {name: row[f"logprob_{name}"] for name in _LOGPROB}
-    return {
-        "kind": "rollout",
-        "id": row["rollout_id"],
-        "group_id": row["group_id"],
-        "completion": None if row["completion"] is None else json.loads(row["completion"]),
-        "reward": row["reward"],
-        "reward_parts": json.loads(row["reward_parts"]),
-        "logprob": None if logprob["kind"] is None else logprob,
-        "sampling": {name: row[name] for name in _SAMPLING},
-        "usage": {name: row[name] for name in _USAGE},
-        "metadata": json.loads(row["metadata"]),
-        **{name: row[name] for name in _SAME_IN_ROLLOUT},
-    }
+def _fields(row: dict[str, Any], columns: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return the fields of a group or rollout in the form of its canonical line."""
+    record: dict[str, Any] = {}
+    for name, kind, path in columns:
+        *owners, field = path.split(".")
+        value = json.loads(row[name]) if kind in (_JSON, _JSON_OR_NULL) and row[name] is not None else row[name]
+        (record.setdefault(owners[0], {}) if owners else record)[field] = value
+    return record
 
 
 def _check_schema(schema: Any, source: str) -> None:
     version = (schema.metadata or {}).get(_VERSION_KEY)
-    missing = sorted({*_GROUP, *_ROLLOUT} - set(schema.names))
+    missing = sorted({_PLACE, *(name for name, _, _ in (*_GROUP, *_ROLLOUT))} - set(schema.names))
     if version != SCHEMA_VERSION or missing:
         received = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
         raise DatasetError.one(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.stores.canonical import canonical_json, key_digest
-from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_lines
+from tfgrpo.stores.files.locked_file import refused
 
 
 def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> None:
@@ -53,22 +54,30 @@ def replace_text(path: Path, text: str) -> None:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise RecordRejected(f"{path}: {error}") from error
+    with replacing(path, "cannot be replaced") as temporary, temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def replacing(path: Path, refusal: str = "cannot be written") -> Iterator[Path]:
+    """Yield a new empty file that replaces ``path`` after the block, 0600; an error in the block removes it.
+
+    Raises ``StoreError`` with the ``refusal`` for every ``OSError``. Parents are created.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(fd)
         temporary = Path(name)
         try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            yield temporary
             temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be replaced: {error.strerror}") from error
+        raise refused(path, error, refusal) from error
 
 
 class KeyedJsonl:

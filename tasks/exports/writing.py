@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.files.atomic import replacing
 
 _BUFFER: Final = 1 << 20
 _ROWS: Final = 1_000
@@ -32,7 +30,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     count = 0
     # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
     with (
-        _replacing(path) as partial,
+        replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
     ):
         for count, line in enumerate(lines, start=1):  # noqa: B007 - counted
@@ -49,7 +47,7 @@ def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     schema = _verl_schema(arrow)
     count = 0
     stream = iter(rows)
-    with _replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
+    with replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
         while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
             try:
                 table = arrow.Table.from_pylist(chunk, schema=schema)
@@ -96,22 +94,6 @@ def _verl_schema(arrow: Any) -> Any:
             ("extra_info", arrow.struct(info)),
         ]
     )
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        partial = Path(name)
-        try:
-            yield partial
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _pyarrow() -> tuple[Any, Any]:
