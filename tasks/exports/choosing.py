@@ -7,27 +7,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.frozen_json import Json, to_builtins
-from tfgrpo.stores.outcomes import Phase, Signal
+from tfgrpo.stores.outcomes import Signal
 
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
-PromptChoice: TypeAlias = Literal["as-sent", "bare"]
-DegenerateChoice: TypeAlias = Literal["drop", "flag"]
 PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
+Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 
-OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
+_VERSIONS_KEPT: Final = 20
+_ANSWERABLE: Final = ("user", "tool")
+_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
     "train": "held out for the gate",
     "eval": "of training, not held out",
 }
 """Why a group is omitted, by the phase that is wanted."""
-NO_BARE_PROMPT: Final = "its bare prompt is not known"
-NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
+_NO_BARE_PROMPT: Final = "its bare prompt is not known"
+_NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
+_DEGENERATE: Final[Mapping[Signal, str]] = {
+    "all_pass": "flat: every attempt has the full reward",
+    "all_fail": "flat: no attempt has any reward",
+    "flat": "flat: all attempts have the same reward",
+    "lost": "fewer than two attempts with a reward and their whole answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +42,9 @@ class ExportOptions:
     """What to export. Raises ``SettingsError`` for values out of range."""
 
     target: Target
-    prompt: PromptChoice = "as-sent"
+    prompt: Literal["as-sent", "bare"] = "as-sent"
     """``bare``: the task alone, without the pack's text and the lessons, as for distilling them into weights."""
-    degenerate: DegenerateChoice = "drop"
+    degenerate: Literal["drop", "flag"] = "drop"
     """Groups without two different rewards: dropped, or kept and flagged."""
     phase: PhaseChoice = "train"
     """Training on the held-out groups of the sweep would spoil the next gate's evidence."""
@@ -60,14 +67,61 @@ class ExportOptions:
 
 
 @dataclass(slots=True)
-class Omitted:
-    """Counts of what was not exported, by reason."""
+class ExportReport:
+    """Options and result of an export. ``as_json`` is the report file."""
 
-    groups: Counter[str] = field(default_factory=Counter)
-    rollouts: Counter[str] = field(default_factory=Counter)
-    """Of exported groups."""
-    logprobs: Counter[str] = field(default_factory=Counter)
-    """Groups exported without their log-probabilities."""
+    source: str
+    options: ExportOptions
+    file: str | None = None
+    """None when no row was written."""
+    rows: int = 0
+    groups_read: int = 0
+    groups_written: int = 0
+    rollouts_read: int = 0
+    omitted: Mapping[Omitted, Counter[str]] = field(
+        default_factory=lambda: {"groups": Counter(), "rollouts": Counter(), "logprobs": Counter()}
+    )
+    """Counts by reason of groups, of rollouts of exported groups, and of groups without their log-probabilities."""
+    models: Counter[str] = field(default_factory=Counter)
+    """Groups written by policy version."""
+    libraries: Counter[str] = field(default_factory=Counter)
+    """Groups written by experience version, for the first twenty versions."""
+    simulated: int = 0
+    """Groups written that the SIMULATED model answered."""
+    degenerate: int = 0
+    """Groups written that are flagged."""
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON values, with a schema version."""
+        options = asdict(self.options)
+        return {
+            "schema_version": 1,
+            "source": self.source,
+            "target": options.pop("target"),
+            "file": self.file,
+            "options": options,
+            "simulated": self.simulated > 0,
+            "rows": self.rows,
+            "groups": {"read": self.groups_read, "written": self.groups_written, "flagged": self.degenerate},
+            "rollouts": {"read": self.rollouts_read},
+            "left_out": {what: dict((+counts).most_common()) for what, counts in self.omitted.items()},
+            "policy_versions": dict(self.models),
+            "experience_versions": dict(self.libraries),
+            "notes": self.notes,
+        }
+
+    def add(self, chosen: Chosen, rows: int) -> None:
+        """Count a written group."""
+        group = chosen.group
+        self.rows += rows
+        self.groups_written += 1
+        self.degenerate += chosen.degenerate is not None
+        self.simulated += bool(group.metadata.get("simulated"))
+        self.models[group.policy_version or "unknown"] += 1
+        version = group.experience_version or "unknown"
+        if version in self.libraries or len(self.libraries) < _VERSIONS_KEPT:
+            self.libraries[version] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +129,9 @@ class Chosen:
     """A group as it is exported."""
 
     group: RolloutGroup
-    """With only the attempts that can be trained on."""
+    """With only the attempts that can be trained on; in the canonical form with all."""
     prompt: tuple[Mapping[str, Any], ...]
-    """As chat messages."""
+    """As chat messages; unused in the canonical form."""
     signal: Signal
 
     @property
@@ -91,30 +145,43 @@ class Chosen:
         return sorted(self.group.rollouts, key=_order)
 
 
-def choose(group: RolloutGroup, options: ExportOptions, omitted: Omitted) -> Chosen | None:
-    """Return the group as it is exported, or None when it is omitted, which is counted."""
-    reason, prompt = _prompt(group, options)
-    usable = [rollout for rollout in group.rollouts if unusable(rollout) is None]
-    signal = signal_of(usable, options.min_spread)
-    if not reason and signal != "mixed" and options.degenerate == "drop":
-        reason = _DEGENERATE[signal]
-    if not reason and not usable:
-        reason = _DEGENERATE["lost"]
-    if reason:
-        omitted.groups[reason] += 1
+def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
+    """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
+    options, omitted = report.options, report.omitted
+    if options.phase not in ("all", group.metadata.get("phase", "train")):
+        omitted["groups"][_OTHER_PHASE[options.phase]] += 1
         return None
-    for rollout in group.rollouts:
-        if defect := unusable(rollout):
-            omitted.rollouts[defect] += 1
-    return Chosen(replace(group, rollouts=tuple(usable)), prompt, signal)
+    unusable = [unusable_reason(rollout) for rollout in group.rollouts]
+    usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
+    signal = _signal_of(usable, options.min_spread)
+    if options.target == "jsonl":
+        return _whole(group, signal, report)
+    reason, prompt = _prompt(group, options)
+    if not reason and signal != "mixed" and (options.degenerate == "drop" or not usable):
+        reason = _DEGENERATE[signal]
+    if reason:
+        omitted["groups"][reason] += 1
+        return None
+    omitted["rollouts"].update(why for why in unusable if why is not None)
+    return Chosen(replace(group, rollouts=usable), prompt, signal)
 
 
-def of_phase(group: RolloutGroup, phase: PhaseChoice) -> bool:
-    """Whether a group belongs to the phase that is wanted; one without a phase belongs to training."""
-    return phase in ("all", group.metadata.get("phase", "train"))
+def _whole(group: RolloutGroup, signal: Signal, report: ExportReport) -> Chosen | None:
+    """Return a group with all its attempts, for the canonical form; failed ones have a status and no reward."""
+    options, reason = report.options, ""
+    bare = options.prompt == "bare"
+    if bare and group.bare_state is None:
+        reason = _NO_BARE_PROMPT
+    elif signal != "mixed" and options.degenerate == "drop":
+        reason = f"degenerate: {signal}"
+    if reason:
+        report.omitted["groups"][reason] += 1
+        return None
+    metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
+    return Chosen(replace(group, state=group.bare_state if bare else group.state, metadata=metadata), (), signal)
 
 
-def unusable(rollout: Rollout) -> str | None:
+def unusable_reason(rollout: Rollout) -> str | None:
     """Return why an attempt cannot be trained on, or None when it can."""
     if rollout.reward is None:
         return f"{rollout.metadata.get('outcome', rollout.status)}: no reward"
@@ -126,46 +193,25 @@ def unusable(rollout: Rollout) -> str | None:
     return None
 
 
-def signal_of(rollouts: list[Rollout], min_spread: float) -> Signal:
-    """Classify the rewards of these attempts."""
+def _signal_of(rollouts: tuple[Rollout, ...], min_spread: float) -> Signal:
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     from tfgrpo.tasks.group import classify  # noqa: PLC0415 - loads all that a rollout needs, for `export --help` too
 
     return classify(rewards, spread_of_rewards(rewards) or 0.0, min_spread)
 
 
-def _chat_messages(state: Json) -> tuple[Mapping[str, Any], ...] | None:
-    """Return a prompt as chat messages that a model can answer, or None when it is not one."""
-    if isinstance(state, str):
-        return ({"role": "user", "content": state},)
-    if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
-        return None
-    return tuple(to_builtins(state))
-
-
-_ANSWERABLE: Final = ("user", "tool")
-_DEGENERATE: Final[Mapping[Signal, str]] = {
-    "all_pass": "flat: every attempt has the full reward",
-    "all_fail": "flat: no attempt has any reward",
-    "flat": "flat: all attempts have the same reward",
-    "lost": "fewer than two attempts with a reward and their whole answer",
-}
-
-
 def _prompt(group: RolloutGroup, options: ExportOptions) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     """Return why there is no usable prompt, empty when there is one, and the prompt."""
-    state = group.state if options.prompt == "as-sent" else group.bare_state
+    state: Json = group.state if options.prompt == "as-sent" else group.bare_state
     if state is None:
-        return NO_BARE_PROMPT, ()
-    messages = _chat_messages(state)
-    return (NO_CHAT_PROMPT, ()) if messages is None else ("", messages)
+        return _NO_BARE_PROMPT, ()
+    if isinstance(state, str):
+        return "", ({"role": "user", "content": state},)
+    if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
+        return _NO_CHAT_PROMPT, ()
+    return "", tuple(to_builtins(state))
 
 
 def _order(rollout: Rollout) -> tuple[float, float, int]:
     tokens = rollout.completion_tokens
     return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
-
-
-def phase_of(group: RolloutGroup) -> Phase:
-    """Return ``train`` unless the group was held out."""
-    return "eval" if group.metadata.get("phase") == "eval" else "train"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -18,12 +18,12 @@ from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, ShapeError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.tasks.exports.writing import write_lines
+from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
 FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)
 _LISTS: Final = ("states", "action_groups", "reward_groups")
-_LOGPROBS: Final = "log_prob_old_groups"
-_OPTIONAL: Final = ("ids", "group_size")
+_KEYS: Final = (*_LISTS, "group_size", "ids", "log_prob_old_groups")
 _MAX_PROBLEMS: Final = 50
 """Problems listed; a file that is wrong throughout is wrong in one way."""
 _GROUP_START: Final = re.compile(r'"kind"\s*:\s*"group"')
@@ -31,15 +31,7 @@ _GROUP_START: Final = re.compile(r'"kind"\s*:\s*"group"')
 
 def load_batch(path: Path, form: ImportForm) -> ExperienceBatch:
     """Return the whole file as a batch in memory. Raise ``DatasetError`` with every problem."""
-    if form == "lists":
-        return _of_lists(path)
-    problems: list[Problem] = []
-    groups = tuple(_valid_groups(path, problems))
-    _refuse(problems)
-    try:
-        return ExperienceBatch(groups)
-    except ShapeError as error:
-        raise _dataset_error(path, error) from error
+    return ExperienceBatch(tuple(_groups(path, form)))
 
 
 def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]:
@@ -47,61 +39,41 @@ def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]
 
     Canonical lines stream through memory. Raise ``DatasetError`` with every problem; no file is written then.
     """
-    if form == "lists":
-        return _write(path, target, iter(_of_lists(path)))
-    problems: list[Problem] = []
-    seen: set[str] = set()
-
-    def distinct() -> Iterator[RolloutGroup]:
-        for group in _valid_groups(path, problems):
-            if group.id in seen:
-                problems.append(
-                    Problem(str(path), f"two groups with the id {group.id!r}", "groups with ids of their own")
-                )
-            seen.add(group.id)
-            yield group
-        _refuse(problems)
-
-    return _write(path, target, distinct())
-
-
-def _write(source: Path, target: Path, groups: Iterator[RolloutGroup]) -> tuple[int, int]:
     counts = [0, 0]
 
     def lines() -> Iterator[str]:
-        for group in groups:
+        for group in _groups(path, form):
             counts[0] += 1
             counts[1] += len(group.rollouts)
             yield from lines_of_group(group)
         if not counts[0]:
-            raise DatasetError.one(str(source), "no group", "at least one group")
+            raise DatasetError.one(str(path), "no group", "at least one group")
 
     write_lines(target, lines())
     return counts[0], counts[1]
 
 
-def _of_lists(path: Path) -> ExperienceBatch:
+def _groups(path: Path, form: ImportForm) -> Iterable[RolloutGroup]:
+    return _of_lists(path) if form == "lists" else _of_lines(path)
+
+
+def _of_lists(path: Path) -> tuple[RolloutGroup, ...]:
     value = _object(path)
-    known = {*_LISTS, _LOGPROBS, *_OPTIONAL}
-    problems = [
-        Problem(f"{path}: {key}", "an unknown key", ", ".join(sorted(known))) for key in value if key not in known
-    ]
-    problems += [Problem(f"{path}: {key}", "nothing", "a list") for key in _LISTS if key not in value]
-    if any(key not in value for key in _LISTS):
+    known = {key: value[key] for key in _KEYS if key in value}
+    accepted = ", ".join(sorted(_KEYS))
+    problems = [Problem(f"{path}: {key}", "an unknown key", accepted) for key in value if key not in known]
+    problems += [Problem(f"{path}: {key}", "nothing", "a list") for key in _LISTS if key not in known]
+    groups: tuple[RolloutGroup, ...] = ()
+    if known.keys() >= set(_LISTS):
+        try:
+            groups = ExperienceBatch.from_lists(**known).groups
+        except ShapeError as error:
+            for problem in error.problems:
+                where = ", ".join(filter(None, (problem.name, problem.where)))
+                problems.append(Problem(f"{path}: {where}", problem.received, problem.expected))
+    if problems:
         raise DatasetError(problems)
-    try:
-        batch = ExperienceBatch.from_lists(
-            value["states"],
-            value["action_groups"],
-            value["reward_groups"],
-            value.get(_LOGPROBS),
-            group_size=value.get("group_size"),
-            ids=value.get("ids"),
-        )
-    except ShapeError as error:
-        raise DatasetError([*problems, *_dataset_error(path, error).problems]) from error
-    _refuse(problems)
-    return batch
+    return groups
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -117,22 +89,30 @@ def _object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _valid_groups(path: Path, problems: list[Problem]) -> Iterator[RolloutGroup]:
-    """Yield the groups that can be read, and add the problems of the others."""
+def _of_lines(path: Path) -> Iterator[RolloutGroup]:
+    """Yield the groups that can be read; after the last one, raise ``DatasetError`` with the problems of the others."""
     if not path.is_file():
         raise DatasetError.one(str(path), "no such file", "a JSONL file of rollout groups")
+    problems: list[Problem] = []
+    seen: set[str] = set()
     for first, lines in _chunks(read_lines(path)):
         try:
-            yield from groups_of_lines(lines, source=str(path))
+            for group in groups_of_lines(lines, source=str(path), first=first):
+                if group.id in seen:
+                    given = f"two groups with the id {group.id!r}"
+                    problems.append(Problem(str(path), given, "groups with ids of their own"))
+                seen.add(group.id)
+                yield group
         except DatasetError as error:
-            problems.extend(_at(problem, str(path), first - 1) for problem in error.problems)
+            problems.extend(error.problems)
         except CorruptFile as error:
             problems.append(Problem(f"{path}:{first}", str(error).removeprefix(f"{path}: "), "a whole group"))
         if len(problems) > _MAX_PROBLEMS:
-            problems[_MAX_PROBLEMS:] = [
-                Problem(str(path), "more problems like these", f"at most {_MAX_PROBLEMS} to tell")
-            ]
-            return
+            more = Problem(str(path), "more problems like these", f"at most {_MAX_PROBLEMS} to tell")
+            problems[_MAX_PROBLEMS:] = [more]
+            break
+    if problems:
+        raise DatasetError(problems)
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
@@ -140,39 +120,9 @@ def _chunks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     chunk: list[str] = []
     start = 1
     for number, line in enumerate(lines, start=1):
-        if chunk and _GROUP_START.search(line) and _kind(line) == "group":
+        if chunk and _GROUP_START.search(line) and mapping_of(json_of(line)).get("kind") == "group":
             yield start, chunk
             chunk, start = [], number
         chunk.append(line)
     if chunk:
         yield start, chunk
-
-
-def _kind(line: str) -> object:
-    try:
-        value: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value.get("kind") if isinstance(value, Mapping) else None
-
-
-def _at(problem: Problem, source: str, offset: int) -> Problem:
-    """Return the problem with the line number of the whole file."""
-    numbered = re.match(rf"{re.escape(source)}:(\d+)", problem.source)
-    if numbered is None:
-        return problem
-    where = f"{source}:{int(numbered[1]) + offset}{problem.source[numbered.end() :]}"
-    return Problem(where, problem.given, problem.accepted)
-
-
-def _refuse(problems: list[Problem]) -> None:
-    if problems:
-        raise DatasetError(problems)
-
-
-def _dataset_error(path: Path, error: ShapeError) -> DatasetError:
-    problems = []
-    for problem in error.problems:
-        where = f", {problem.where}" if problem.where else ""
-        problems.append(Problem(f"{path}: {problem.name}{where}", problem.received, problem.expected))
-    return DatasetError(problems)

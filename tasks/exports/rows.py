@@ -7,12 +7,14 @@ or hands to the user's reward functions; verl and OpenRLHF draw their own rollou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout
 from tfgrpo.stores.frozen_json import to_builtins
-from tfgrpo.tasks.exports.choosing import Chosen, ExportOptions, Omitted, phase_of
+from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
+from tfgrpo.tasks.models.replies import json_of
 
 Row: TypeAlias = dict[str, Any]
 _UNTEMPERED: Final = 1.0
@@ -20,112 +22,118 @@ _SAME: Final = 1e-12
 _GENERAL: Final = "general"
 
 
-def grpo_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted) -> Iterator[Row]:
+def _grpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
     yield {
         "prompt": list(chosen.prompt),
         "answer": _answer(chosen),
-        **_recorded(chosen, omitted),
-        "provenance": _provenance(chosen, options),
+        **_recorded(chosen, report),
+        "provenance": _provenance(chosen, report),
     }
 
 
-def dpo_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted) -> Iterator[Row]:
+def _dpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt``, ``chosen``, ``rejected``: the best against the worst, then the next best against the next worst."""
-    ranked = chosen.ranked
-    taken: set[str] = set()
+    options, ranked, pairs = report.options, chosen.ranked, 0
     for index in range(min(options.pairs, len(ranked) // 2)):
         best, worst = ranked[index], ranked[-1 - index]
         gap = _reward(best) - _reward(worst)
         if gap <= 0.0 or gap < options.min_gap or best.completion == worst.completion:
             break
-        taken |= {best.id, worst.id}
-        yield {
-            "prompt": list(chosen.prompt),
-            "chosen": _messages(best),
-            "rejected": _messages(worst),
-            "chosen_reward": _reward(best),
-            "rejected_reward": _reward(worst),
-            **_tools_column(chosen),
-            "provenance": _provenance(chosen, options),
-        }
-    if not taken:
-        omitted.groups["no two different answers whose rewards are far enough apart"] += 1
+        pairs += 1
+        yield _conversation(
+            chosen,
+            report,
+            chosen=_messages(best),
+            rejected=_messages(worst),
+            chosen_reward=_reward(best),
+            rejected_reward=_reward(worst),
+        )
+    if not pairs:
+        report.omitted["groups"]["no two different answers whose rewards are far enough apart"] += 1
     else:
-        omitted.rollouts["in no pair"] += len(ranked) - len(taken)
+        report.omitted["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
 
 
-def kto_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted) -> Iterator[Row]:
+def _kto_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt``, ``completion``, ``label``: desirable is what beats its group's mean, or reaches ``min_reward``."""
-    rollouts = chosen.group.rollouts
-    mean = sum(_reward(rollout) for rollout in rollouts) / len(rollouts)
+    rollouts, least = chosen.group.rollouts, report.options.min_reward
+    mean = sum(map(_reward, rollouts)) / len(rollouts)
     for rollout in rollouts:
-        difference = _reward(rollout) - (mean if options.min_reward is None else options.min_reward)
-        if options.min_reward is None and abs(difference) <= _SAME:
-            omitted.rollouts["as good as its group's mean: neither desirable nor undesirable"] += 1
+        difference = _reward(rollout) - (mean if least is None else least)
+        if least is None and abs(difference) <= _SAME:
+            report.omitted["rollouts"]["as good as its group's mean: neither desirable nor undesirable"] += 1
             continue
-        yield {
-            "prompt": list(chosen.prompt),
-            "completion": _messages(rollout),
-            "label": difference >= 0.0,
-            "reward": _reward(rollout),
-            **_tools_column(chosen),
-            "provenance": _provenance(chosen, options),
-        }
+        yield _conversation(
+            chosen, report, completion=_messages(rollout), label=difference >= 0.0, reward=_reward(rollout)
+        )
 
 
-def sft_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted) -> Iterator[Row]:
+def _sft_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
-    best = chosen.ranked[0]
-    if options.min_reward is not None and _reward(best) < options.min_reward:
-        omitted.groups["no answer reaches the least reward"] += 1
+    best, least = chosen.ranked[0], report.options.min_reward
+    if least is not None and _reward(best) < least:
+        report.omitted["groups"]["no answer reaches the least reward"] += 1
         return
-    omitted.rollouts["not the best of its group"] += len(chosen.group.rollouts) - 1
-    yield {
-        "prompt": list(chosen.prompt),
-        "completion": _messages(best),
-        "reward": _reward(best),
-        **_tools_column(chosen),
-        "provenance": _provenance(chosen, options),
-    }
+    report.omitted["rollouts"]["not the best of its group"] += len(chosen.group.rollouts) - 1
+    yield _conversation(chosen, report, completion=_messages(best), reward=_reward(best))
 
 
-def verl_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted, index: int) -> Iterator[Row]:
-    """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``. ``index``: number of the row.
+def _conversation(chosen: Chosen, report: ExportReport, /, **columns: Any) -> Row:
+    """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
+    tools = chosen.group.metadata.get("tools")
+    if tools:
+        columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
+    return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
+
+
+def _verl_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+    """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``.
 
     A group of one attempt is omitted: verl would use its reward as its advantage.
     """
     if len(chosen.group.rollouts) < 2:
-        omitted.groups["a single attempt, whose reward verl would take for its advantage"] += 1
+        report.omitted["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
         return
-    answer = _answer(chosen)
-    source = _provenance(chosen, options)
+    answer, provenance = _answer(chosen), _provenance(chosen, report)
     yield {
         "data_source": _source(chosen),
         "prompt": list(chosen.prompt),
         "ability": str(chosen.group.metadata.get("domain") or _GENERAL),
         "reward_model": {"style": "rule" if answer else "model", "ground_truth": answer},
         "extra_info": {
-            "index": index,
-            "split": "train" if source["phase"] == "train" else "test",
-            **source,
-            **_recorded(chosen, omitted),
+            "index": report.rows,
+            "split": "train" if provenance["phase"] == "train" else "test",
+            **provenance,
+            **_recorded(chosen, report),
         },
     }
 
 
-def openrlhf_rows(chosen: Chosen, options: ExportOptions, omitted: Omitted) -> Iterator[Row]:
+def _openrlhf_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
     if len(chosen.group.rollouts) != chosen.group.target_size:
-        omitted.groups["ragged: not every attempt has a reward and its whole answer"] += 1
+        report.omitted["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
         return
     yield {
         "input": list(chosen.prompt),
         "label": _answer(chosen),
         "datasource": _source(chosen),
-        **_recorded(chosen, omitted),
-        "provenance": _provenance(chosen, options),
+        **_recorded(chosen, report),
+        "provenance": _provenance(chosen, report),
     }
+
+
+ROWS: Final[Mapping[Target, Callable[[Chosen, ExportReport], Iterable[Row | str]]]] = {
+    "trl-grpo": _grpo_rows,
+    "trl-dpo": _dpo_rows,
+    "trl-kto": _kto_rows,
+    "trl-sft": _sft_rows,
+    "verl": _verl_rows,
+    "openrlhf": _openrlhf_rows,
+    "jsonl": lambda chosen, _: lines_of_group(chosen.group),
+}
+"""The rows of a group by target; those of the canonical form are lines."""
 
 
 def _source(chosen: Chosen) -> str:
@@ -142,7 +150,7 @@ def _messages(rollout: Rollout) -> list[dict[str, Any]]:
     return messages
 
 
-def _recorded(chosen: Chosen, omitted: Omitted) -> dict[str, Any]:
+def _recorded(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
     """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
 
     Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
@@ -151,12 +159,12 @@ def _recorded(chosen: Chosen, omitted: Omitted) -> dict[str, Any]:
     return {
         "recorded_completions": [_messages(rollout) for rollout in rollouts],
         "recorded_rewards": [_reward(rollout) for rollout in rollouts],
-        "recorded_logprobs": _logprobs(rollouts, omitted),
+        "recorded_logprobs": _logprobs(rollouts, report),
         "recorded_token_ids": _token_ids(rollouts),
     }
 
 
-def _provenance(chosen: Chosen, options: ExportOptions) -> dict[str, Any]:
+def _provenance(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
     """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
     known = group.metadata
@@ -165,21 +173,15 @@ def _provenance(chosen: Chosen, options: ExportOptions) -> dict[str, Any]:
         "group_id": group.id,
         "item_id": known.get("item_id"),
         "epoch": known.get("epoch"),
-        "phase": phase_of(group),
+        "phase": "eval" if known.get("phase") == "eval" else "train",
         "policy_version": group.policy_version,
         "experience_version": group.experience_version,
         "library_id": known.get("library_id"),
         "pack_stamp": known.get("pack_stamp"),
-        "prompt": options.prompt,
+        "prompt": report.options.prompt,
         "degenerate": chosen.degenerate or "",
         "simulated": bool(known.get("simulated", False)),
     }
-
-
-def _tools_column(chosen: Chosen) -> dict[str, str]:
-    """Return the tool schemas as JSON text, one type for all rows; no column without tools."""
-    tools = chosen.group.metadata.get("tools")
-    return {"tools": json.dumps(to_builtins(tools), ensure_ascii=False)} if tools else {}
 
 
 def _answer(chosen: Chosen) -> str:
@@ -198,31 +200,21 @@ def _reward(rollout: Rollout) -> float:
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call with its arguments parsed; arguments that are no JSON object stay the text of the model."""
     function = dict(call["function"])
-    try:
-        arguments = json.loads(function["arguments"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        arguments = None
+    text = function.get("arguments")
+    arguments = json_of(text) if isinstance(text, str) else None
     if isinstance(arguments, dict):
         function["arguments"] = arguments
     return {**call, "function": function}
 
 
-def _logprobs(rollouts: Iterable[Rollout], omitted: Omitted) -> list[list[float]]:
+def _logprobs(rollouts: Sequence[Rollout], report: ExportReport) -> list[list[float]]:
     """Return those of every token of every answer, or none: a ratio needs the distribution that was sampled from."""
-    values: list[list[float]] = []
-    reasons: set[str] = set()
-    for rollout in rollouts:
-        logprob = rollout.logprob
-        if logprob is None:
-            return []
-        reason = _unusable_logprob(logprob, rollout)
-        if reason:
-            reasons.add(reason)
-        else:
-            values.append(list(logprob.tokens or ()))
-    for reason in reasons:
-        omitted.logprobs[reason] += 1
-    return [] if reasons else values
+    known = [(rollout.logprob, rollout) for rollout in rollouts if rollout.logprob is not None]
+    if len(known) < len(rollouts):
+        return []
+    reasons = {reason for each in known if (reason := _unusable_logprob(*each))}
+    report.omitted["logprobs"].update(reasons)
+    return [] if reasons else [list(logprob.tokens or ()) for logprob, _ in known]
 
 
 def _unusable_logprob(logprob: LogProbs, rollout: Rollout) -> str | None:

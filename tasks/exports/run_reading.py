@@ -7,12 +7,14 @@ has one group and a small index cache at a time. A failed attempt has no reward,
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from tfgrpo.stores.errors import CorruptFile, SettingsError
@@ -23,62 +25,35 @@ from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
-from tfgrpo.tasks.exports.line_index import LineIndex
+from tfgrpo.tasks.exports.line_index import LineIndex, line_index
 
 Row = Mapping[str, Any]
 _KEPT: Final = ("group_id", "item_id", "draw", "epoch", "phase", "arm", "batch", "rollouts")
 
 
-@dataclass(slots=True)
-class Unfinished:
-    """Counts of what was skipped because its batch was never accepted."""
+class RunFacts(BaseModel):
+    """Facts that apply to every group of a run, read from its manifest."""
 
-    groups: int = 0
-    rollouts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """Facts that apply to every group of a run."""
+    model_config = ConfigDict(frozen=True)
 
     run_id: str
     task_id: str
     status: str
     model: str
     simulated: bool
-    pack_id: str
-    pack_stamp: str
-    temperatures: Mapping[str, float | None]
-    """By phase; None where the endpoint used its own default."""
-    max_tokens: int
-    min_spread: float
-    actor: str
+    send_temperature: bool = Field(validation_alias=AliasPath("settings", "model", "send_temperature"))
+    temperatures: Mapping[str, float | None] = Field(validation_alias=AliasPath("settings", "tfgrpo", "temperature"))
+    """By phase."""
+    max_tokens: int = Field(validation_alias=AliasPath("settings", "model", "max_tokens"))
+    min_spread: float = Field(validation_alias=AliasPath("settings", "tfgrpo", "min_spread"))
+    actor: str = Field(validation_alias=AliasPath("settings", "actor", "kind"))
     """``chat``, ``tools``, or the name of a callable."""
-    tools: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
     """Schemas, as sent to the model."""
 
-    @classmethod
-    def of_manifest(cls, manifest: Row) -> Self:
-        """Return the facts. Raise ``CorruptFile`` for a manifest that lacks any of them."""
-        try:
-            settings = manifest["settings"]
-            temperatures = settings["tfgrpo"]["temperature"] if settings["model"]["send_temperature"] else {}
-            return cls(
-                run_id=manifest["run_id"],
-                task_id=manifest["task_id"],
-                status=manifest["status"],
-                model=manifest["model"],
-                simulated=manifest["simulated"],
-                pack_id=manifest["pack"]["id"],
-                pack_stamp=manifest["pack"]["stamp"],
-                temperatures={"train": temperatures.get("train"), "eval": temperatures.get("eval")},
-                max_tokens=settings["model"]["max_tokens"],
-                min_spread=settings["tfgrpo"]["min_spread"],
-                actor=settings["actor"]["kind"],
-                tools=tuple(manifest.get("tools", ())),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(f"the manifest of the run lacks {error}") from error
+    def temperature(self, phase: str) -> float | None:
+        """Return the temperature of a phase; None where the endpoint used its own default."""
+        return self.temperatures.get(phase) if self.send_temperature else None
 
 
 def facts_of_run(run: RunPaths) -> RunFacts:
@@ -87,26 +62,32 @@ def facts_of_run(run: RunPaths) -> RunFacts:
     problem = _unusable(run, manifest)
     if problem:
         raise SettingsError.one("RUN", f"{run.root.name} ({problem})", "a run with accepted batches")
-    return RunFacts.of_manifest(manifest)
+    try:
+        return RunFacts.model_validate(manifest)
+    except ValidationError as error:
+        lacking = ".".join(map(str, error.errors()[0]["loc"]))
+        raise CorruptFile(f"the manifest of the run lacks {lacking}") from error
 
 
-def groups_of_run(run: RunPaths, facts: RunFacts, unfinished: Unfinished) -> Iterator[RolloutGroup]:
-    """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent."""
+def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iterator[RolloutGroup]:
+    """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent.
+
+    ``omitted`` counts the groups without a record of their own.
+    """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = _rows(run.rollouts)
     first = list(islice(rows, 1))
     with ExitStack() as stack:
-        journal = stack.enter_context(LineIndex(run.journal, attempt_of_key))
-        items = stack.enter_context(LineIndex(run.items, lambda line: _text(line, "item_id")))
-        prompts = stack.enter_context(LineIndex(run.prompts, lambda line: _text(line, "digest")))
+        journal = stack.enter_context(line_index(run.journal, attempt_of_key))
+        items = stack.enter_context(line_index(run.items, lambda line: _text(line, "item_id")))
+        prompts = stack.enter_context(line_index(run.prompts, lambda line: _text(line, "digest")))
         heads = _Heads(run.groups)
         tools = [tool["function"]["name"] for tool in facts.tools]
         for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
             rollouts = list(members)
             head = heads.take(group_id)
             if head is None:
-                unfinished.groups += 1
-                unfinished.rollouts += len(rollouts)
+                omitted["of a batch that was never accepted"] += 1
                 continue
             try:
                 prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
@@ -238,7 +219,7 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         logprob=answered.logprob,
         sampling=Sampling(
             model=answered.model or facts.model,
-            temperature=facts.temperatures.get(row["phase"]),
+            temperature=facts.temperature(row["phase"]),
             seed=row["seed"],
             max_tokens=facts.max_tokens,
             finish_reason=row["finish_reason"],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.commands.options import run_of
@@ -16,11 +17,8 @@ from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, Target
-from tfgrpo.tasks.exports.exporting import ExportReport, export_groups, report_path
-
-if TYPE_CHECKING:
-    from tfgrpo.tasks.exports.run_reading import Unfinished
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
+from tfgrpo.tasks.exports.exporting import export_groups, report_path
 
 _PARQUET = ".parquet"
 _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
@@ -36,10 +34,10 @@ class _Source:
     """The groups to export."""
 
     name: str
-    groups: Callable[[], Iterator[RolloutGroup]]
+    groups: Callable[[Counter[str]], Iterator[RolloutGroup]]
+    """The groups; counts in its argument those that are skipped."""
     export_path: Callable[[str], Path]
     """Default path of an export by its file name."""
-    unfinished: Unfinished
     notes: tuple[str, ...] = ()
     min_spread: float | None = None
 
@@ -61,7 +59,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
     )
     report = ExportReport(source.name, wanted, notes=list(source.notes))
-    export_groups(_groups_of(source, report), path, report)
+    export_groups(source.groups(report.omitted["groups"]), path, report)
     _print(report, path, console)
     return 0 if report.file else 1
 
@@ -90,24 +88,17 @@ def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]
     return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
 
 
-def _groups_of(source: _Source, report: ExportReport) -> Iterator[RolloutGroup]:
-    yield from source.groups()
-    if source.unfinished.groups:
-        report.omitted.groups["of a batch that was never accepted"] += source.unfinished.groups
-
-
 def _source(options: argparse.Namespace) -> _Source:
     # `--help` need not import what the journal of a run is read with.
-    from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run  # noqa: PLC0415
+    from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run  # noqa: PLC0415
 
     path = Path(options.run)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
             raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
-        return _Source(path.stem, lambda: read_groups(path), path.with_name, Unfinished())
+        return _Source(path.stem, lambda _: read_groups(path), path.with_name)
     run = RunPaths(path) if (path / "manifest.json").is_file() else run_of(options)
     facts = facts_of_run(run)
-    unfinished = Unfinished()
     notes = []
     if facts.status != "finished":
         notes.append(f"the run is {facts.status}: only its accepted batches are here")
@@ -117,9 +108,8 @@ def _source(options: argparse.Namespace) -> _Source:
         notes.append(f"{facts.actor} made its own prompts: `as-sent` is what it was given, not what it sent")
     return _Source(
         facts.run_id,
-        lambda: groups_of_run(run, facts, unfinished),
+        lambda omitted: groups_of_run(run, facts, omitted),
         TaskPaths(run.root.parent.parent).export,
-        unfinished,
         tuple(notes),
         facts.min_spread,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 
 import pytest
 from rich.console import Console as RichConsole
@@ -14,7 +15,7 @@ from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.report.files import read_rollouts
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 ALONE, THROUGH_CHAT = "tests.support.agents.agents:answers_alone", "tests.support.agents.agents:asks_through_chat"
 COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")
@@ -58,7 +59,7 @@ def test_sums_with_an_unknown_part_say_so_in_progress_summary_manifest_and_repor
 def test_an_export_of_such_a_run_has_unknown_usage(alone):
     out, _, _ = alone
     run = kit.paths(out)
-    groups = groups_of_run(run, facts_of_run(run), Unfinished())
+    groups = groups_of_run(run, facts_of_run(run), Counter())
     usages = [rollout.usage for group in groups for rollout in group.rollouts]
     assert {(usage.prompt_tokens, usage.completion_tokens, usage.cost_usd) for usage in usages} == {(None, None, None)}
 

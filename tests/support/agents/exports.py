@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.tasks.exports.choosing import ExportOptions
-from tfgrpo.tasks.exports.exporting import ExportReport, export_groups
-from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
+from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.group import run_group
 
 STAMP = "ab" * 32
@@ -86,4 +87,4 @@ def read(run: RunPaths) -> list[RolloutGroup]:
 
 
 def stream(run: RunPaths) -> Iterator[RolloutGroup]:
-    return groups_of_run(run, facts_of_run(run), Unfinished())
+    return groups_of_run(run, facts_of_run(run), Counter())

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents.exports import export, group, rollout
-from tfgrpo.tasks.exports.choosing import ExportOptions
-from tfgrpo.tasks.exports.exporting import ExportReport, export_groups
+from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 
 datasets = pytest.importorskip("datasets")
 pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelSe
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.tools import ToolActor
 from tfgrpo.tasks.exports.attempts import attempt_of_key
-from tfgrpo.tasks.exports.run_reading import Unfinished, facts_of_run, groups_of_run
+from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.tools.schema import tool_from_function
@@ -196,10 +197,10 @@ async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipp
     specs = [spec(2), spec(2, of=item("q2"))]
     run = await recorded_run(tmp_path, answers, specs)
     edit(run.groups, lambda row: None if row["item_id"] == "q1" else row)
-    unfinished = Unfinished()
-    groups = list(groups_of_run(run, facts_of_run(run), unfinished))
+    omitted = Counter()
+    groups = list(groups_of_run(run, facts_of_run(run), omitted))
     assert [group.metadata["item_id"] for group in groups] == ["q2"]
-    assert (unfinished.groups, unfinished.rollouts) == (1, 2)
+    assert omitted == {"of a batch that was never accepted": 1}
 
 
 async def test_groups_in_another_order_than_their_attempts_are_still_found(tmp_path):
