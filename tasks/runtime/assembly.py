@@ -127,5 +127,5 @@ def _simulated_app(settings: Settings) -> Callable[..., Any]:
     # Imported here: a run on a real endpoint does without the simulated worlds.
     from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
 
-    app: Callable[..., Any] = simulated_app(SimulatedOptions.of(settings.simulated))
+    app: Callable[..., Any] = simulated_app(SimulatedOptions(**dict(settings.simulated)))
     return app

@@ -31,16 +31,24 @@ _HEADERS: Final = {"x-simulated": LABEL}
 _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
 
 
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        self.response = _answer(_encoded(body), status, headers)
+
+
+def _unknown_model(name: str) -> _Refused:
+    message = f"The model `{name}` does not exist; there is `{MODEL_NAME}`."
+    return _Refused(404, error_body(message, param="model", code="model_not_found"))
+
+
 def _encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _answer(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(raw, status, {**_HEADERS, **(headers or {})}, "application/json")
-
-
-def _error(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    return _answer(_encoded(body), status, headers)
 
 
 class _Service:
@@ -53,48 +61,40 @@ class _Service:
         """Set by the server when it shuts down, which ends the calls that hang."""
 
     async def models(self, request: Request) -> Response:
-        """List the one model."""
-        return self._unauthorised(request) or _answer(_encoded({"object": "list", "data": [_MODEL]}))
-
-    async def model(self, request: Request) -> Response:
-        """Describe one model."""
-        name = request.path_params["name"]
-        response = _answer(_encoded(_MODEL)) if name == MODEL_NAME else _unknown_model(name)
-        return self._unauthorised(request) or response
+        """List the one model, or describe the one that is named."""
+        self._authorise(request)
+        name = request.path_params.get("name", MODEL_NAME)
+        if name != MODEL_NAME:
+            raise _unknown_model(name)
+        return _answer(_encoded(_MODEL if request.path_params else {"object": "list", "data": [_MODEL]}))
 
     async def completions(self, request: Request) -> Response:
         """Answer one chat completion, or break as the faults ask."""
         clock = asyncio.get_running_loop().time
         due = clock() + self._options.latency_s
-        refused = self._unauthorised(request)
-        if refused is not None:
-            return refused
+        self._authorise(request)
         value, body = _read(await request.body())
-        if isinstance(body, Response):
-            return body
         digest = digest_of(value)
         seen = self._engine.arrive(body, digest)
-        fault = self._engine.fault(digest, seen)
-        response = self._respond(body, digest, seen, fault)
+        response = self._respond(body, digest, seen, self._engine.fault(digest, seen))
         # The time to compute the answer is part of the latency asked for, not added to it.
         if (left := due - clock()) > 0.0:
             await asyncio.sleep(left)
         return response
 
-    def _unauthorised(self, request: Request) -> Response | None:
+    def _authorise(self, request: Request) -> None:
         key = self._options.api_key
         sent = request.headers.get("authorization", "")
-        if key is None or hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
-            return None
-        return _error(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
+        if key is not None and not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
+            raise _Refused(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
 
     def _respond(self, body: ChatBody, digest: str, seen: int, fault: FaultKind | None) -> Response:
         match fault:
             case "rate_limit":
                 limited = error_body("Rate limit reached.", kind="rate_limit_error", code="rate_limit_exceeded")
-                return _error(429, limited, {"Retry-After": str(_RETRY_AFTER_S)})
+                return _Refused(429, limited, {"Retry-After": str(_RETRY_AFTER_S)}).response
             case "server_error":
-                return _error(500, error_body("The server had an error.", kind="server_error"))
+                return _Refused(500, error_body("The server had an error.", kind="server_error")).response
             case "hang":
                 return _HangingResponse(self.closing)
         value = self._engine.answer(body, digest, seen, cut_off=fault == "truncated")
@@ -107,30 +107,25 @@ class _Service:
         return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw, headers=headers)
 
 
-def _read(raw: bytes) -> tuple[Any, ChatBody | Response]:
-    """Return the request as JSON and as a body, or the refusal it gets."""
+def _read(raw: bytes) -> tuple[Any, ChatBody]:
+    """Return the request as JSON and as a body."""
     try:
         value = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None, _error(400, error_body("The request body is not valid JSON."))
-    try:
         body = ChatBody.model_validate(value)
     except ValidationError as error:
-        return None, _error(400, refusal(error))
+        raise _Refused(400, refusal(error)) from None
+    except (ValueError, RecursionError):
+        raise _Refused(400, error_body("The request body is not valid JSON.")) from None
     if body.model != MODEL_NAME:
-        return None, _unknown_model(body.model)
+        raise _unknown_model(body.model)
     return value, body
 
 
-def _unknown_model(name: str) -> Response:
-    message = f"The model `{name}` does not exist; there is `{MODEL_NAME}`."
-    return _error(404, error_body(message, param="model", code="model_not_found"))
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    detail = error.detail if isinstance(error, HTTPException) else "internal error"
-    return _error(status, error_body(detail))
+async def _on_refused(_: Request, error: Exception) -> Response:
+    if isinstance(error, _Refused):
+        return error.response
+    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "internal error")
+    return _Refused(status, error_body(detail)).response
 
 
 def _abort_of(scope: Scope) -> Callable[[], None] | None:
@@ -186,9 +181,9 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
         for path, endpoint, method in (
             ("/chat/completions", service.completions, "POST"),
             ("/models", service.models, "GET"),
-            ("/models/{name:path}", service.model, "GET"),
+            ("/models/{name:path}", service.models, "GET"),
         )
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _on_refused, _Refused: _on_refused})
     app.state.closing = service.closing
     return app

@@ -6,9 +6,9 @@ It decides by the texts and by how many groups support them; it does not know wh
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,8 +22,6 @@ MINORITY_WINS = 0.03
 """Subjects on which the side with less support wins."""
 INVALID = 0.03
 """Replies with an operation that cannot be applied."""
-
-Op = Literal["add", "modify", "merge", "delete", "keep"]
 
 
 class Entry(BaseModel):
@@ -69,19 +67,6 @@ class _Side:
 _Subject = dict[Stance, _Side]
 
 
-def operation(
-    op: Op, entry: Entry | None = None, *, targets: Sequence[str] = (), sources: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return one operation with all its keys."""
-    return {
-        "op": op,
-        "targets": list(targets),
-        "from": list(sources),
-        "polarity": "do" if entry is None else entry.polarity,
-        "text": "" if entry is None else entry.text,
-    }
-
-
 def _ids(entries: Iterable[Entry]) -> list[str]:
     return [entry.id for entry in entries]
 
@@ -94,12 +79,21 @@ class _Operations:
         self._budget = ask.edit_budget
         self._room = ask.capacity - len(ask.library)
 
-    def edit(self, operation: dict[str, Any], *, grows: int) -> None:
+    def add(
+        self, op: str, entry: Entry | None = None, *, targets: Iterable[str] = (), sources: Iterable[str] = ()
+    ) -> None:
+        """Add one operation with all its keys."""
+        polarity, text = ("do", "") if entry is None else (entry.polarity, entry.text)
+        self.done.append(
+            {"op": op, "targets": list(targets), "from": list(sources), "polarity": polarity, "text": text}
+        )
+
+    def edit(self, op: str, entry: Entry | None = None, *, grows: int, **ids: Iterable[str]) -> None:
         """Add an operation that changes the library, if budget and capacity allow it."""
         if self._budget >= 1 and grows <= max(self._room, 0):
             self._budget -= 1
             self._room -= grows
-            self.done.append(operation)
+            self.add(op, entry, **ids)
 
     @property
     def full(self) -> bool:
@@ -143,14 +137,13 @@ def _settle(operations: _Operations, subject: _Subject, idle: list[Entry], rng: 
     best, sources = side.best(), _ids(side.proposals)
     others = [entry for other in subject.values() if other is not side for entry in other.library]
     if side.library:
-        operations.done.append(operation("keep", targets=_ids(side.library[:1]), sources=sources))
+        operations.add("keep", targets=_ids(side.library[:1]), sources=sources)
     elif others:
-        operations.edit(operation("modify", best, targets=_ids(others[:1]), sources=sources), grows=0)
+        operations.edit("modify", best, targets=_ids(others[:1]), sources=sources, grows=0)
     else:
-        added = operation("add", best, sources=sources)
         if operations.full and idle:
-            operations.edit(operation("delete", targets=[idle.pop().id]), grows=-1)
-        operations.edit(added, grows=1)
+            operations.edit("delete", targets=[idle.pop().id], grows=-1)
+        operations.edit("add", best, sources=sources, grows=1)
 
 
 def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
@@ -159,13 +152,13 @@ def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, 
     operations = _Operations(ask)
     for side in (side for subject in subjects.values() for side in subject.values() if len(side.library) > 1):
         kept = max(side.library, key=lambda entry: (entry.support, entry.id))
-        operations.edit(operation("merge", kept, targets=_ids(side.library)), grows=1 - len(side.library))
+        operations.edit("merge", kept, targets=_ids(side.library), grows=1 - len(side.library))
         side.library = [kept]
     for subject in sorted(subjects.values(), key=lambda subject: -max(side.support for side in subject.values())):
         _settle(operations, subject, idle, rng)
     for entry in useless:
         if rng.random() < USELESS_ACCEPTED:
-            operations.edit(operation("add", entry, sources=[entry.id]), grows=1)
+            operations.edit("add", entry, sources=[entry.id], grows=1)
     if rng.random() < INVALID:
-        operations.done.append(operation("delete", targets=["L0-that-nobody-has"]))
+        operations.add("delete", targets=["L0-that-nobody-has"])
     return {"operations": operations.done}

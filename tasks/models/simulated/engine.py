@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+
+from pydantic import Field, model_validator
 
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -23,49 +25,31 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     ToolResult,
     Turn,
     World,
-    WorldName,
     open_world,
 )
 
 FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
-FAULT_KINDS: Final[tuple[FaultKind, ...]] = (
-    "rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated",
-)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedOptions:
-    """Everything a simulated server depends on apart from its requests."""
+class SimulatedOptions(SimulatedSettings):
+    """Everything a simulated server depends on apart from its requests. Raises ``ValueError`` for faults beyond 1."""
 
-    world: WorldName = "arithmetic"
-    seed: int = 0
-    latency_s: float = 0.0
-    """Seconds every answer takes at least."""
-    faults: FaultSettings = field(default_factory=FaultSettings)
-    """Share of calls that break, by kind; together at most 1."""
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = Field(default=None, repr=False)
     """The bearer token that requests must carry. None: any, or none."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_faults(self) -> Self:
         total = sum(self.faults.model_dump().values())
         if total > 1.0:
             raise ValueError(f"faults: got shares that sum to {total}; accepted: at most 1")
-
-    @classmethod
-    def of(cls, settings: SimulatedSettings, api_key: str | None = None) -> Self:
-        """Return the options of a settings section."""
-        return cls(settings.world, settings.seed, settings.latency_s, settings.faults, api_key)
-
-
-def any_faults(faults: FaultSettings) -> bool:
-    """Whether any share is above zero."""
-    return any(getattr(faults, kind) > 0.0 for kind in FAULT_KINDS)
+        return self
 
 
 def choose_fault(faults: FaultSettings, seed: int, digest: str, seen: int) -> FaultKind | None:
     """Return how this call breaks, or None. ``seen``: earlier arrivals of the same request, so a retry may succeed."""
     point = derive_seed(seed, "fault", digest, seen) / 2.0**53
-    for kind in FAULT_KINDS:
+    kinds: tuple[FaultKind, ...] = get_args(FaultKind)
+    for kind in kinds:
         point -= getattr(faults, kind)
         if point < 0.0:
             return kind
@@ -95,7 +79,7 @@ class Engine:
     def __init__(self, options: SimulatedOptions) -> None:
         self._options = options
         self._world = open_world(options.world)
-        self._faulty = any_faults(options.faults)
+        self._faulty = any(options.faults.model_dump().values())
         self._seen: dict[str, int] = {}
 
     def arrive(self, body: ChatBody, digest: str) -> int:

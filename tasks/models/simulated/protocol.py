@@ -42,11 +42,6 @@ def _objects(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]
             yield from _objects(inner, f"{path}.{index}")
 
 
-def _refuse(fault: str | None) -> None:
-    if fault is not None:
-        raise ValueError(fault)
-
-
 class _Wire(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -111,7 +106,8 @@ class OfferedFunction(_Wire):
 
     @model_validator(mode="after")
     def _can_be_followed(self) -> Self:
-        _refuse(strict_fault(self.parameters) if self.strict else None)
+        if self.strict and (fault := strict_fault(self.parameters)):
+            raise ValueError(fault)
         return self
 
 
@@ -125,8 +121,6 @@ class OfferedTool(_Wire):
 class NamedSchema(_Wire):
     """The schema that an answer has to follow."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
-
     name: str = Field(pattern=_NAME)
     body: dict[str, Any] = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
@@ -134,7 +128,8 @@ class NamedSchema(_Wire):
 
     @model_validator(mode="after")
     def _can_be_followed(self) -> Self:
-        _refuse(strict_fault(self.body) if self.strict else None)
+        if self.strict and (fault := strict_fault(self.body)):
+            raise ValueError(fault)
         return self
 
 

@@ -1,4 +1,4 @@
-"""Recognise the role that a request addresses by the keys of its JSON question, and answer in the form it asks for.
+"""Recognise the role that a request addresses by the shape of its JSON question, and answer in the form it asks for.
 
 A repair is recognised by the dialogue: the first message with such a question is answered again.
 """
@@ -8,66 +8,86 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tfgrpo.stores.text import count_words
+from tfgrpo.tasks.models.replies import json_of
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
 
-class ShortenAsk(BaseModel):
-    """A request to shorten a text."""
-
+class _Ask(BaseModel):
     model_config = ConfigDict(frozen=True)
 
+
+class ShownAttempt(_Ask):
+    """One attempt in a reflection request."""
+
+    label: str = ""
+    reward: float
+    transcript: str
+
+
+class ReflectionAsk(_Ask):
+    """A request to say what separated attempts."""
+
+    attempts: list[ShownAttempt] = Field(min_length=1)
+    max_lessons: int = Field(ge=0)
+    max_words: int = 32
+
+
+class ShortenAsk(_Ask):
+    """A request to shorten a text."""
+
     text: str
-    max_words: int = Field(default=32, ge=1)
+    max_words: int = Field(ge=1)
     max_chars: int = Field(default=280, ge=1)
+
+
+class JudgementAsk(_Ask):
+    """A request to score one output."""
+
+    task: str
+    output: str
+
+
+class ComparisonAsk(_Ask):
+    """A request to compare two outputs."""
+
+    task: str
+    first: str
+    second: str
+
+
+_Question: TypeAlias = ReflectionAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
+_QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
 
 
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
     """Return the answer of a learning or judging role, or None when the request addresses none."""
-    for value in _objects(body):
-        try:
-            answer = _answer(world, value, rng)
-        except ValidationError:
-            return None
-        if answer is not None:
-            return answer
-    return None
-
-
-def _objects(body: ChatBody) -> Iterator[Mapping[str, Any]]:
-    """Yield the user messages that are JSON objects, in order."""
     for message in body.messages:
-        text = message.text.lstrip()
-        if message.role != "user" or not text.startswith("{"):
+        if message.role != "user":
             continue
         try:
-            value = json.loads(text)
-        except ValueError:
+            question = _QUESTION.validate_python(json_of(message.text))
+        except ValidationError:
             continue
-        if isinstance(value, dict):
-            yield value
-
-
-def _answer(world: World, value: Mapping[str, Any], rng: random.Random) -> dict[str, Any] | None:
-    match value:
-        case {"attempts": _, "max_lessons": _}:
-            return reflect(world.pitfalls.values(), ReflectionAsk.model_validate(value), rng)
-        case {"library": _, "proposals": _}:
-            return curate(world.lexicon, CurationAsk.model_validate(value), rng)
-        case {"text": _, "max_words": _}:
-            return shorten(ShortenAsk.model_validate(value))
-        case {"task": _, "output": _}:
-            return judge(world, JudgementAsk.model_validate(value), rng)
-        case {"task": _, "first": _, "second": _}:
-            return compare(world, ComparisonAsk.model_validate(value), rng)
+        match question:
+            case ReflectionAsk():
+                return reflect(world.pitfalls.values(), question, rng)
+            case CurationAsk():
+                return curate(world.lexicon, question, rng)
+            case ShortenAsk():
+                return shorten(question)
+            case JudgementAsk():
+                return judge(world, question, rng)
+            case ComparisonAsk():
+                return compare(world, question, rng)
     return None
 
 
@@ -138,25 +158,6 @@ _UNKNOWN: Final = 0.5
 _Better: TypeAlias = Literal["first", "second", "tie"]
 
 
-class JudgementAsk(BaseModel):
-    """A request to score one output."""
-
-    model_config = ConfigDict(frozen=True)
-
-    task: str
-    output: str
-
-
-class ComparisonAsk(BaseModel):
-    """A request to compare two outputs."""
-
-    model_config = ConfigDict(frozen=True)
-
-    task: str
-    first: str
-    second: str
-
-
 def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]:
     """Return a score from 0 to 1, in two decimals, with a reason.
 
@@ -185,48 +186,14 @@ def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
     return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise
 
 
+USELESS: Final = tuple(advice_of(data_of("lessons")["useless"]))
+RAMBLING: Final[str] = data_of("lessons")["rambling"]
 RIGHT_SHARE = 0.85
 """Lessons that draw the conclusion that the transcripts suggest."""
 USELESS_SHARE = 0.10
 """Lessons without effect; the rest state the opposite of the truth."""
 _USELESS_WITHOUT_CONTRAST = 0.4
 _RAMBLES = 0.02
-USELESS: Final = (
-    Advice("do", "Read the question slowly, and think before writing."),
-    Advice("do", "Be careful and check the work twice."),
-    Advice("do", "Lay the solution out neatly so that it is easy to follow."),
-    Advice("do", "Use clear language and a friendly tone."),
-    Advice("do", "Explain the approach in a few words at the beginning."),
-    Advice("do", "Stay calm with long texts."),
-    Advice("avoid", "Hasty work under time pressure."),
-    Advice("avoid", "Messy layout that hides the reasoning."),
-)
-RAMBLING: Final = (
-    "It also seems worth saying that whoever works on tasks of this kind will, now and again, be well advised to stop "
-    "for a moment, look back over everything that has been written so far, and only then go on with whatever comes "
-    "next in the plan."
-)
-"""Follows a few lessons and makes them too long."""
-
-
-class ShownAttempt(BaseModel):
-    """One attempt in a reflection request."""
-
-    model_config = ConfigDict(frozen=True)
-
-    label: str = ""
-    reward: float
-    transcript: str
-
-
-class ReflectionAsk(BaseModel):
-    """A reflection request."""
-
-    model_config = ConfigDict(frozen=True)
-
-    attempts: list[ShownAttempt] = Field(min_length=1)
-    max_lessons: int = Field(default=2, ge=0)
-    max_words: int = 32
 
 
 class Contrast(NamedTuple):

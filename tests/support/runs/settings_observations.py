@@ -152,7 +152,7 @@ def how_it_breaks(probe: SettingsProbe, options: Options) -> str:
     simulated = probe.settings(options).simulated
 
     async def ask() -> str:
-        transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions.of(simulated)))
+        transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions(**dict(simulated))))
         body = {"model": "simulated", "messages": [{"role": "user", "content": "3 + 4?"}], "seed": 1}
         async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
             try:

@@ -108,6 +108,11 @@ class Advice:
     text: str
 
 
+def advice_of(texts: Mapping[Polarity, Sequence[str]]) -> tuple[Advice, ...]:
+    """Return the wordings listed by polarity."""
+    return tuple(Advice(polarity, text) for polarity, listed in texts.items() for text in listed)
+
+
 @dataclass(frozen=True, slots=True)
 class Pitfall:
     """One typical mistake."""
@@ -131,8 +136,5 @@ class Pitfall:
     @classmethod
     def of(cls, name: str, row: Mapping[str, Any]) -> Pitfall:
         """Return a pitfall from its entry in a world's data file."""
-        advice = {
-            key: tuple(Advice(polarity, text) for polarity, texts in row[key].items() for text in texts)
-            for key in ("good_advice", "bad_advice")
-        }
+        advice = {key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}
         return cls(name, **{**row, **advice})

@@ -126,7 +126,7 @@ def test_the_reflecting_role_names_the_remedy_that_separated_two_attempts():
         {"label": "A", "reward": 1.0, "transcript": scripted(item["prompt"])},
         {"label": "B", "reward": 0.6, "transcript": scripted(item["prompt"], frozenset({"any_order"}))},
     ]
-    asked = ReflectionAsk.model_validate({"attempts": attempts})
+    asked = ReflectionAsk.model_validate({"attempts": attempts, "max_lessons": 2})
     told = [
         WORLD.lexicon.stances(lesson["polarity"], lesson["text"])
         for seed in range(60)

@@ -298,8 +298,8 @@ async def test_latency_is_added():
 
 def test_options_come_from_settings():
     settings = SimulatedSettings(world="unlearnable", seed=4, latency_s=0.5, faults=FaultSettings(hang=0.1))
-    options = SimulatedOptions.of(settings, "key")
-    assert options == SimulatedOptions("unlearnable", 4, 0.5, FaultSettings(hang=0.1), "key")
+    options = SimulatedOptions(**dict(settings), api_key="key")
+    assert options.model_dump() == {**settings.model_dump(), "api_key": "key"}
     with pytest.raises(ValueError, match="at most 1"):
         SimulatedOptions(faults=FaultSettings(hang=0.6, reset=0.6))
 
