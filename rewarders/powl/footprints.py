@@ -15,7 +15,7 @@ from operator import or_
 from typing import NamedTuple
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, labels_of
-from tfgrpo.rewarders.powl.partial_order import add_pairs, bits, covering_pairs, predecessors, successors
+from tfgrpo.rewarders.powl.partial_order import add_pairs, among, bits, covering_pairs, predecessors, successors
 from tfgrpo.rewarders.powl.relations import MODES, Footprint, Mode, Rows
 
 
@@ -64,79 +64,52 @@ def _union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
 
 
-def _unordered(masks: Sequence[int], ordered: Sequence[int]) -> Iterator[int]:
-    """Yield for each child the union of the masks of all others that are not ordered with it."""
-    for child, related in enumerate(ordered):
-        others = ~(related | 1 << child)
-        yield _union(mask for other, mask in enumerate(masks) if others >> other & 1)
+def _others(masks: Sequence[int], related: Sequence[int] = ()) -> Iterator[int]:
+    """Yield for each child the union of the masks of all others; ``related`` are the children to leave out, as masks."""
+    if any(related):
+        for child, known in enumerate(related):
+            yield _union(mask for other, mask in enumerate(masks) if not (known | 1 << child) >> other & 1)
+    else:
+        # A label may be in several children, so the masks before and after are kept apart.
+        before = accumulate(masks[:-1], or_, initial=0)
+        after = accumulate(masks[:0:-1], or_, initial=0)
+        yield from map(or_, before, reversed([*after]))
+
+
+def _comparable(after: Sequence[int]) -> list[int]:
+    """Return for each child the mask of all that come after or before it."""
+    return [*map(or_, after, predecessors(after))]
 
 
 # --- block
 
 
-class _Block(NamedTuple):
-    """Labels of a part of the model: as a mask, and as positions, where a label may occur twice."""
-
-    mask: int
-    positions: tuple[int, ...]
-
-
 def _block_rows(model: Model, index: Mapping[str, int]) -> Rows:
     direct, concurrent, exclusive = ([0] * len(index) for _ in range(3))
 
-    def combine(node: Model, parts: Sequence[_Block]) -> _Block:
+    def combine(node: Model, parts: Sequence[int]) -> int:
+        """Relate the labels of the parts, given as masks; return all of them."""
         if isinstance(node, Activity):
-            position = index[node.label]
-            return _Block(1 << position, (position,))
+            return 1 << index[node.label]
         if not isinstance(node, Operator):
-            return _Block(0, ())
-        labelled = [part for part in parts if part.mask]
-        if node.kind == "SEQUENCE":
-            _chain(direct, labelled)
-        elif node.kind == "LOOP":
-            _chain(direct, [*labelled, *labelled[:1]])
-        elif node.kind == "PARTIAL_ORDER":
-            _order_blocks(direct, concurrent, node, parts)
-        else:
-            _relate_all(exclusive if node.kind == "XOR" else concurrent, labelled)
-        if len(labelled) == 1:
-            return labelled[0]
-        return _Block(
-            _union(part.mask for part in labelled), tuple(position for part in labelled for position in part.positions)
-        )
+            return 0
+        if node.kind in ("SEQUENCE", "LOOP"):
+            blocks = [part for part in parts if part]
+            for left, right in pairwise([*blocks, *blocks[:1]] if node.kind == "LOOP" else blocks):
+                add_pairs(direct, left, right)
+            return _union(parts)
+        after: Sequence[int] = ()
+        if node.order:
+            labelled = sum(1 << child for child, part in enumerate(parts) if part)
+            after = among(successors(len(parts), node.order), labelled)
+            for before, later in covering_pairs(after):
+                add_pairs(direct, parts[before], parts[later])
+        for part, others in zip(parts, _others(parts, _comparable(after)), strict=True):
+            add_pairs(exclusive if node.kind == "XOR" else concurrent, part, others)
+        return _union(parts)
 
     fold(model, combine)
     return Rows(tuple(direct), tuple(concurrent), tuple(exclusive))
-
-
-def _relate(rows: list[int], part: _Block, mask: int) -> None:
-    for position in part.positions:
-        rows[position] |= mask
-
-
-def _chain(rows: list[int], parts: Sequence[_Block]) -> None:
-    for left, right in pairwise(parts):
-        _relate(rows, left, right.mask)
-
-
-def _relate_all(rows: list[int], parts: Sequence[_Block]) -> None:
-    """Relate each part to all others. A label may be in several parts, so the masks before and after are kept apart."""
-    masks = [part.mask for part in parts]
-    before = [0, *accumulate(masks, or_)]
-    after = [*reversed([*accumulate(reversed(masks), or_)]), 0]
-    for child, part in enumerate(parts):
-        _relate(rows, part, before[child] | after[child + 1])
-
-
-def _order_blocks(direct: list[int], concurrent: list[int], node: Operator, parts: Sequence[_Block]) -> None:
-    labelled = sum(1 << child for child, part in enumerate(parts) if part.mask)
-    closure = successors(len(parts), node.order)
-    after = [later & labelled if labelled >> child & 1 else 0 for child, later in enumerate(closure)]
-    for left, right in covering_pairs(after):
-        _relate(direct, parts[left], parts[right].mask)
-    ordered = [one | other for one, other in zip(after, predecessors(after), strict=True)]
-    for part, mask in zip(parts, _unordered([part.mask for part in parts], ordered), strict=True):
-        _relate(concurrent, part, mask)
 
 
 # --- order
@@ -165,7 +138,7 @@ def _eventually_follows(model: Model, index: Mapping[str, int]) -> list[int]:
                 later |= mask
         else:
             before = predecessors(successors(len(parts), node.order))
-            for mask, others in zip(parts, _unordered(parts, before), strict=True):
+            for mask, others in zip(parts, _others(parts, before), strict=True):
                 add_pairs(rows, mask, others)
         return labels
 
@@ -250,8 +223,7 @@ def _ordered(rows: list[int], node: Operator, parts: Sequence[_Ends]) -> _Ends:
     before = predecessors(after)
     firm = sum(1 << child for child, part in enumerate(parts) if not part.skippable)
     first = last = 0
-    ordered = [one | other for one, other in zip(after, before, strict=True)]
-    unordered = _unordered([part.labels for part in parts], ordered)
+    unordered = _others([part.labels for part in parts], _comparable(after))
     for child, (part, others) in enumerate(zip(parts, unordered, strict=True)):
         first |= 0 if before[child] & firm else part.first
         last |= 0 if after[child] & firm else part.last

@@ -91,19 +91,33 @@ class Operator:
         object.__setattr__(self, "size", size)
 
     def __eq__(self, other: object) -> bool:
-        return _tokens(self) == _tokens(other) if isinstance(other, Operator) else NotImplemented
+        return _flat(self) == _flat(other) if isinstance(other, Operator) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(_tokens(self)))
+        return hash(tuple(_flat(self)))
 
     def __repr__(self) -> str:
         return f"Operator({self.kind}, {self.size} nodes, labels {labels_of(self)[:4]!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., Model], tuple[tuple[_Part, ...]]]:
-        return _rebuilt, (tuple(_part(node) for node in walk(self)),)
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[list[_Flat]]]:
+        return _rebuilt, (_flat(self, ids=True),)
 
 
 Model: TypeAlias = Activity | Silent | Operator
+_Flat: TypeAlias = Activity | Silent | tuple[OperatorKind, int, frozenset[tuple[int, int]], str | None]
+"""A leaf, or an operator with the number of its children in their place."""
+
+
+class Site(NamedTuple):
+    """A node with its position."""
+
+    node: Model
+    pointer: str
+    """JSON pointer in the model's JSON."""
+    id: str
+    """The node's own id, else its path."""
+    above: frozenset[str]
+    """Ids of all nodes above."""
 
 
 def walk(model: Model) -> Iterator[Model]:
@@ -115,6 +129,20 @@ def walk(model: Model) -> Iterator[Model]:
         yield node
         if isinstance(node, Operator):
             waiting.extend(reversed(node.children))
+
+
+def sites(model: Model) -> Iterator[Site]:
+    """Yield every node with its position, in the order of ``walk``."""
+    check_model(model)
+    waiting = [(Site(model, "", model.id or ROOT_ID, frozenset()), ROOT_ID)]
+    while waiting:
+        site, path = waiting.pop()
+        yield site
+        if isinstance(site.node, Operator):
+            above = site.above | {site.id}
+            for index, child in reversed([*enumerate(site.node.children)]):
+                below = f"{path}.{index}"
+                waiting.append((Site(child, f"{site.pointer}/children/{index}", child.id or below, above), below))
 
 
 def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
@@ -158,37 +186,23 @@ def check_model(given: object) -> None:
         raise PowlError(f"expected a process model, received {type(given).__name__}")
 
 
-class _Part(NamedTuple):
-    """One node without its children, for pickling: pickling the nodes themselves would recurse."""
-
-    kind: str
-    text: str
-    id: str | None
-    arity: int
-    order: tuple[tuple[int, int], ...]
+def _flat(model: Model, *, ids: bool = False) -> list[_Flat]:
+    """Return the tree as a flat list, root first, for comparing and pickling: both would recurse otherwise."""
+    return [
+        (node.kind, len(node.children), node.order, node.id if ids else None) if isinstance(node, Operator) else node
+        for node in walk(model)
+    ]
 
 
-def _part(node: Model) -> _Part:
-    if isinstance(node, Operator):
-        return _Part(node.kind, "", node.id, len(node.children), tuple(sorted(node.order)))
-    return _Part("", node.label if isinstance(node, Activity) else "", node.id, 0, ())
-
-
-def _rebuilt(parts: Sequence[_Part]) -> Model:
+def _rebuilt(flat: Sequence[_Flat]) -> Model:
     done: list[Model] = []
-    for part in reversed(parts):
-        if part.kind:
-            children = tuple(done.pop() for _ in range(part.arity))
-            kind: OperatorKind = part.kind  # type: ignore[assignment]  # it was read off an operator
-            done.append(Operator(kind, children, frozenset(part.order), id=part.id))
+    for node in reversed(flat):
+        if isinstance(node, tuple):
+            kind, count, order, identity = node
+            done.append(Operator(kind, tuple(done.pop() for _ in range(count)), order, id=identity))
         else:
-            done.append(Activity(part.text, id=part.id) if part.text else Silent(id=part.id))
+            done.append(node)
     return done[0]
-
-
-def _tokens(model: Model) -> list[object]:
-    """Return the tree as a flat list; equal lists are equal trees."""
-    return [(node.kind, len(node.children), node.order) if isinstance(node, Operator) else node for node in walk(model)]
 
 
 def _check_shape(kind: str, children: int, ordered: bool) -> None:

@@ -79,9 +79,9 @@ class Footprint:
         # Labels of one block mostly share a mask, which is expanded once.
         by_mask: dict[int, list[str]] = {}
         for label, mask in zip(self.activities, rows, strict=True):
-            if mask:
-                by_mask.setdefault(mask, []).append(label)
-        return frozenset(chain.from_iterable(product(labels, self._labels(mask)) for mask, labels in by_mask.items()))
+            by_mask.setdefault(mask, []).append(label)
+        related = (product(labels, self._labels(mask)) for mask, labels in by_mask.items())
+        return frozenset(chain.from_iterable(related))
 
     def _labels(self, mask: int) -> Iterator[str]:
         # By way of the binary digits, which is ten times as fast as testing bits one by one.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
-from tfgrpo.rewarders.powl.model import ROOT_ID, Activity, Model, Operator, check_model, fold
-from tfgrpo.rewarders.powl.partial_order import predecessors, successors
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, sites
 
 Direction = Literal["LR", "TB"]
 _SPECIAL: Final = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,:!?/]")
-_EXCLUSIVE, _PARALLEL = "×", "+"
+"""Everything that might be markup."""
 
 
 def to_text(model: Model, *, brief: bool = False) -> str:
@@ -33,52 +32,36 @@ def to_text(model: Model, *, brief: bool = False) -> str:
     return fold(model, combine)
 
 
-def to_json(model: Model) -> str:
-    """Return one line of JSON, which ``parse_json`` reads. Nodes without an id get their path."""
-    identities = _identities(model)
-
-    def combine(node: Model, parts: Sequence[str]) -> str:
-        head = f'"id": {_quoted(identities.pop())}'
-        if isinstance(node, Activity):
-            return f'{{"type": "ACTIVITY", {head}, "label": {_quoted(node.label)}}}'
-        if not isinstance(node, Operator):
-            return f'{{"type": "SILENT", {head}}}'
-        pairs = [list(pair) for pair in sorted(node.order)]
-        order = f', "order": {json.dumps(pairs)}' if node.kind == "PARTIAL_ORDER" else ""
-        return f'{{"type": "{node.kind}", {head}, "children": [{", ".join(parts)}]{order}}}'
-
-    return fold(model, combine)
-
-
 def to_value(model: Model) -> dict[str, Any]:
-    """Return the JSON object as dictionaries and lists."""
-    value: dict[str, Any] = json.loads(to_json(model))
-    return value
+    """Return the JSON object, as dictionaries and lists, which ``parse_json`` reads. Nodes without an id get their path."""
+    done: list[dict[str, Any]] = []
+    for site in reversed([*sites(model)]):
+        node = site.node
+        value: dict[str, Any] = {"type": node.kind if isinstance(node, Operator) else "SILENT", "id": site.id}
+        if isinstance(node, Activity):
+            value |= {"type": "ACTIVITY", "label": node.label}
+        elif isinstance(node, Operator):
+            value["children"] = [done.pop() for _ in node.children]
+            if node.kind == "PARTIAL_ORDER":
+                value["order"] = [list(pair) for pair in sorted(node.order)]
+        done.append(value)
+    return done[0]
 
 
-def _identities(model: Model) -> list[str]:
-    """Return ids in the order in which ``fold`` visits the nodes, last one first."""
-    check_model(model)
-    waiting = [(model, ROOT_ID)]
-    identities: list[str] = []
-    while waiting:
-        node, path = waiting.pop()
-        identities.append(node.id or path)
-        if isinstance(node, Operator):
-            waiting.extend((child, f"{path}.{index}") for index, child in enumerate(node.children))
-    return identities
+def to_json(model: Model) -> str:
+    """Return one line with the JSON object of ``to_value``."""
+    return _dumped(to_value(model))
 
 
 def _activity(label: str) -> str:
     plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
-    return f"ACTIVITY({label})" if plain else f"ACTIVITY[{_quoted(label)}]"
+    return f"ACTIVITY({label})" if plain else f"ACTIVITY[{_dumped(label)}]"
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=not text.isprintable())
-
-
-# Everything that might be markup.
+def _dumped(value: Any) -> str:
+    """Return JSON in one line: signs that a reader might take for its end are escaped, and all others with them."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
 
 
 class _Span(NamedTuple):
@@ -93,19 +76,45 @@ class _Chart:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._count = 0
+        self._names = map("n{}".format, count())
 
     def node(self, shape: str) -> str:
-        name = f"n{self._count}"
-        self._count += 1
+        name = next(self._names)
         self.lines.append(f"  {name}{shape}")
         return name
 
-    def gates(self, sign: str) -> _Span:
-        return _Span(self.node(f'{{"{sign}"}}'), self.node(f'{{"{sign}"}}'))
-
     def arrow(self, start: str, end: str) -> None:
         self.lines.append(f"  {start} --> {end}")
+
+    def add(self, node: Model, parts: Sequence[_Span]) -> _Span:
+        """Draw a node whose children are drawn."""
+        if not isinstance(node, Operator):
+            here = self.node(f'["{_escaped(node.label)}"]' if isinstance(node, Activity) else '((" "))')
+            return _Span(here, here)
+        if len(parts) == 1:
+            return parts[0]
+        if node.kind == "SEQUENCE":
+            for left, right in pairwise(parts):
+                self.arrow(left.last, right.first)
+            return _Span(parts[0].first, parts[-1].last)
+        gate = '{"+"}' if node.kind in ("PARALLEL", "PARTIAL_ORDER") else '{"×"}'
+        span = _Span(self.node(gate), self.node(gate))
+        if node.kind == "LOOP":
+            self._between(span, parts[0])
+            self._between(_Span(span.last, span.first), parts[1])
+            return span
+        waiting, awaited = {later for _, later in node.order}, {earlier for earlier, _ in node.order}
+        for child, part in enumerate(parts):
+            self._between(span, part, first=child not in waiting, last=child not in awaited)
+        for earlier, later in sorted(node.order):
+            self.arrow(parts[earlier].last, parts[later].first)
+        return span
+
+    def _between(self, span: _Span, part: _Span, *, first: bool = True, last: bool = True) -> None:
+        if first:
+            self.arrow(span.first, part.first)
+        if last:
+            self.arrow(part.last, span.last)
 
 
 def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
@@ -116,48 +125,10 @@ def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
     """
     chart = _Chart()
     start = chart.node('(("start"))')
-
-    def combine(node: Model, parts: Sequence[_Span]) -> _Span:
-        if isinstance(node, Operator):
-            return _drawn(chart, node, parts)
-        here = chart.node(f'["{_escaped(node.label)}"]' if isinstance(node, Activity) else '((" "))')
-        return _Span(here, here)
-
-    span = fold(model, combine)
+    span = fold(model, chart.add)
     chart.arrow(start, span.first)
     chart.arrow(span.last, chart.node('((("end")))'))
     return "\n".join([f"flowchart {direction}", *chart.lines])
-
-
-def _drawn(chart: _Chart, node: Operator, parts: Sequence[_Span]) -> _Span:
-    if node.kind == "LOOP":
-        return _loop(chart, parts[0], parts[1])
-    if len(parts) == 1:
-        return parts[0]
-    if node.kind == "SEQUENCE":
-        for left, right in pairwise(parts):
-            chart.arrow(left.last, right.first)
-        return _Span(parts[0].first, parts[-1].last)
-    span = chart.gates(_EXCLUSIVE if node.kind == "XOR" else _PARALLEL)
-    after = successors(len(parts), node.order)
-    before = predecessors(after)
-    for position, part in enumerate(parts):
-        if not before[position]:
-            chart.arrow(span.first, part.first)
-        if not after[position]:
-            chart.arrow(part.last, span.last)
-    for earlier, later in sorted(node.order):
-        chart.arrow(parts[earlier].last, parts[later].first)
-    return span
-
-
-def _loop(chart: _Chart, do: _Span, redo: _Span) -> _Span:
-    span = chart.gates(_EXCLUSIVE)
-    chart.arrow(span.first, do.first)
-    chart.arrow(do.last, span.last)
-    chart.arrow(span.last, redo.first)
-    chart.arrow(redo.last, span.first)
-    return span
 
 
 def _escaped(label: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tfgrpo.rewarders.powl.footprints import as_footprint
 from tfgrpo.rewarders.powl.model import Model
 from tfgrpo.rewarders.powl.partial_order import bits, predecessors
-from tfgrpo.rewarders.powl.relations import RELATIONS, Footprint, Mode, count_of
+from tfgrpo.rewarders.powl.relations import Footprint, Mode, count_of
 
 Aggregate: TypeAlias = Literal["pooled", "macro"]
 
@@ -26,24 +26,15 @@ EVEN: Final = RelationWeights()
 
 
 class Overlap(NamedTuple):
-    """Pairs of one relation in two footprints."""
+    """Common pairs of a relation in two footprints, or common activities, and those of either."""
 
     common: int
     either: int
 
     @property
     def jaccard(self) -> float:
-        """Common pairs over pairs of either; 1 when neither has any."""
+        """Common ones over those of either; 1 when neither has any."""
         return self.common / self.either if self.either else 1.0
-
-
-class Overlaps(NamedTuple):
-    """Two footprints relation by relation, and their activities."""
-
-    direct_succession: Overlap
-    concurrency: Overlap
-    exclusive: Overlap
-    activities: Overlap
 
 
 def footprint_similarity(
@@ -65,15 +56,15 @@ def footprint_similarity(
     """
     if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
         raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")
-    both = overlaps(as_footprint(a, mode), as_footprint(b, mode))
+    relations, activities = _overlaps(as_footprint(a, mode), as_footprint(b, mode))
+    weighted = [*zip(weights, relations, strict=True)]
     if aggregate == "macro":
-        shares = [overlap.jaccard for overlap in both[:3]]
-        return sum(weight * share for weight, share in zip(weights, shares, strict=True)) / sum(weights)
+        return sum(weight * overlap.jaccard for weight, overlap in weighted) / sum(weights)
     if aggregate != "pooled":
         raise ValueError(f"unknown aggregate {aggregate!r}; known: pooled, macro")
-    common = sum(weight * overlap.common for weight, overlap in zip(weights, both[:3], strict=True))
-    either = sum(weight * overlap.either for weight, overlap in zip(weights, both[:3], strict=True))
-    return (common / either if either else 1.0) * both.activities.jaccard
+    common = sum(weight * overlap.common for weight, overlap in weighted)
+    either = sum(weight * overlap.either for weight, overlap in weighted)
+    return (common / either if either else 1.0) * activities.jaccard
 
 
 def self_consistency(given: Model | Footprint) -> float:
@@ -114,16 +105,15 @@ def group_consensus(
     return tuple(total / (len(footprints) - 1) for total in totals)
 
 
-def overlaps(a: Footprint, b: Footprint) -> Overlaps:
-    """Return the counts of common pairs. Raises ``ValueError`` when the modes differ."""
+def _overlaps(a: Footprint, b: Footprint) -> tuple[list[Overlap], Overlap]:
+    """Return the overlap of each relation, and of the activities. Raises ``ValueError`` when the modes differ."""
     if a.mode != b.mode:
         raise ValueError(f"footprints of different modes cannot be compared: {a.mode} and {b.mode}")
     index = {label: position for position, label in enumerate(b.activities)}
     shared = None if a.activities == b.activities else [index.get(label) for label in a.activities]
-    relations = [_overlap(a.rows[kind], b.rows[kind], shared) for kind in range(len(RELATIONS))]
     common = len(index) if shared is None else sum(position is not None for position in shared)
-    either = len(a.activities) + len(b.activities) - common
-    return Overlaps(relations[0], relations[1], relations[2], Overlap(common, either))
+    activities = Overlap(common, len(a.activities) + len(b.activities) - common)
+    return [_overlap(left, right, shared) for left, right in zip(a.rows, b.rows, strict=True)], activities
 
 
 def _overlap(left: tuple[int, ...], right: tuple[int, ...], positions: list[int | None] | None) -> Overlap:

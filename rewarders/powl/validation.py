@@ -10,17 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.powl.model import (
-    MAX_DEPTH,
-    MAX_NODES,
-    ROOT_ID,
-    Activity,
-    Model,
-    Operator,
-    check_model,
-    depth_of,
-    size_of,
-)
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, Activity, Model, Operator, Site, depth_of, sites, size_of
 
 Severity: TypeAlias = Literal["error", "warning"]
 Code: TypeAlias = Literal[
@@ -37,6 +27,8 @@ Code: TypeAlias = Literal[
 ]
 ERRORS: Final = frozenset({"ancestor-id", "label-not-allowed", "no-activity", "too-deep", "too-large"})
 """Codes that make a model invalid; the others are warnings."""
+_Doubt: TypeAlias = tuple[Code, str]
+"""Code and message of a finding."""
 
 
 class Finding(NamedTuple):
@@ -79,15 +71,6 @@ class Validation:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
 
-class _Site(NamedTuple):
-    """A node with its position."""
-
-    node: Model
-    pointer: str
-    id: str
-    above: frozenset[str]
-
-
 def validate(
     model: Model,
     *,
@@ -101,69 +84,55 @@ def validate(
     operators, or ``max_nodes`` nodes. Warnings: a repeated id; a label that is repeated, or differs from another only in
     case and white space; an operator around a single child; a PARTIAL_ORDER of several children without pairs.
     """
-    check_model(model)
-    sites = list(_sites(model))
-    findings: list[Finding] = []
-    if depth_of(model) > max_depth:
-        findings.append(Finding("too-deep", f"{depth_of(model)} levels, at most {max_depth}", "", sites[0].id))
-    if size_of(model) > max_nodes:
-        findings.append(Finding("too-large", f"{size_of(model):,} nodes, at most {max_nodes:,}", "", sites[0].id))
-    ids = Counter(site.id for site in sites)
-    labels = Counter(site.node.label for site in sites if isinstance(site.node, Activity))
-    if not labels:
-        findings.append(Finding("no-activity", "the model has no activity, only silent steps", "", sites[0].id))
+    every = list(sites(model))
+    labels = Counter(site.node.label for site in every if isinstance(site.node, Activity))
+    findings = [Finding(*doubt, "", every[0].id) for doubt in _of_the_whole(model, labels, max_depth, max_nodes)]
+    ids = Counter(site.id for site in every)
     spellings: dict[str, set[str]] = {}
     for label in labels:
         spellings.setdefault(_normalized(label), set()).add(label)
     allowed = None if allowed_labels is None else frozenset(allowed_labels)
-    for site in sites:
-        findings.extend(_identity(site, ids))
-        if isinstance(site.node, Operator):
-            findings.extend(_operator(site, site.node))
-        elif isinstance(site.node, Activity):
-            findings.extend(_label(site, site.node.label, labels, spellings, allowed))
+    for site in every:
+        doubts = [*_identity(site, ids), *_operator(site.node)]
+        if isinstance(site.node, Activity):
+            doubts += _label(site.node.label, labels, spellings, allowed)
+        findings += [Finding(*doubt, site.pointer, site.id) for doubt in doubts]
     return Validation(tuple(findings))
 
 
-def _sites(model: Model) -> Iterator[_Site]:
-    waiting = [(_Site(model, "", model.id or ROOT_ID, frozenset()), ROOT_ID)]
-    while waiting:
-        site, path = waiting.pop()
-        yield site
-        if isinstance(site.node, Operator):
-            above = site.above | {site.id}
-            for index in reversed(range(len(site.node.children))):
-                child, below = site.node.children[index], f"{path}.{index}"
-                waiting.append((_Site(child, f"{site.pointer}/children/{index}", child.id or below, above), below))
+def _of_the_whole(model: Model, labels: Counter[str], max_depth: int, max_nodes: int) -> Iterator[_Doubt]:
+    if depth_of(model) > max_depth:
+        yield "too-deep", f"{depth_of(model)} levels, at most {max_depth}"
+    if size_of(model) > max_nodes:
+        yield "too-large", f"{size_of(model):,} nodes, at most {max_nodes:,}"
+    if not labels:
+        yield "no-activity", "the model has no activity, only silent steps"
 
 
-def _identity(site: _Site, ids: Counter[str]) -> Iterator[Finding]:
+def _identity(site: Site, ids: Counter[str]) -> Iterator[_Doubt]:
     if site.id in site.above:
-        yield Finding("ancestor-id", f"a node above has the id {site.id!r} too", site.pointer, site.id)
+        yield "ancestor-id", f"a node above has the id {site.id!r} too"
     elif ids[site.id] > 1:
-        yield Finding("repeated-id", f"the id {site.id!r} is given {ids[site.id]} times", site.pointer, site.id)
+        yield "repeated-id", f"the id {site.id!r} is given {ids[site.id]} times"
 
 
-def _operator(site: _Site, node: Operator) -> Iterator[Finding]:
-    if len(node.children) == 1:
-        yield Finding("single-child", f"{node.kind} around a single child does nothing", site.pointer, site.id)
-    elif node.kind == "PARTIAL_ORDER" and not node.order:
-        message = "PARTIAL_ORDER orders nothing: that is PARALLEL"
-        yield Finding("nothing-ordered", message, site.pointer, site.id)
+def _operator(node: Model) -> Iterator[_Doubt]:
+    if isinstance(node, Operator) and len(node.children) == 1:
+        yield "single-child", f"{node.kind} around a single child does nothing"
+    elif isinstance(node, Operator) and node.kind == "PARTIAL_ORDER" and not node.order:
+        yield "nothing-ordered", "PARTIAL_ORDER orders nothing: that is PARALLEL"
 
 
 def _label(
-    site: _Site, label: str, labels: Counter[str], spellings: dict[str, set[str]], allowed: frozenset[str] | None
-) -> Iterator[Finding]:
+    label: str, labels: Counter[str], spellings: dict[str, set[str]], allowed: frozenset[str] | None
+) -> Iterator[_Doubt]:
     if allowed is not None and label not in allowed:
-        yield Finding(
-            "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels", site.pointer, site.id
-        )
+        yield "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
     if labels[label] > 1:
-        yield Finding("repeated-label", f"{label!r} is there {labels[label]} times", site.pointer, site.id)
+        yield "repeated-label", f"{label!r} is there {labels[label]} times"
     others = sorted(spellings[_normalized(label)] - {label})
     if others:
-        yield Finding("similar-label", f"{label!r} is another activity than {others[0]!r}", site.pointer, site.id)
+        yield "similar-label", f"{label!r} is another activity than {others[0]!r}"
 
 
 def _normalized(label: str) -> str:

@@ -1,13 +1,19 @@
 """Parse one expression ``NAME(…)`` at a position, up to its closing parenthesis.
 
-Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not.
+Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not. A
+label has one of three forms. A bare word ends at white space, a comma or a parenthesis. ``ACTIVITY(label)`` extends to
+its closing parenthesis; the label is trimmed and otherwise kept: commas, quotes, line breaks. ``ACTIVITY["label"]`` is a
+JSON string, which can write every label.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import (
     MAX_DEPTH,
@@ -20,20 +26,34 @@ from tfgrpo.rewarders.powl.model import (
     OperatorKind,
     Silent,
 )
-from tfgrpo.rewarders.powl.parsing.lexer import (
-    ORDER,
-    Vocabulary,
-    Word,
-    bare_label,
-    error_at,
-    no_operator,
-    quoted_label_at,
-    raw_label_at,
-    skip_space,
-    steps_at,
-    word_at,
-)
+from tfgrpo.rewarders.powl.parsing.source import error_at, shortened, skip_space
 from tfgrpo.stores.errors import PowlError
+
+LEAVES: Final = ("ACTIVITY", "SILENT")
+_NAMES: Final = {name: name for name in (*OPERATORS, *LEAVES, "ORDER")}
+"""Words before a parenthesis, each with its canonical name."""
+_ALIASES: Final = {
+    **_NAMES,
+    "SEQ": "SEQUENCE",
+    "→": "SEQUENCE",
+    "×": "XOR",
+    "AND": "PARALLEL",
+    "∧": "PARALLEL",
+    "↺": "LOOP",
+    "PO": "PARTIAL_ORDER",
+    "TAU": "SILENT",
+}
+"""The same with aliases, in capitals."""
+_ARROWS: Final = frozenset("<>=|~+^$`→←↔⇒⇐⇔⟶⟵⟹↦➔➜➝➞")
+"""Signs between activities that Unicode does not class as punctuation."""
+
+_WORD: Final = re.compile(r"(?P<name>[^\s,()]+)(?P<call>\s*\()?")
+_QUOTED: Final = re.compile(r'(?P<name>ACTIVITY)\s*\[\s*(?=")', re.IGNORECASE)
+_PARENTHESIS: Final = re.compile(r"[()]")
+_CALL: Final = re.compile(r"(?<!\w)([^\W\d]\w*)\s*\(")
+_STEP: Final = re.compile(r"\s*(?P<child>\d{1,6})\s*(?P<link>->|[,)])?")
+_NO_PAIRS: Final = re.compile(r"\s*\)")
+_DECODER: Final = json.JSONDecoder()
 
 
 class Parsed(NamedTuple):
@@ -41,7 +61,7 @@ class Parsed(NamedTuple):
 
     model: Model
     end: int
-    loose: tuple[int, ...] = ()
+    loose: tuple[int, ...]
     """Positions of children without a comma before them."""
 
 
@@ -56,121 +76,175 @@ class _Open:
     order: frozenset[tuple[int, int]] | None = None
     after_comma: bool = False
 
-    def next_id(self) -> str:
-        return f"{self.id}.{len(self.children)}"
+
+def meaning_of(word: str, *, aliases: bool) -> str | None:
+    """Return the canonical name of an operator, a leaf or ORDER; None for any other word."""
+    return _ALIASES.get(word.upper()) if aliases else _NAMES.get(word)
 
 
-def expression_at(text: str, position: int, vocabulary: Vocabulary) -> Parsed:
+def no_operator(word: str) -> str:
+    """Return the message for an unknown word before a parenthesis."""
+    meant = meaning_of(word, aliases=True)
+    hint = f"write {meant}" if meant else f"there are {', '.join(OPERATORS)}, and ACTIVITY(label) and SILENT()"
+    return f"{shortened(word)} is no operator; {hint}"
+
+
+def expression_at(text: str, position: int, *, aliases: bool) -> Parsed:
     """Return the model at ``position``. Raises ``PowlError`` with the position of the first mistake."""
-    return _Parser(text, vocabulary).parse(position)
+    return _Parser(text, aliases).parse(position)
 
 
 class _Parser:
-    """One pass over the text, with the open operators in a list and not on Python's stack."""
+    """One pass over the text, with the open operators in a list and not on Python's stack.
 
-    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+    A method that reads something takes its position, and returns the position after it.
+    """
+
+    def __init__(self, text: str, aliases: bool) -> None:
         self._text = text
-        self._vocabulary = vocabulary
+        self._aliases = aliases
         self._open: list[_Open] = []
         self._nodes = 1
         self._loose: list[int] = []
+        self._done: list[Model] = []
 
     def parse(self, position: int) -> Parsed:
-        word = word_at(self._text, position)
-        leaf = self._leaf(word, ROOT_ID)
-        if leaf is not None:
-            return leaf
-        if word.opens is None:
-            raise error_at(self._text, position, "expected an operator with its children, or ACTIVITY(label)")
-        done: Parsed | int = self._call(word, word.opens, ROOT_ID)
-        while not isinstance(done, Parsed):
-            done = self._next(done)
-        return done
+        position = self._node(position, ROOT_ID)
+        while self._open:
+            position = self._next(skip_space(self._text, position))
+        return Parsed(self._done[0], position, tuple(self._loose))
 
-    def _next(self, position: int) -> Parsed | int:
-        """Parse one token inside the innermost operator."""
+    def _next(self, position: int) -> int:
+        """Read one sign, ORDER or child in the innermost operator."""
         here = self._open[-1]
-        position = skip_space(self._text, position)
-        character = self._text[position : position + 1]
-        if not character:
-            raise error_at(self._text, here.begin, f"this {here.kind}( is never closed")
-        if character == ")":
-            return self._close(here, position)
-        if character == ",":
-            if here.after_comma:
-                raise error_at(self._text, position, "two commas with nothing between them")
-            here.after_comma = True
-            return position + 1
-        if character == "(":
-            raise error_at(self._text, position, "a parenthesis without the name of an operator before it")
+        match self._text[position : position + 1]:
+            case "":
+                raise self._error(here.begin, f"this {here.kind}( is never closed")
+            case ")":
+                self._open.pop()
+                self._add(
+                    here.begin, lambda: Operator(here.kind, tuple(here.children), here.order or frozenset(), id=here.id)
+                )
+                return position + 1
+            case "," if here.after_comma:
+                raise self._error(position, "two commas with nothing between them")
+            case ",":
+                here.after_comma = True
+                return position + 1
+            case "(":
+                raise self._error(position, "a parenthesis without the name of an operator before it")
         separated, here.after_comma = here.after_comma or not here.children, False
-        return self._child(here, position, separated)
-
-    def _child(self, here: _Open, position: int, separated: bool) -> int:
-        word = word_at(self._text, position)
-        if word.opens is not None and self._vocabulary.meaning(word.text) == ORDER:
-            return self._order(here, word, word.opens)
+        word = _WORD.match(self._text, position)
+        if word and word["call"] and self._meaning(word["name"]) == "ORDER":
+            return self._order(here, position, word.end())
         if here.order is not None:
-            raise error_at(self._text, position, "ORDER(…) comes last; a child follows it")
+            raise self._error(position, "ORDER(…) comes last; a child follows it")
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise error_at(self._text, position, f"the model has more than {MAX_NODES:,} nodes")
+            raise self._error(position, f"the model has more than {MAX_NODES:,} nodes")
         if not separated:
             self._loose.append(position)
-        leaf = self._leaf(word, here.next_id())
-        if leaf is not None:
-            here.children.append(leaf.model)
-            return leaf.end
-        if word.opens is not None:
-            return self._call(word, word.opens, here.next_id())
-        label = bare_label(self._text, word, self._vocabulary)
-        here.children.append(self._made(word.begin, lambda: Activity(label, id=here.next_id())))
-        return word.end
+        return self._node(position, f"{here.id}.{len(here.children)}")
 
-    def _leaf(self, word: Word, identity: str) -> Parsed | None:
-        label = quoted_label_at(self._text, word.begin, self._vocabulary)
-        meaning = self._vocabulary.meaning(word.text) if word.opens is not None else None
-        if word.opens is not None and meaning == "SILENT":
-            end = skip_space(self._text, word.opens + 1)
+    def _node(self, position: int, identity: str) -> int:
+        """Read a leaf, or an operator up to its parenthesis."""
+        quoted = _QUOTED.match(self._text, position)
+        if quoted and self._meaning(quoted["name"]):
+            return self._activity(position, *self._quoted_label(quoted.end()), identity)
+        word = _WORD.match(self._text, position)
+        if word is None or not word["call"]:
+            return self._bare(position, word["name"] if word else "", identity)
+        opens = word.end() - 1
+        kind = self._meaning(word["name"])
+        if kind == "ACTIVITY":
+            return self._activity(position, *self._raw_label(position, opens), identity)
+        if kind == "SILENT":
+            end = skip_space(self._text, opens + 1)
             if self._text[end : end + 1] != ")":
-                raise error_at(self._text, end, "SILENT() takes nothing; an activity is ACTIVITY(label)")
-            return Parsed(Silent(id=identity), end + 1)
-        if word.opens is not None and meaning == "ACTIVITY":
-            label = raw_label_at(self._text, word.begin, word.opens, self._vocabulary)
-        if label is None:
-            return None
-        text, end = label
-        return Parsed(self._made(word.begin, lambda: Activity(text, id=identity)), end)
-
-    def _call(self, word: Word, opens: int, identity: str) -> int:
-        kind = self._vocabulary.meaning(word.text)
+                raise self._error(end, "SILENT() takes nothing; an activity is ACTIVITY(label)")
+            self._add(position, lambda: Silent(id=identity))
+            return end + 1
         if kind not in OPERATORS:
-            raise error_at(self._text, word.begin, no_operator(word.text))
+            raise self._error(position, no_operator(word["name"]))
         if len(self._open) >= MAX_DEPTH:
-            raise error_at(self._text, word.begin, f"the model has more than {MAX_DEPTH} levels")
-        self._open.append(_Open(kind, word.begin, identity))
+            raise self._error(position, f"the model has more than {MAX_DEPTH} levels")
+        self._open.append(_Open(kind, position, identity))
         return opens + 1
 
-    def _order(self, here: _Open, word: Word, opens: int) -> int:
+    def _bare(self, position: int, word: str, identity: str) -> int:
+        """Read a bare word, which is no name of an operator and not punctuation alone."""
+        if not self._open:
+            raise self._error(position, "expected an operator with its children, or ACTIVITY(label)")
+        if self._meaning(word) is not None:
+            raise self._error(position, f"{word} stands alone: expected ( behind it")
+        if all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word):
+            raise self._error(position, f"{shortened(word)} is no label: write ACTIVITY(label)")
+        return self._activity(position, word, position + len(word), identity)
+
+    def _quoted_label(self, begin: int) -> tuple[str, int]:
+        """Return the label of ``ACTIVITY["…"]`` and the position after it."""
+        try:
+            label, end = _DECODER.raw_decode(self._text, begin)
+        except json.JSONDecodeError as error:
+            raise self._error(error.pos, f"the label in ACTIVITY[…] is no JSON string: {error.msg}") from None
+        end = skip_space(self._text, end)
+        if self._text[end : end + 1] != "]":
+            raise self._error(end, "expected ] after the label")
+        return label, end + 1
+
+    def _raw_label(self, position: int, opens: int) -> tuple[str, int]:
+        """Return the label of ``ACTIVITY(…)`` and the position after it."""
+        depth = 0
+        for found in _PARENTHESIS.finditer(self._text, opens):
+            depth += 1 if found[0] == "(" else -1
+            if depth == 0:
+                label = self._text[opens + 1 : found.start()]
+                for call in _CALL.finditer(label):
+                    if self._meaning(call[1]) is not None:
+                        reason = f"{call[1]}( inside ACTIVITY(…): is a parenthesis missing before it?"
+                        raise self._error(opens + 1 + call.start(), reason)
+                return label.strip(), found.end()
+        raise self._error(position, "this ACTIVITY( is never closed")
+
+    def _order(self, here: _Open, position: int, begin: int) -> int:
+        """Read the pairs of ``ORDER(0->1->2, 0->3)``."""
         if here.kind != "PARTIAL_ORDER" or here.order is not None:
             reason = "one ORDER(…) is enough" if here.order is not None else f"{here.kind} takes no ORDER(…)"
-            raise error_at(self._text, word.begin, reason)
-        here.order, end = steps_at(self._text, opens)
+            raise self._error(position, reason)
+        if _NO_PAIRS.match(self._text, begin):
+            raise self._error(begin, "ORDER has no pairs; leave it out when nothing is ordered")
+        pairs: set[tuple[int, int]] = set()
+        before: int | None = None
+        while step := _STEP.match(self._text, begin):
+            begin, child, link = step.end(), int(step["child"]), step["link"]
+            if before is not None:
+                pairs.add((before, child))
+            if link is None or (before is None and link != "->"):
+                raise self._error(
+                    begin - len(link or ""), "expected -> and the number of a child, as in ORDER(0->1, 0->2)"
+                )
+            if link == ")":
+                here.order = frozenset(pairs)
+                return begin
+            before = child if link == "->" else None
+        raise self._error(skip_space(self._text, begin), "expected the number of a child, from 0")
+
+    def _activity(self, position: int, label: str, end: int, identity: str) -> int:
+        if not label.strip():
+            raise self._error(position, "this activity has no label")
+        self._add(position, lambda: Activity(label, id=identity))
         return end
 
-    def _close(self, here: _Open, position: int) -> Parsed | int:
-        node = self._made(
-            here.begin, lambda: Operator(here.kind, tuple(here.children), here.order or frozenset(), id=here.id)
-        )
-        self._open.pop()
-        if not self._open:
-            return Parsed(node, position + 1, tuple(self._loose))
-        self._open[-1].children.append(node)
-        return position + 1
-
-    def _made(self, begin: int, make: Callable[[], Model]) -> Model:
-        """Make a node; an error gets its position."""
+    def _add(self, begin: int, make: Callable[[], Model]) -> None:
+        """Make a node of the innermost operator, or the root; an error gets its position."""
         try:
-            return make()
+            node = make()
         except PowlError as error:
-            raise error_at(self._text, begin, error.reason) from None
+            raise self._error(begin, error.reason) from None
+        (self._open[-1].children if self._open else self._done).append(node)
+
+    def _meaning(self, word: str) -> str | None:
+        return meaning_of(word, aliases=self._aliases)
+
+    def _error(self, position: int, reason: str) -> PowlError:
+        return error_at(self._text, position, reason)

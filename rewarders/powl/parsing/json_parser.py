@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, ROOT_ID, Activity, Model, Operator, Silent
-from tfgrpo.rewarders.powl.parsing.lexer import checked_text, error_at, shortened
+from tfgrpo.rewarders.powl.parsing.source import checked_text, error_at, shortened
 from tfgrpo.rewarders.powl.parsing.text import without_wrapping
 from tfgrpo.stores.errors import PowlError
 
@@ -38,26 +38,17 @@ def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) 
     return _built(source)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     """A value in the object, with its JSON pointer, and the path that is its default id."""
 
     value: Any
-    pointer: str
-    path: str
-    depth: int
+    pointer: str = ""
+    path: str = ROOT_ID
+    depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A node with checked fields and unread children."""
-
-    origin: _Value
-    kind: str
-    id: str
-    label: str = ""
-    children: tuple[_Value, ...] = ()
-    order: frozenset[tuple[int, int]] = frozenset()
+_Make: TypeAlias = Callable[[tuple[Model, ...]], Model]
+"""Makes a node with checked fields from its children."""
 
 
 def _loaded(text: str) -> Any:
@@ -86,75 +77,67 @@ def _check_nesting(text: str) -> None:
 
 
 def _built(value: Any) -> Model:
-    nodes: list[_Node] = []
-    waiting = [_Value(value, "", ROOT_ID, 1)]
+    """Check all nodes from the root down, then make them from the leaves up."""
+    nodes: list[tuple[str, _Make, int]] = []
+    waiting = [_Value(value)]
     while waiting:
         origin = waiting.pop()
-        node = _read(origin)
-        nodes.append(node)
+        make, children = _read(origin)
+        nodes.append((origin.pointer, make, len(children)))
         if len(nodes) > MAX_NODES:
             raise PowlError(f"the model has more than {MAX_NODES:,} nodes", pointer=origin.pointer)
-        waiting.extend(reversed(node.children))
+        waiting.extend(reversed(children))
     done: list[Model] = []
-    for node in reversed(nodes):
-        done.append(_made(node, tuple(done.pop() for _ in node.children)))
+    for pointer, make, count in reversed(nodes):
+        try:
+            done.append(make(tuple(done.pop() for _ in range(count))))
+        except PowlError as error:
+            raise PowlError(error.reason, pointer=pointer) from None
     return done[0]
 
 
-def _read(origin: _Value) -> _Node:
+def _read(origin: _Value) -> tuple[_Make, list[_Value]]:
+    """Check the fields of a node; return what makes it, and the values of its children."""
     value, pointer = origin.value, origin.pointer
     if not isinstance(value, Mapping):
         raise PowlError(f"expected an object, found {_named(value)}", pointer=pointer)
     kind = value.get("type")
     if kind not in TYPES:
-        shown = "nothing" if kind is None else shortened(kind) if isinstance(kind, str) else _named(kind)
-        raise PowlError(f"expected one of {', '.join(TYPES)}, found {shown}", pointer=f"{pointer}/type")
+        raise PowlError(f"expected one of {', '.join(TYPES)}, found {_named(kind)}", pointer=f"{pointer}/type")
     identity = origin.path if value.get("id") is None else _text(value["id"], f"{pointer}/id")
-    if kind in ("ACTIVITY", "SILENT"):
-        for lost in ("children", "order"):
-            if value.get(lost) not in (None, []):
-                raise PowlError(f"{kind} takes no {lost}", pointer=f"{pointer}/{lost}")
-        label = _text(value.get("label"), f"{pointer}/label") if kind == "ACTIVITY" else ""
-        return _Node(origin, kind, identity, label)
-    if origin.depth > MAX_DEPTH:
-        raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
-    return _Node(origin, kind, identity, "", _children(origin), _order(value.get("order"), f"{pointer}/order"))
+    if kind in OPERATORS:
+        if origin.depth > MAX_DEPTH:
+            raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
+        children = _children(origin)
+        order = _order(value.get("order"), f"{pointer}/order")
+        return partial(Operator, kind, order=order, id=identity), children
+    for lost in ("children", "order"):
+        if value.get(lost) not in (None, []):
+            raise PowlError(f"{kind} takes no {lost}", pointer=f"{pointer}/{lost}")
+    if kind == "SILENT":
+        return lambda _: Silent(id=identity), []
+    label = _text(value.get("label"), f"{pointer}/label")
+    return lambda _: Activity(label, id=identity), []
 
 
-def _children(origin: _Value) -> tuple[_Value, ...]:
+def _children(origin: _Value) -> list[_Value]:
     children = origin.value.get("children")
     pointer = f"{origin.pointer}/children"
     if not isinstance(children, list | tuple):
         raise PowlError(f"expected a list of children, found {_named(children)}", pointer=pointer)
-    return tuple(
+    return [
         _Value(child, f"{pointer}/{index}", f"{origin.path}.{index}", origin.depth + 1)
         for index, child in enumerate(children)
-    )
+    ]
 
 
 def _order(value: Any, pointer: str) -> frozenset[tuple[int, int]]:
-    if value is None:
-        return frozenset()
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | None):
         raise PowlError(f"expected a list of pairs, found {_named(value)}", pointer=pointer)
-    pairs: set[tuple[int, int]] = set()
-    for index, pair in enumerate(value):
+    for index, pair in enumerate(value or ()):
         if not isinstance(pair, list | tuple) or len(pair) != 2 or any(type(position) is not int for position in pair):
             raise PowlError("expected a pair of positions in children, such as [0, 1]", pointer=f"{pointer}/{index}")
-        pairs.add((pair[0], pair[1]))
-    return frozenset(pairs)
-
-
-def _made(node: _Node, children: tuple[Model, ...]) -> Model:
-    try:
-        if node.kind == "ACTIVITY":
-            return Activity(node.label, id=node.id)
-        if node.kind == "SILENT":
-            return Silent(id=node.id)
-        kind = next(kind for kind in OPERATORS if kind == node.kind)
-        return Operator(kind, children, node.order, id=node.id)
-    except PowlError as error:
-        raise PowlError(error.reason, pointer=node.origin.pointer) from None
+    return frozenset((before, after) for before, after in value or ())
 
 
 def _text(value: Any, pointer: str) -> str:
@@ -165,12 +148,13 @@ def _text(value: Any, pointer: str) -> str:
 
 def _named(value: Any) -> str:
     """Describe a JSON value for a message."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, str):
-        return shortened(value)
-    if isinstance(value, bool | int | float):
-        return json.dumps(value) if abs(value) < 1e15 else "a large number"
-    return (
-        "a list" if isinstance(value, list | tuple) else "an object" if isinstance(value, Mapping) else "no JSON value"
-    )
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return shortened(value)
+        case bool() | int() | float():
+            return json.dumps(value) if abs(value) < 1e15 else "a large number"
+        case list() | tuple():
+            return "a list"
+    return "an object" if isinstance(value, Mapping) else "no JSON value"

@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import OPERATORS, Model
-from tfgrpo.rewarders.powl.parsing.expression import Parsed, expression_at
-from tfgrpo.rewarders.powl.parsing.lexer import (
-    LEAVES,
-    STRICT,
-    TOLERANT,
-    Vocabulary,
-    checked_text,
-    error_at,
-    no_operator,
-    skip_space,
-)
+from tfgrpo.rewarders.powl.parsing.expression import LEAVES, Parsed, expression_at, meaning_of, no_operator
+from tfgrpo.rewarders.powl.parsing.source import checked_text, error_at, skip_space
 from tfgrpo.rewarders.text.fences import fenced_blocks
 from tfgrpo.stores.errors import PowlError
 
@@ -34,7 +25,10 @@ _REASONING_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning|refle
 _OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?")
 _CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
-_HEAD: Final = re.compile(r'(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))')
+_HEAD: Final = re.compile(
+    r"""(?P<line>^[^\S\n]*)?(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))""", re.MULTILINE
+)
+_PARENTHESIS: Final = re.compile(r"[()]")
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
 _SURPLUS: Final = re.compile(r"[\s,]*(?P<extra>\))[\s,)]*")
@@ -49,20 +43,12 @@ _NOTHING_FOUND: Final = (
 
 
 class _Found(NamedTuple):
-    """An expression in prose: its model, or its error."""
+    """An expression in prose, or its error."""
 
     begin: int
     end: int
-    result: Model | PowlError
-    loose: tuple[int, ...] = ()
+    result: Parsed | PowlError
     is_leaf: bool = False
-
-
-class _Chosen(NamedTuple):
-    """A model, and the positions of children without a comma before them."""
-
-    model: Model
-    loose: tuple[int, ...]
 
 
 def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
@@ -74,12 +60,11 @@ def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlE
     Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
-    vocabulary = TOLERANT if aliases else STRICT
-    model, loose = _full(whole, vocabulary) or _around_prose(whole, vocabulary)
+    parsed = _alone(whole, aliases) or _in_prose(whole, aliases)
     if warn is not None:
-        for position in loose:
+        for position in parsed.loose:
             warn(error_at(whole, position, "no comma before this: is it part of the label before it?"))
-    return model
+    return parsed.model
 
 
 def without_wrapping(text: str) -> str:
@@ -94,85 +79,74 @@ def without_wrapping(text: str) -> str:
     return _blanked(text)
 
 
-def _full(text: str, vocabulary: Vocabulary) -> _Chosen | None:
-    begin = skip_space(text, 1 if text.startswith("\ufeff") else 0)
+def _alone(text: str, aliases: bool) -> Parsed | None:
+    """Return the expression that the whole text is, if it is one."""
     try:
-        parsed = expression_at(text, begin, vocabulary)
+        parsed = expression_at(text, skip_space(text, 1 if text.startswith("\ufeff") else 0), aliases=aliases)
     except PowlError:
         return None
-    return _Chosen(parsed.model, parsed.loose) if skip_space(text, parsed.end) == len(text) else None
+    return parsed if skip_space(text, parsed.end) == len(text) else None
 
 
-def _around_prose(original: str, vocabulary: Vocabulary) -> _Chosen:
+def _in_prose(original: str, aliases: bool) -> Parsed:
     _refuse_json(original)
     text = _blanked(original)
-    found = list(_expressions(text, vocabulary))
+    found = list(_expressions(text, aliases))
     operators = [each for each in found if not each.is_leaf]
-    leaves = [each for each in found if each.is_leaf]
-    if not operators and len(leaves) > 1:
-        raise error_at(text, leaves[1].begin, "several activities and no operator around them")
     if not found:
         raise error_at(original, skip_space(text, 0), _NOTHING_FOUND)
-    last = (operators or leaves)[-1]
+    if not operators and len(found) > 1:
+        raise error_at(text, found[1].begin, "several activities and no operator around them")
+    last = (operators or found)[-1]
     if isinstance(last.result, PowlError):
         raise last.result
-    _refuse_loose_ends(text, last, [each for each in operators if each is not last])
-    return _Chosen(last.result, last.loose)
+    _refuse_loose_ends(text, last, operators[:-1])
+    return last.result
 
 
-def _expressions(text: str, vocabulary: Vocabulary) -> Iterator[_Found]:
+def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
     """Yield what looks like an expression, from left to right, none inside another."""
     closing = _matches(text)
     first = next((index for index, character in enumerate(text) if character.isalnum()), len(text))
     last = next((index for index in reversed(range(len(text))) if text[index].isalnum()), -1)
     position = 0
     while head := _HEAD.search(text, position):
-        meaning = vocabulary.meaning(head["name"])
-        position = head.end()
+        begin, position = head.start("name"), head.end()
+        meaning = meaning_of(head["name"], aliases=aliases)
+        closed = closing.get(position - 1)
         if meaning in OPERATORS or meaning in LEAVES:
-            if head["gap"] and not _begins_line(text, head.start()):
+            if head["gap"] and head["line"] is None:
                 continue
-            found = _read(text, head, closing, vocabulary)
-            position = found.end
-            is_all = first >= found.begin and last < found.end
-            # ``XOR(…)`` in a sentence names the operator and is no broken model.
-            empty = isinstance(found.result, PowlError) and not any(map(str.isalnum, text[head.end() : found.end]))
-            if is_all or not empty:
-                yield found._replace(is_leaf=meaning in LEAVES)
-        elif not head["gap"] and (end := closing.get(head.end() - 1)) is not None:
+            result = _read(text, begin, aliases)
+            end = result.end if isinstance(result, Parsed) else max(closed or len(text), position)
+            # ``XOR(…)`` in a sentence names the operator and is no broken model, unless it is all there is.
+            is_all = begin <= first and last < end
+            if is_all or isinstance(result, Parsed) or any(map(str.isalnum, text[position:end])):
+                yield _Found(begin, end, result, meaning in LEAVES)
             position = end
-            if _holds_a_call(text, head.end(), end, vocabulary):
-                yield _Found(head.start(), end, error_at(text, head.start(), no_operator(head["name"])))
+        elif closed is not None and not head["gap"]:
+            if _holds_a_call(text, position, closed, aliases):
+                yield _Found(begin, closed, error_at(text, begin, no_operator(head["name"])))
+            position = closed
 
 
-def _read(text: str, head: re.Match[str], closing: dict[int, int], vocabulary: Vocabulary) -> _Found:
+def _read(text: str, begin: int, aliases: bool) -> Parsed | PowlError:
     try:
-        parsed: Parsed = expression_at(text, head.start(), vocabulary)
+        return expression_at(text, begin, aliases=aliases)
     except PowlError as error:
-        return _Found(head.start(), max(closing.get(head.end() - 1, len(text)), head.end()), error)
-    return _Found(head.start(), parsed.end, parsed.model, parsed.loose)
+        return error
 
 
-def _holds_a_call(text: str, begin: int, end: int, vocabulary: Vocabulary) -> bool:
-    return any(
-        (meaning := vocabulary.meaning(found["name"])) in OPERATORS or meaning in LEAVES
-        for found in _HEAD.finditer(text, begin, end)
-    )
-
-
-def _begins_line(text: str, position: int) -> bool:
-    while position and text[position - 1] != "\n":
-        position -= 1
-        if not text[position].isspace():
-            return False
-    return True
+def _holds_a_call(text: str, begin: int, end: int, aliases: bool) -> bool:
+    known = (*OPERATORS, *LEAVES)
+    return any(meaning_of(found["name"], aliases=aliases) in known for found in _HEAD.finditer(text, begin, end))
 
 
 def _matches(text: str) -> dict[int, int]:
     """Map each closed opening parenthesis to the position after its end."""
     closing: dict[int, int] = {}
     waiting: list[int] = []
-    for found in re.finditer(r"[()]", text):
+    for found in _PARENTHESIS.finditer(text):
         if found[0] == "(":
             waiting.append(found.start())
         elif waiting:
@@ -180,7 +154,7 @@ def _matches(text: str) -> dict[int, int]:
     return closing
 
 
-def _refuse_loose_ends(text: str, chosen: _Found, others: list[_Found]) -> None:
+def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> None:
     """Refuse a surplus closing parenthesis in the same paragraph: the model may have ended too early.
 
     At the very end it is accepted, unless there are other expressions, of which the chosen one may be a part.
@@ -191,12 +165,11 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: list[_Found]) -> None:
         return
     blank = _PARAGRAPH.search(text, chosen.end)
     depth = max(0, text.count("(", 0, chosen.begin) - text.count(")", 0, chosen.begin))
-    for found in re.finditer(r"[()]", text[chosen.end : blank.start() if blank else len(text)]):
+    for found in _PARENTHESIS.finditer(text, chosen.end, blank.start() if blank else len(text)):
         depth += 1 if found[0] == "(" else -1
         if depth < 0:
-            position = chosen.end + found.start()
-            if not _is_decoration(text, position):
-                raise error_at(text, position, _CLOSES_NOTHING)
+            if not _is_decoration(text, found.start()):
+                raise error_at(text, found.start(), _CLOSES_NOTHING)
             depth = 0
 
 
