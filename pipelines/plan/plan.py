@@ -20,7 +20,7 @@ from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
 from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation
 from tfgrpo.pipelines.problems import ProblemCollector
-from tfgrpo.pipelines.settings.guardrails import guard_warnings, key_labels, task_id_problems, validate_tfgrpo_config
+from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
@@ -116,7 +116,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     checks.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
     for check in extra_checks:
         checks.run(partial(raise_problems, check, settings))
-    paths = checks.run(partial(_task_paths, settings, resolved.sources))
+    paths = checks.run(partial(_task_paths, settings)) if not any(task_id_problems(settings)) else []
     pack = checks.run(partial(load_pack, settings, settings.pack))
     mix = checks.run(partial(mix_of, settings))
     rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
@@ -164,9 +164,7 @@ def raise_problems(check: ExtraCheck, settings: Settings) -> None:
         raise SettingsError(problems)
 
 
-def _task_paths(settings: Settings, sources: Mapping[str, str]) -> TaskPaths:
-    if problems := list(task_id_problems(settings, key_labels(sources))):
-        raise SettingsError(problems)
+def _task_paths(settings: Settings) -> TaskPaths:
     paths = TaskPaths.of(settings.out, settings.task_id)
     for path in (Path(settings.out), paths.root):
         if path.exists() and not path.is_dir():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeVar
 
+from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Temperature = Annotated[float, Field(ge=0.0, le=2.0)]
+Fraction = Annotated[float, Interval(ge=0.0, le=1.0)]
+Temperature = Annotated[float, Interval(ge=0.0, le=2.0)]
 Text = Annotated[str, Field(min_length=1)]
-OptionValue: TypeAlias = str | int | float | bool
+_T = TypeVar("_T")
+ListOf = Annotated[tuple[_T, ...], Field(strict=False)]
+"""A list in YAML and JSON, which strict settings would refuse for a tuple."""
 
 
 class Section(BaseModel):

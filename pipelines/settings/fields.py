@@ -1,4 +1,4 @@
-"""List the setting fields, derived from the settings classes, and parse their text.
+"""List the setting fields, derived from the JSON schema of the settings, and parse their text.
 
 Command line, environment, documentation and error messages all use this list.
 """
@@ -6,21 +6,33 @@ Command line, environment, documentation and error messages all use this list.
 from __future__ import annotations
 
 import json
-import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
-
-from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, JsonValue
-from pydantic.fields import FieldInfo
+from typing import Any, TypeAlias
 
 from tfgrpo.pipelines.settings.tree import Settings
+
+JsonSchema: TypeAlias = Mapping[str, Any]
 
 TRUE_WORDS = ("true", "1", "on", "yes")
 FALSE_WORDS = ("false", "0", "off", "no")
 _NONE = "none"
+_TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": tuple, "object": dict}
+_PHRASES = {
+    "boolean": "true, false, 1, 0, on, off, yes or no",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+}
+_BOUNDS = {
+    "minimum": "of at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "of at most {}",
+    "exclusiveMaximum": "below {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,52 +46,20 @@ class SettingField:
     type: type
     """``bool``, ``int``, ``float``, ``str``; ``tuple`` or ``dict`` when its text is JSON."""
     default: object
+    """As JSON."""
     help: str
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...]
     """The accepted words; empty for any text."""
-    optional: bool = False
+    optional: bool
     """``none`` unsets it."""
-    accepted: str = ""
+    accepted: str
     """The accepted values as a phrase."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """An annotation without ``Annotated`` and ``| None``."""
-
-    annotation: Any
-    metadata: tuple[Any, ...]
-    optional: bool = False
-
-
-def shape_of(annotation: object, metadata: tuple[Any, ...] = ()) -> Shape:
-    """Strip ``Annotated`` and ``| None``, and collect the constraints."""
-    optional = False
-    while True:
-        arguments = get_args(annotation)
-        if get_origin(annotation) is Annotated:
-            annotation, metadata = arguments[0], (*metadata, *_flat(arguments[1:]))
-        elif get_origin(annotation) in {Union, types.UnionType} and type(None) in arguments and len(arguments) == 2:
-            annotation, optional = next(part for part in arguments if part is not type(None)), True
-        else:
-            return Shape(annotation, metadata, optional)
-
-
-def field_shape(field: FieldInfo) -> Shape:
-    """Return the shape of a field of a settings class."""
-    return shape_of(field.annotation, tuple(field.metadata))
-
-
-def accepted_phrase(shape: Shape) -> str:
-    """Return the accepted values as a phrase: ``a whole number of at least 2``."""
-    phrase = _phrase(shape.annotation, shape.metadata)
-    return f"{phrase}, or none" if shape.optional else phrase
 
 
 @cache
 def setting_fields() -> tuple[SettingField, ...]:
     """Return every setting field, in the order of the classes."""
-    return tuple(_walk(Settings, ""))
+    return tuple(_walk(settings_schema(), ""))
 
 
 @cache
@@ -119,83 +99,64 @@ def parse_bool(text: str) -> bool:
     return word in TRUE_WORDS
 
 
-def section_of(key: str) -> type[BaseModel] | None:
-    """Return the settings class at a dotted key; None for a setting field or an unknown key."""
-    section: type[BaseModel] = Settings
-    for name in key.split(".") if key else ():
-        field = section.model_fields.get(name)
-        below = field.annotation if field is not None else None
-        if not is_section(below):
-            return None
-        section = below
-    return section
+@cache
+def settings_schema() -> JsonSchema:
+    """Return the JSON schema of all settings."""
+    return Settings.model_json_schema()
 
 
-def is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
-    """Return whether an annotation is a settings class."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def expanded(schema: JsonSchema) -> JsonSchema:
+    """Return a schema with its reference followed and without ``null`` among its types."""
+    for each in schema.get("anyOf", ()):
+        if each != {"type": "null"}:
+            schema = schema | each
+    reference = schema.get("$ref", "").rpartition("/")[2]
+    return settings_schema()["$defs"][reference] if reference else schema
 
 
-def _walk(section: type[BaseModel], prefix: str) -> Iterator[SettingField]:
-    for name, field in section.model_fields.items():
-        key = f"{prefix}{name}"
-        if is_section(field.annotation):
-            yield from _walk(field.annotation, f"{key}.")
+def accepted_phrase(schema: JsonSchema) -> str:
+    """Return the accepted values as a phrase: ``a whole number of at least 2``."""
+    phrase = _phrase(expanded(schema))
+    return f"{phrase}, or none" if _is_optional(schema) else phrase
+
+
+def _is_optional(schema: JsonSchema) -> bool:
+    return {"type": "null"} in schema.get("anyOf", ())
+
+
+def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
+    for name, schema in section["properties"].items():
+        below = expanded(schema)
+        if "properties" in below:
+            yield from _walk(below, f"{prefix}{name}.")
         else:
-            yield _setting_field(key, field)
+            yield SettingField(
+                key=f"{prefix}{name}",
+                flag=schema.get("flag"),
+                env=schema.get("env"),
+                type=_TYPES[below["type"]],
+                default=schema.get("default", {}),
+                help=" ".join(schema.get("description", "").split()),
+                choices=tuple(below.get("enum", ())),
+                optional=_is_optional(schema),
+                accepted=accepted_phrase(schema),
+            )
 
 
-def _setting_field(key: str, field: FieldInfo) -> SettingField:
-    shape = field_shape(field)
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    flag, env = extra.get("flag"), extra.get("env")
-    origin = get_origin(shape.annotation)
-    choices = tuple(str(word) for word in get_args(shape.annotation)) if origin is Literal else ()
-    return SettingField(
-        key=key,
-        flag=str(flag) if flag is not None else None,
-        env=str(env) if env is not None else None,
-        type=str if origin is Literal else origin or shape.annotation,
-        default=field.get_default(call_default_factory=True),
-        help=" ".join((field.description or "").split()),
-        choices=choices,
-        optional=shape.optional,
-        accepted=accepted_phrase(shape),
-    )
-
-
-def _phrase(annotation: object, metadata: tuple[Any, ...]) -> str:
-    if get_origin(annotation) is Literal:
-        *words, last = (str(word) for word in get_args(annotation))
+def _phrase(schema: JsonSchema) -> str:
+    if "enum" in schema:
+        *words, last = schema["enum"]
         return f"{', '.join(words)} or {last}"
-    if annotation in {int, float}:
-        return " ".join(["a whole number" if annotation is int else "a number", *_bounds(metadata)])
-    if annotation in {str, bool}:
-        return "text" if annotation is str else "true, false, 1, 0, on, off, yes or no"
-    if annotation is JsonValue:
+    if schema.get("type") is None:
         return "text, a finite number, true or false, or a list or mapping of those"
-    if get_origin(annotation) is dict or is_section(annotation):
-        return "a mapping"
-    return "a list that is not empty" if any(isinstance(part, MinLen) for part in metadata) else "a list"
-
-
-def _bounds(metadata: tuple[Any, ...]) -> list[str]:
-    low = next((part for part in metadata if isinstance(part, Ge | Gt)), None)
-    high = next((part for part in metadata if isinstance(part, Le | Lt)), None)
-    if isinstance(low, Ge) and isinstance(high, Le):
-        return [f"from {_number(low.ge)} to {_number(high.le)}"]
-    words = []
-    if low is not None:
-        words.append(f"of at least {_number(low.ge)}" if isinstance(low, Ge) else f"above {_number(low.gt)}")
-    if high is not None:
-        words.append(f"of at most {_number(high.le)}" if isinstance(high, Le) else f"below {_number(high.lt)}")
-    return [" and ".join(words)] if words else []
+    phrase = _PHRASES[schema["type"]]
+    if schema.get("minItems") == 1:
+        return f"{phrase} that is not empty"
+    if "minimum" in schema and "maximum" in schema:
+        return f"{phrase} from {_number(schema['minimum'])} to {_number(schema['maximum'])}"
+    bounds = [words.format(_number(schema[bound])) for bound, words in _BOUNDS.items() if bound in schema]
+    return f"{phrase} {' and '.join(bounds)}".strip()
 
 
 def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _flat(metadata: tuple[Any, ...]) -> Iterator[Any]:
-    for part in metadata:
-        yield from part.metadata if isinstance(part, FieldInfo) else (part,)

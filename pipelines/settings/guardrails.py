@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
 from tfgrpo.pipelines.settings.model_choice import (
     SIMULATED_MODEL,
     ModelChoice,
     choose_models,
     dry_run_warnings,
-    endpoint_problems,
     key_is_missing,
 )
 from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
@@ -36,19 +36,19 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
 
     ``sources``, from ``resolve_settings``, are named in the messages.
     """
-    where = key_labels(sources or {})
     # A group size that is no number cannot be compared by the other checks.
     checks = _CHECKS if isinstance(settings.tfgrpo.group_size, int) else (_group_size,)
-    problems = [problem for check in checks for problem in check(settings, where)]
+    problems = [_labelled(problem, sources or {}) for check in checks for problem in check(settings)]
     log_refusals(problems)
     if problems:
         raise SettingsError(problems)
 
 
-def key_labels(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of each field in messages: its key, with its source unless that is the default."""
-    named = {field.key: sources.get(field.key, "default") for field in setting_fields()}
-    return {key: key if source == "default" else f"{key} ({source})" for key, source in named.items()}
+def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
+    """Return a problem whose keys are followed by the sources of their values, unless those are defaults."""
+    named = ((key, sources.get(key, "default")) for key in problem.source.split(", "))
+    labels = (key if source == "default" else f"{key} ({source})" for key, source in named)
+    return replace(problem, source=", ".join(labels))
 
 
 def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
@@ -68,99 +68,104 @@ def log_refusals(problems: Iterable[Problem]) -> None:
         _log.error("refused before scheduling: %s", problem)
 
 
-def task_id_problems(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def task_id_problems(settings: Settings) -> Iterator[Problem]:
     """Yield the problem of a task id that is no safe directory name (requirement 70)."""
     try:
         check_identifier(settings.task_id)
     except ValueError:
         accepted = "at most 100 letters, digits, dots, dashes and underscores that any file system takes as a name"
-        yield Problem(where["task_id"], repr(settings.task_id[:80]), accepted)
+        yield Problem("task_id", repr(settings.task_id[:80]), accepted)
 
 
-def _group_size(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _group_size(settings: Settings) -> Iterator[Problem]:
     size = settings.tfgrpo.group_size
     if isinstance(size, bool) or not isinstance(size, int) or size < MIN_GROUP_SIZE:
-        yield Problem(where["tfgrpo.group_size"], repr(size), f"a whole number of at least {MIN_GROUP_SIZE}")
+        yield Problem("tfgrpo.group_size", repr(size), f"a whole number of at least {MIN_GROUP_SIZE}")
 
 
-def _fan_out(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _fan_out(settings: Settings) -> Iterator[Problem]:
     size, capacity = settings.tfgrpo.group_size, settings.tfgrpo.concurrency
     if size > capacity:
+        given = f"a fan-out of {size} actors per group with a capacity of {capacity}"
         smaller = f"--group-size {capacity} or less, or " if capacity >= MIN_GROUP_SIZE else ""
-        yield Problem(
-            where["tfgrpo.group_size"],
-            f"a fan-out of {size} actors per group with a capacity of {capacity}",
-            f"a group that fits: {smaller}--concurrency {size} or more",
-        )
+        yield Problem("tfgrpo.group_size", given, f"a group that fits: {smaller}--concurrency {size} or more")
 
 
-def _schedule(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _schedule(settings: Settings) -> Iterator[Problem]:
     size, (low, high) = settings.tfgrpo.group_size, settings.tfgrpo.instance_bounds
-    key = "tfgrpo.schedule.min_instances" if low > size else "tfgrpo.schedule.max_instances"
     if not low <= size <= high:
-        yield Problem(
-            where[key],
-            f"from {low} to {high} instances for a group of {size}",
-            f"bounds that include the group size: at most {size} to at least {size}",
-        )
+        given = f"from {low} to {high} instances for a group of {size}"
+        accepted = f"bounds that include the group size: at most {size} to at least {size}"
+        yield Problem(f"tfgrpo.schedule.{'min' if low > size else 'max'}_instances", given, accepted)
 
 
-def _datasets(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _endpoint(settings: Settings) -> Iterator[Problem]:
+    model = settings.model
+    if choose_models(settings).simulated:
+        return
+    if model.base_url is None:
+        accepted = "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"
+        yield Problem("model.name", f"{model.name!r} and no endpoint to ask for it", accepted)
+    elif model.name is None:
+        accepted = "an endpoint together with --model, or --dry-run"
+        yield Problem("model.base_url", "an endpoint and no model", accepted)
+
+
+def _datasets(settings: Settings) -> Iterator[Problem]:
     dataset = settings.dataset
     if dataset.mix is not None:
+        accepted = "a dataset or --data-config, whose items are split by --set dataset.held_out=SHARE"
         for key, other in (("dataset.path", dataset.path), ("dataset.eval_path", dataset.eval_path)):
             if other is not None:
-                accepted = "a dataset or --data-config, whose items are split by --set dataset.held_out=SHARE"
-                yield Problem(where[key], f"{other!r} together with a data mix", accepted)
+                yield Problem(key, f"{other!r} together with a data mix", accepted)
     elif dataset.eval_path is None:
         return
     elif dataset.path is None:
         accepted = "an evaluation dataset together with --dataset, the items to learn on"
-        yield Problem(where["dataset.eval_path"], repr(dataset.eval_path), accepted)
+        yield Problem("dataset.eval_path", repr(dataset.eval_path), accepted)
     elif Path(dataset.eval_path).resolve() == Path(dataset.path).resolve():
         accepted = "another file, or none to split one off"
-        yield Problem(where["dataset.eval_path"], "the dataset that is learned on", accepted)
+        yield Problem("dataset.eval_path", "the dataset that is learned on", accepted)
 
 
-def _rewarders(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    names = [str(rewarder.options.get("rewarder_id", rewarder.name)) for rewarder in settings.rewarders]
+def _rewarders(settings: Settings) -> Iterator[Problem]:
+    names = Counter(str(rewarder.options.get("rewarder_id", rewarder.name)) for rewarder in settings.rewarders)
     if not any(rewarder.weight > 0.0 for rewarder in settings.rewarders):
-        yield Problem(where["rewarders"], "no rewarder that counts", "at least one rewarder with a weight above 0")
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Problem(where["rewarders"], f"{name!r} twice", "every rewarder once: scores are kept by its name")
+        yield Problem("rewarders", "no rewarder that counts", "at least one rewarder with a weight above 0")
+    for name in sorted(name for name, times in names.items() if times > 1):
+        yield Problem("rewarders", f"{name!r} twice", "every rewarder once: scores are kept by its name")
 
 
-def _stages(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _stages(settings: Settings) -> Iterator[Problem]:
     names = [stage.name for stage in settings.stages]
     if names not in (["learn"], ["learn", "spec-guard"]):
-        yield Problem(where["stages"], ", ".join(names) or "no stage", "learn, then spec-guard last")
+        yield Problem("stages", ", ".join(names) or "no stage", "learn, then spec-guard last")
 
 
-def _faults(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
+def _faults(settings: Settings) -> Iterator[Problem]:
     shares = settings.simulated.faults.model_dump()
     if math.fsum(shares.values()) > 1.0:
-        keys = ", ".join(where[f"simulated.faults.{kind}"] for kind, share in shares.items() if share > 0.0)
-        given = f"shares that sum to {math.fsum(shares.values()):g}"
-        yield Problem(keys, given, "shares that sum to at most 1")
+        keys = ", ".join(f"simulated.faults.{kind}" for kind, share in shares.items() if share > 0.0)
+        yield Problem(keys, f"shares that sum to {math.fsum(shares.values()):g}", "shares that sum to at most 1")
 
 
-def _budget(settings: Settings, where: Mapping[str, str]) -> Iterator[Problem]:
-    budget, model, size = settings.budget, settings.model, settings.tfgrpo.actors_per_item
+def _budget(settings: Settings) -> Iterator[Problem]:
+    budget, most, size = settings.budget, settings.model.max_tokens, settings.tfgrpo.actors_per_item
     if budget.max_calls is not None and budget.max_calls < size:
-        yield Problem(where["budget.max_calls"], str(budget.max_calls), f"at least {size}, the calls of one group")
-    if budget.max_tokens is not None and budget.max_tokens <= model.max_tokens:
-        accepted = f"more than {model.max_tokens}, which one call may use by model.max_tokens"
-        yield Problem(where["budget.max_tokens"], str(budget.max_tokens), accepted)
-    for name, cap in (("budget.max_usd", budget.max_usd), ("budget.task_max_usd", budget.task_max_usd)):
+        yield Problem("budget.max_calls", str(budget.max_calls), f"at least {size}, the calls of one group")
+    if budget.max_tokens is not None and budget.max_tokens <= most:
+        accepted = f"more than {most}, which one call may use by model.max_tokens"
+        yield Problem("budget.max_tokens", str(budget.max_tokens), accepted)
+    for key, cap in (("budget.max_usd", budget.max_usd), ("budget.task_max_usd", budget.task_max_usd)):
         if cap is not None:
-            yield from _money(cap, choose_models(settings), model.max_tokens, where[name])
+            yield from _money(key, cap, choose_models(settings), most)
 
 
-def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iterator[Problem]:
+def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterator[Problem]:
     if models.unpriced and models.name:
         names = " and ".join(repr(name) for name in models.unpriced)
         yield Problem(
-            where,
+            key,
             f"a cap of {cap:g} USD with no price for {names}",
             "an entry in model.prices for every model in use, or --max-tokens or --max-calls instead: "
             "an unknown price cannot be capped",
@@ -168,13 +173,13 @@ def _money(cap: float, models: ModelChoice, max_tokens: int, where: str) -> Iter
     dearest = max((models.prices[name].output for name in models.in_use if name in models.prices), default=0.0)
     one_call = Decimal(repr(dearest)) * max_tokens / 1_000_000
     if Decimal(repr(cap)) < one_call:
-        accepted = f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
-        yield Problem(where, f"{cap:g}", accepted)
+        yield Problem(
+            key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
+        )
 
 
 _CHECKS = (
-    _group_size, _fan_out, _schedule, task_id_problems, endpoint_problems, _datasets, _rewarders, _stages, _faults,
-    _budget,
+    _group_size, _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _faults, _budget,
 )  # fmt: skip
 
 

@@ -10,27 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.problems import raise_together, shown, unknown
+from tfgrpo.pipelines.problems import shown, unknown
 from tfgrpo.pipelines.settings.fields import (
     SettingField,
     fields_by_env,
     fields_by_key,
     parse_bool,
     parse_text,
-    section_of,
     setting_fields,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
 from tfgrpo.pipelines.settings.pipeline_file import is_shipped, label_of, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings, env_text
 from tfgrpo.pipelines.settings.validation import invalid_values, shown_setting
-from tfgrpo.stores.errors import ConfigError, PipelineError, Problem, SettingsError
+from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
 _NO_SETTINGS = ("TFGRPO_HOME",)
@@ -50,7 +50,7 @@ class Resolved:
 class _LayerValue:
     """One value of one layer."""
 
-    value: object
+    value: Any
     source: str
     """Source of a valid value."""
     where: str
@@ -96,7 +96,7 @@ def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
     """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret."""
     rows = []
     for field in setting_fields():
-        value = _value_at(resolved.settings, field.key)
+        value = attrgetter(field.key)(resolved.settings)
         text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
         rows.append((field.key, text, resolved.sources[field.key]))
     return rows
@@ -106,7 +106,7 @@ class _LayerReader:
     """Reads one layer after another and collects their problems."""
 
     def __init__(self) -> None:
-        self._file_errors: list[ConfigError] = []
+        self._in_file: list[Problem] = []
         self._unknown: list[Problem] = []
         self._invalid: list[tuple[str, Problem]] = []
 
@@ -115,13 +115,11 @@ class _LayerReader:
         try:
             document = load_pipeline(path)
         except PipelineError as error:
-            self._file_errors.append(error)
+            self._in_file += error.problems
             return {}
         label = label_of(path)
-        layer = {"pipeline": _LayerValue(path.stem, label, f"{label}: pipeline", path.stem)}
-        for key, value in self._document_fields(document, "", label):
-            layer[key] = _LayerValue(value, label, f"{label}: {key}", value)
-        return layer
+        values = {"pipeline": path.stem, **dict(self._document_fields(document, "", label))}
+        return {key: _LayerValue(value, label, f"{label}: {key}", value) for key, value in values.items()}
 
     def environment(self, env: Mapping[str, str]) -> _Layer:
         """Return the fields set by variables. Empty variables of other programs (OPENAI_BASE_URL) are ignored."""
@@ -144,17 +142,21 @@ class _LayerReader:
         return layer
 
     def stages(self, stages: _LayerValue | None) -> _Layer:
-        """Return the fields set by the environment of the ``learn`` stage."""
+        """Return the fields set by the environment of the ``learn`` stage, of valid stages."""
         layer: _Layer = {}
-        for where, name, text, stage in _stage_variables(stages):
-            known = [variable for variable in fields_by_env() if variable.startswith(_OURS)] if stage == "learn" else []
-            if name in known:
-                self._put(layer, fields_by_env()[name], text, where, where)
-            elif known:
-                self._file_errors.append(PipelineError([unknown(where, "variable", name, known)]))
-            else:
-                accepted = "no variables: only the stage learn reads its environment"
-                self._file_errors.append(PipelineError.one(where, "a variable", accepted))
+        if stages is None:
+            return layer
+        for stage in stages.value:
+            known = [name for name in fields_by_env() if name.startswith(_OURS)] if stage["name"] == "learn" else []
+            for name, value in stage.get("env", {}).items():
+                where = f"{stages.source}: stages.{stage['name']}.env.{name}"
+                if name in known:
+                    self._put(layer, fields_by_env()[name], str(env_text(value)), where, where)
+                elif known:
+                    self._in_file.append(unknown(where, "variable", name, known))
+                else:
+                    accepted = "no variables: only the stage learn reads its environment"
+                    self._in_file.append(Problem(where, "a variable", accepted))
         return layer
 
     def refuse_unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
@@ -183,12 +185,9 @@ class _LayerReader:
     def raise_problems(self) -> None:
         """Raise all problems, if there are any."""
         log_refusals(problem for key, problem in self._invalid if key == "tfgrpo.group_size")
-        errors = list(self._file_errors)
-        if self._unknown:
-            errors.append(SettingsError(self._unknown))
-        if self._invalid:
-            errors.append(SettingsError([problem for _, problem in self._invalid]))
-        raise_together(errors)
+        problems = dict.fromkeys([*self._in_file, *self._unknown, *(problem for _, problem in self._invalid)])
+        if problems:
+            raise (PipelineError if self._in_file else SettingsError)(tuple(problems)) from None
 
     def _put(self, layer: _Layer, field: SettingField, raw: str | bool, source: str, where: str) -> None:
         try:
@@ -199,30 +198,20 @@ class _LayerReader:
                 given, accepted = f"{len(str(raw))} characters that are no JSON", f"{field.accepted}, as JSON"
             self._invalid.append((field.key, Problem(where, given, accepted)))
         else:
-            layer[field.key] = _LayerValue(_frozen(value), source, where, raw)
+            layer[field.key] = _LayerValue(value, source, where, raw)
 
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
-        section = section_of(prefix.rstrip("."))
-        known = section.model_fields if section is not None else {}
+        known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
         for name, value in document.items():
             key = f"{prefix}{name}"
             if name not in known:
-                self._file_errors.append(PipelineError([unknown(f"{label}: {key}", "key", name, known)]))
-            elif section_of(key) is None:
+                self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
+            elif key in fields_by_key():
                 yield key, _file_value(fields_by_key()[key], value)
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)
             elif value is not None:  # None is a section whose every key is commented out
                 self._invalid.append((key, Problem(f"{label}: {key}", shown(value), "a mapping")))
-
-
-def _stage_variables(stages: _LayerValue | None) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (source, variable, text, stage name) of valid stages."""
-    if stages is None or not isinstance(stages.value, tuple):
-        return
-    for stage in stages.value:
-        for name, text in stage.get("env", {}).items():
-            yield f"{stages.source}: stages.{stage['name']}.env.{name}", name, str(env_text(text)), stage["name"]
 
 
 def _file_value(field: SettingField, value: object) -> object:
@@ -232,14 +221,7 @@ def _file_value(field: SettingField, value: object) -> object:
             return parse_bool(str(value))
         except ValueError:
             return value
-    return _frozen(value)
-
-
-def _frozen(value: object) -> object:
-    """Return lists as tuples, which the strict settings require."""
-    if isinstance(value, list):
-        return tuple(_frozen(each) for each in value)
-    return {name: _frozen(each) for name, each in value.items()} if isinstance(value, dict) else value
+    return value
 
 
 def _nested(layer: _Layer) -> dict[str, Any]:
@@ -251,10 +233,3 @@ def _nested(layer: _Layer) -> dict[str, Any]:
             branch = branch.setdefault(section, {})
         branch[name] = written.value
     return tree
-
-
-def _value_at(settings: Settings, key: str) -> object:
-    value: Any = settings
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value

@@ -13,7 +13,6 @@ from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.rewarding import RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.ledger.state import Price, PriceBook
 
 SIMULATED_MODEL = "simulated"
@@ -97,20 +96,6 @@ def dry_run_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if a simulated run ignores the model or endpoint of the settings."""
     if choose_models(settings).simulated and (settings.model.name is not None or settings.model.base_url is not None):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
-
-
-def endpoint_problems(settings: Settings, where: Mapping[str, str]) -> list[Problem]:
-    """Return the problem of a model without an endpoint, or the reverse. ``where`` names each key in messages."""
-    if choose_models(settings).simulated:
-        return []
-    if settings.model.base_url is None:
-        given = f"{settings.model.name!r} and no endpoint to ask for it"
-        accepted = "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"
-        return [Problem(where["model.name"], given, accepted)]
-    if settings.model.name is None:
-        accepted = "an endpoint together with --model, or --dry-run"
-        return [Problem(where["model.base_url"], "an endpoint and no model", accepted)]
-    return []
 
 
 def is_local(base_url: str) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field, JsonValue, field_validator
 
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, is_address
 from tfgrpo.pipelines.settings.base import Section, Text
-from tfgrpo.stores.frozen_json import to_builtins
 
 DATASET_GRADERS: Final = "dataset_graders"
 """Rewarder that grades an item by the graders of its dataset in the data mix."""
@@ -25,15 +24,10 @@ class RewarderSettings(Section):
     """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
     timeout_s: float | None = Field(default=None, gt=0.0)
     """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
-    score_range: tuple[float, float] | None = None
+    score_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the rewarder, which refuses unknown ones. Values may be nested."""
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _thawed(cls, value: object) -> object:
-        return to_builtins(value)  # the layers freeze lists; rewarders get them as they are in the file
 
     @field_validator("score_range")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import Field, field_validator
 
 from tfgrpo.pipelines.settings.addresses import checked_address
-from tfgrpo.pipelines.settings.base import Fraction, Section, Temperature, Text
+from tfgrpo.pipelines.settings.base import Fraction, ListOf, Section, Temperature, Text
 
 Stage: TypeAlias = Literal["VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
 """First valid answers, then answers that behave like the reference."""
@@ -56,7 +56,7 @@ class SelectionSettings(Section):
     """Mistakes to repair: all, or only answers that do not parse (not a LOOP of one child, nor findings)."""
     none_valid: Literal["raise", "best_effort"] = "raise"
     """If no candidate is valid, or none can be graded: fail, or return the best available."""
-    temperatures: tuple[Temperature, ...] = Field(default=TEMPERATURE_CYCLE, min_length=1)
+    temperatures: ListOf[Temperature] = Field(default=TEMPERATURE_CYCLE, min_length=1)
     """Temperatures of the candidates, in a cycle. Repairs keep the temperature of their candidate."""
     timeout_s: float = Field(default=60.0, gt=0.0)
     """Seconds one attempt or repair may take. Replaces ``actor.timeout_s`` here."""

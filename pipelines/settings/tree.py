@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tfgrpo.pipelines.settings.base import Section, Text, option
+from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.data import DatasetSettings
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
@@ -23,7 +23,7 @@ class ActorSettings(Section):
 
     kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
     """``chat``, ``tools``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
-    tools: tuple[Text, ...] = ()
+    tools: ListOf[Text] = ()
     """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call."""
     max_turns: int = Field(default=8, ge=1, le=1_000)
     """Model turns of one rollout before it fails."""
@@ -91,7 +91,7 @@ class Settings(Section):
     gate: GateSettings = GateSettings()
     dataset: DatasetSettings = DatasetSettings()
     actor: ActorSettings = ActorSettings()
-    rewarders: tuple[RewarderSettings, ...] = (
+    rewarders: ListOf[RewarderSettings] = (
         RewarderSettings(name="gt"),
         RewarderSettings(name="relative", weight=0.0),
     )
@@ -102,7 +102,7 @@ class Settings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
     simulated: SimulatedSettings = SimulatedSettings()
     selection: SelectionSettings = SelectionSettings()
-    stages: tuple[StageSettings, ...] = (StageSettings(name="learn"), StageSettings(name="spec-guard"))
+    stages: ListOf[StageSettings] = (StageSettings(name="learn"), StageSettings(name="spec-guard"))
     """Stages in order: ``learn``, and optionally ``spec-guard`` last."""
 
     @model_validator(mode="after")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.pipelines.settings.addresses import completed_address
-from tfgrpo.pipelines.settings.fields import Shape, accepted_phrase, field_shape, fields_by_key, is_section, shape_of
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.fields import JsonSchema, accepted_phrase, expanded, fields_by_key, settings_schema
 
 _HIDDEN = "a value that is not shown"
 _NEVER_SHOWN = frozenset({"model.api_key_env", "model.api_key_secret"})
@@ -21,8 +19,7 @@ _ADDRESSES = frozenset({"model.base_url", "selection.base_url"})
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidValue:
+class InvalidValue(NamedTuple):
     """One invalid value in a settings tree."""
 
     key: str
@@ -55,7 +52,7 @@ def shown_setting(value: object, key: str) -> str:
 
 
 def _described(detail: ErrorDetails) -> InvalidValue:
-    key, path, shape, siblings = _located(detail["loc"])
+    key, path, schema, siblings = _located(detail["loc"])
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
         return InvalidValue(key, path, "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings))
@@ -63,35 +60,36 @@ def _described(detail: ErrorDetails) -> InvalidValue:
     if kind == "value_error":
         return InvalidValue(key, path, given, str(detail["ctx"]["error"]))
     return InvalidValue(
-        key, path, given, "text that is not empty" if kind == "string_too_short" else accepted_phrase(shape)
+        key, path, given, "text that is not empty" if kind == "string_too_short" else accepted_phrase(schema)
     )
 
 
-def _located(loc: Sequence[int | str]) -> tuple[str, str, Shape, Sequence[str]]:
-    """Return field key, path within its value, the shape expected there, and the names known at this level."""
-    shape, siblings = Shape(Settings, ()), tuple[str, ...]()
+def _located(loc: Sequence[int | str]) -> tuple[str, str, JsonSchema, Sequence[str]]:
+    """Return field key, path within its value, the schema of what is accepted there, and the names of this level."""
+    schema, siblings = settings_schema(), tuple[str, ...]()
     path: list[str] = []
     for name in loc:
-        below = _below(shape, name)
-        siblings = tuple(shape.annotation.model_fields) if is_section(shape.annotation) else ()
+        below = _below(schema, name)
+        siblings = tuple(expanded(schema).get("properties", ()))
         if below is None and not siblings:
             break  # pydantic names the members of a union here, which are no keys
         path.append(str(name))
         if below is None:
             break
-        shape = below
+        schema = below
     prefixes = (".".join(path[:end]) for end in range(len(path), 0, -1))
     key = next((prefix for prefix in prefixes if prefix in fields_by_key()), "")
-    return key, ".".join(path)[len(key) :].lstrip("."), shape, siblings
+    return key, ".".join(path)[len(key) :].lstrip("."), schema, siblings
 
 
-def _below(shape: Shape, name: int | str) -> Shape | None:
-    annotation: Any = shape.annotation
-    if is_section(annotation):
-        field = annotation.model_fields.get(str(name))
-        return field_shape(field) if field is not None else None
-    if get_origin(annotation) is dict:
-        return shape_of(get_args(annotation)[1])
-    if get_origin(annotation) is tuple and isinstance(name, int):
-        return shape_of(get_args(annotation)[0])
-    return None
+def _below(schema: JsonSchema, name: int | str) -> JsonSchema | None:
+    """Return the schema of a key or an entry; None where any is accepted."""
+    schema = expanded(schema)
+    below: JsonSchema | None
+    if "properties" in schema:
+        below = schema["properties"].get(name)
+    elif isinstance(name, int):
+        below = schema.get("items") or next(iter(schema.get("prefixItems", ())), None)
+    else:
+        below = schema.get("additionalProperties")
+    return below

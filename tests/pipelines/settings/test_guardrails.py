@@ -9,7 +9,6 @@ import pytest
 
 from tfgrpo.pipelines.settings.guardrails import (
     guard_warnings,
-    key_labels,
     validate_tfgrpo_config,
 )
 from tfgrpo.pipelines.settings.learning import LearningSettings
@@ -250,9 +249,9 @@ def test_models_and_prices_are_chosen_together() -> None:
 
 
 def test_labels_of_keys_have_the_source_unless_it_is_the_default() -> None:
-    named = key_labels({"tfgrpo.epochs": "environment TFGRPO_EPOCHS"})
-    assert named["tfgrpo.epochs"] == "tfgrpo.epochs (environment TFGRPO_EPOCHS)"
-    assert named["tfgrpo.seed"] == "tfgrpo.seed"
+    given = settings(stages=[], rewarders=[])
+    told = refusal(given, stages="pipeline file p.yaml", rewarders="default").splitlines()
+    assert [line.partition(": got")[0] for line in told] == ["rewarders", "stages (pipeline file p.yaml)"]
 
 
 def test_two_judges_of_different_names_may_grade_together() -> None:
