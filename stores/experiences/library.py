@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AwareDatetime, Field
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
@@ -130,7 +129,7 @@ class Promotion(Strict):
     schema_version: Literal[1, 2] = 2
     """Version 1 has neither ``signatures`` nor ``previous``."""
     run_id: str
-    decided_at: datetime
+    decided_at: AwareDatetime
     decision: Decision
     experience_ids: tuple[str, ...]
     """The candidate, in its order."""
@@ -146,18 +145,6 @@ class Promotion(Strict):
     """Stamp signatures of those records by id: digests of their content."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
-
-    @field_validator("decided_at")
-    @classmethod
-    def _aware(cls, value: datetime) -> datetime:
-        if value.tzinfo is None:
-            raise ValueError("decided_at must carry a time zone")
-        return value
-
-
-def record_promotion(path: Path, promotion: Promotion) -> None:
-    """Append a decision, durably. Raises as ``record_decided``."""
-    record_decided(path, lambda _: promotion)
 
 
 def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion | None]) -> Promotion | None:
@@ -204,19 +191,7 @@ def _digest(line: bytes) -> str:
 
 
 def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield Promotion.model_validate_json(line)
-        except ValidationError as error:
-            raise CorruptFile(
-                f"{path}: line {number} is not a decision of the gate: {error.errors()[0]['msg']}"
-            ) from error
-
-
-def champion_ids(path: Path, *, simulated: bool | None = None) -> tuple[str, ...]:
-    """Return the experiences of the library in force; empty when none was promoted. ``simulated`` as in ``in_force``."""
-    promoted = in_force(promotions(path), simulated=simulated)
-    return () if promoted is None else promoted.experience_ids
+    return Promotion.of_lines(path, lines, "a decision of the gate")
 
 
 def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> Promotion | None:

@@ -6,21 +6,21 @@ The signature binds a record to the pack it was learned for: a digest of pack st
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.identifiers import check_identifier
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+Identifier: TypeAlias = Annotated[str, AfterValidator(check_identifier)]
 _OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
 _UNSIGNED = {1: {"stamp_signature", "created_at"}}
 """By schema version; later ones sign everything but the signature."""
@@ -30,6 +30,15 @@ class Strict(BaseModel):
     """Frozen, no coercion, unknown keys refused, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def of_lines(cls, path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[Self]:
+        """Yield the record of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield cls.model_validate_json(line)
+            except ValidationError as error:
+                raise CorruptFile(f"{path}: line {number} is not {what}: {error.errors()[0]['msg']}") from error
 
 
 class Reward(Strict):
@@ -60,10 +69,10 @@ class ExperienceRecord(Strict):
     schema_version: Literal[1, 2] = 2
     """In version 1 the signature does not cover ``created_at``."""
     experience_id: str
-    run_id: str
-    task_id: str
+    run_id: Identifier
+    task_id: Identifier
     domain: str = Field(min_length=1)
-    pack_id: str
+    pack_id: Identifier
     tags: tuple[str, ...] = ()
     epoch: int = Field(ge=1)
     batch: int = Field(ge=0)
@@ -76,28 +85,9 @@ class ExperienceRecord(Strict):
     tool_stats: tuple[ToolStat, ...] = ()
     evidence: tuple[str, ...] = ()
     """Ids of the rollouts that showed it."""
-    stamp_signature: str
+    stamp_signature: str = Field(pattern=r"^([0-9a-f]{64})?$")
     """Hex SHA-256, see ``tfgrpo.stores.experiences.record``. Empty means unstamped: such a record is refused by the store."""
-    created_at: datetime
-
-    @field_validator("run_id", "task_id", "pack_id")
-    @classmethod
-    def _safe_identifier(cls, value: str) -> str:
-        return check_identifier(value)
-
-    @field_validator("stamp_signature")
-    @classmethod
-    def _hex_or_empty(cls, value: str) -> str:
-        if value and not _SHA256.fullmatch(value):
-            raise ValueError("stamp_signature must be 64 lower-case hex digits")
-        return value
-
-    @field_validator("created_at")
-    @classmethod
-    def _aware(cls, value: datetime) -> datetime:
-        if value.tzinfo is None:
-            raise ValueError("created_at must carry a time zone")
-        return value
+    created_at: AwareDatetime
 
     @model_validator(mode="after")
     def _text_and_targets_fit_the_operation(self) -> Self:

@@ -10,72 +10,33 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.index import ExperienceIndex, View
 from tfgrpo.stores.experiences.record import (
     ExperienceRecord,
     PackStamp,
     Skipped,
-    Strict,
     parse,
     same_content,
     signature_holds,
     support_of,
 )
-from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
+from tfgrpo.stores.files.atomic import KeyedJsonl
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
 from tfgrpo.stores.text import MAX_WORDS, count_words
 
 _ID_DIGITS = 16
-
-
-class StoredBatch(Strict):
-    """One batch as passed to the store."""
-
-    schema_version: int = 1
-    batch_id: str
-    """Digest of the ids, by which a repeated batch is recognised."""
-    experience_ids: tuple[str, ...]
-    count: int
-    manifest_path: str
-    at: datetime
-
-
-class Lineage:
-    """Batches of one store with the manifests of their runs, in ``batches.jsonl``, each written once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = KeyedJsonl(path, lambda row: str(row["batch_id"]))
-
-    def record(self, experience_ids: Sequence[str], manifest_path: Path, at: datetime) -> None:
-        """Append the batch unless it exists. Raises ``StoreError`` when the disk refuses."""
-        batch = StoredBatch(
-            batch_id=sha256_hex(canonical_json(list(experience_ids)))[:_ID_DIGITS],
-            experience_ids=tuple(experience_ids),
-            count=len(experience_ids),
-            manifest_path=str(manifest_path),
-            at=at,
-        )
-        self._file.append([batch.model_dump(mode="json")])
-
-    def batches(self) -> Iterator[StoredBatch]:
-        """Yield all batches, oldest first. Raises ``CorruptFile`` for any other line."""
-        for number, line in enumerate(read_lines(self._path), start=1):
-            try:
-                yield StoredBatch.model_validate_json(line)
-            except ValueError as error:
-                raise CorruptFile(f"{self._path}: line {number} is not a batch") from error
 
 
 class ExperienceStore:
@@ -105,7 +66,7 @@ class ExperienceStore:
         self._epochs = epochs
         self._clock = clock
         self._index = ExperienceIndex(path, self.verify_stamp, self._version)
-        self._lineage = Lineage(TaskPaths(path.parent).batches)
+        self._batches = KeyedJsonl(TaskPaths(path.parent).batches, lambda row: str(row["batch_id"]))
         self._turn = threading.Lock()
         self._skipped: Callable[[], Skipped] = Skipped
 
@@ -133,7 +94,7 @@ class ExperienceStore:
             try:
                 if fresh:
                     file.append(fresh, fsync=True)
-                self._lineage.record(tuple(offered), manifest_path, self._clock())
+                self._batches.append([self._batch(list(offered), manifest_path)])
             except StoreError:
                 file.undo(before)
                 raise
@@ -202,12 +163,19 @@ class ExperienceStore:
             else:
                 counts[record] += 1
 
-    def batches(self) -> Iterator[StoredBatch]:
-        """Yield every batch with the manifest of its run, oldest first."""
-        return self._lineage.batches()
-
     def _skipped_in(self, domain: str) -> Skipped:
         return self._index.read(lambda view: view.skipped(domain, self._max_words)) if self.path.exists() else Skipped()
+
+    def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
+        """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
+        return {
+            "schema_version": 1,
+            "batch_id": sha256_hex(canonical_json(ids))[:_ID_DIGITS],
+            "experience_ids": ids,
+            "count": len(ids),
+            "manifest_path": str(manifest_path),
+            "at": to_jsonable_python(self._clock()),
+        }
 
     def _version(self, pack_id: str) -> str:
         """Version of a pack that stamps are checked against, as one text."""

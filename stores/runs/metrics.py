@@ -36,10 +36,10 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetrics:
-    """Measurements of one group."""
+    """Measurements of one group, named as in its line."""
 
     run_id: str
-    epoch: int
+    tfgrpo_epoch: int
     group_id: str
     group_size: int
     phase: Phase
@@ -51,8 +51,7 @@ class GroupMetrics:
     """Population standard deviation of the scored rewards; None below two of them."""
     outcomes: Mapping[str, int]
     """Rollouts by outcome."""
-    latency_ms: tuple[float, ...]
-    """Of each rollout."""
+    rollout_latency_ms: tuple[float, ...]
     tools: tuple[ToolUse, ...]
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
@@ -66,24 +65,10 @@ class GroupMetrics:
 
     def to_line(self) -> dict[str, Any]:
         """Return the line with the literal keys of the specification."""
-        return {
-            "schema": SCHEMA_VERSION,
-            "run_id": self.run_id,
-            "tfgrpo_epoch": self.epoch,
-            "group_id": self.group_id,
-            "group_size": self.group_size,
-            "phase": self.phase,
-            "arm": self.arm,
-            "status": "ok",
-            "signal": self.signal,
-            "reward_mean": self.reward_mean,
-            "reward_spread": self.reward_spread,
-            "outcomes": dict(self.outcomes),
-            "tool_cost_usd": self.tool_cost_usd,
-            "latency_ms": sum(self.latency_ms),
-            "rollout_latency_ms": list(self.latency_ms),
-            "tools": to_builtins(self.tools),
-        }
+        fields = to_builtins(self)
+        del fields["measured"]
+        sums = {"tool_cost_usd": self.tool_cost_usd, "latency_ms": sum(self.rollout_latency_ms)}
+        return {"schema": SCHEMA_VERSION, "status": "ok", **fields, **sums}
 
 
 class MetricsStore:

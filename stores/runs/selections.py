@@ -7,9 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.record import Strict
 from tfgrpo.stores.files.atomic import append_lines, read_lines
 
@@ -59,10 +58,6 @@ def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
 
     Raises ``CorruptFile`` for any other line.
     """
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            entry = SelectionRound.model_validate_json(line)
-        except ValidationError as error:
-            raise CorruptFile(f"{path}: line {number} is not a selection: {error.errors()[0]['msg']}") from error
+    for entry in SelectionRound.of_lines(path, read_lines(path), "a selection"):
         if entry.simulated is simulated:
             yield entry

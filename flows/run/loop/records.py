@@ -145,7 +145,7 @@ class RunFiles:
                 tools.setdefault(event.tool, _ToolSum()).add(event)
         return GroupMetrics(
             run_id=self._run_id,
-            epoch=result.key.epoch,
+            tfgrpo_epoch=result.key.epoch,
             group_id=result.group_id,
             group_size=self._group_size,
             phase=result.key.phase,
@@ -154,7 +154,7 @@ class RunFiles:
             reward_mean=result.mean_reward,
             reward_spread=result.spread,
             outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
-            latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
+            rollout_latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
             tools=tuple(
                 ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
                 for name, tool in sorted(tools.items())

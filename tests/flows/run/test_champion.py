@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.records.promotions import record_promotion
 from tests.support.records.records import APPROVED, NOW, make_record
 from tfgrpo.flows.run.champion import champion_library, champion_problems, most_valuable
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.stores.errors import RecordRejected
-from tfgrpo.stores.experiences.library import Library, Promotion, record_promotion
+from tfgrpo.stores.experiences.library import Library, Promotion
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.records.promotions import record_promotion
 from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run.loop import batches
-from tfgrpo.stores.experiences.library import Promotion, promotions, record_promotion
+from tfgrpo.stores.experiences.library import Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
 LATE = threading.Event()

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 import pytest
 from pydantic import ValidationError
 
+from tests.support.records.promotions import champion_ids, record_promotion
 from tests.support.records.records import NOW
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.experiences.library import Promotion, chain_problems, champion_ids, promotions, record_promotion
+from tfgrpo.stores.experiences.library import Promotion, chain_problems, promotions
 
 
 def decision(kind="promote", ids=("exp-1",), **changes):

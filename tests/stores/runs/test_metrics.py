@@ -19,7 +19,7 @@ from tfgrpo.stores.runs.per_epoch import Column, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",
-    epoch=1,
+    tfgrpo_epoch=1,
     group_id="g1",
     group_size=2,
     phase="train",
@@ -28,7 +28,7 @@ GROUP = GroupMetrics(
     reward_mean=0.5,
     reward_spread=0.5,
     outcomes={"scored": 2},
-    latency_ms=(100.0, 300.0),
+    rollout_latency_ms=(100.0, 300.0),
     tools=(ToolUse("lookup", 3, 12, 0.25, 30.0, 1), ToolUse("add", 1, 0, 0.5, 2.0, 0)),
 )
 
@@ -61,7 +61,7 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
 
 def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
-    groups = [GROUP, replace(GROUP, epoch=2), replace(GROUP, run_id="r2"), replace(GROUP, group_id="g2")]
+    groups = [GROUP, replace(GROUP, tfgrpo_epoch=2), replace(GROUP, run_id="r2"), replace(GROUP, group_id="g2")]
     assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
     again = MetricsStore(tmp_path)
     assert again.append_groups(groups) == 0
@@ -71,7 +71,7 @@ def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path
 def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path)
     for epoch in (1, 2, 3):
-        store.append_groups([replace(GROUP, epoch=epoch, phase="eval" if epoch == 3 else "train")])
+        store.append_groups([replace(GROUP, tfgrpo_epoch=epoch, phase="eval" if epoch == 3 else "train")])
     content = store.write_per_epoch()
     assert list(content["epochs"]) == ["1", "2", "3"]
     assert [epoch["tfgrpo_epoch"] for epoch in content["epochs"].values()] == [1, 2, 3]
@@ -117,7 +117,14 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
             outcomes={"failed": 1, "refused": 1},
             latency_ms=(50.0, 150.0),
         ),
-        replace(GROUP, group_id="g3", signal="all_pass", reward_mean=1.0, reward_spread=0.0, latency_ms=(200.0, 600.0)),
+        replace(
+            GROUP,
+            group_id="g3",
+            signal="all_pass",
+            reward_mean=1.0,
+            reward_spread=0.0,
+            rollout_latency_ms=(200.0, 600.0),
+        ),
     ]
     epoch = aggregate(json.dumps(group.to_line()) for group in groups)["1"]
     assert (epoch["status"], epoch["phase"], epoch["group_size"]) == ("ok", "train", 2)
@@ -140,7 +147,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
 
 
 def test_arms_of_the_sweep_are_never_averaged_together() -> None:
-    champion = replace(GROUP, epoch=3, phase="eval", arm="champion", reward_mean=0.0)
+    champion = replace(GROUP, tfgrpo_epoch=3, phase="eval", arm="champion", reward_mean=0.0)
     candidate = replace(champion, group_id="g2", arm="candidate", reward_mean=1.0)
     arms = aggregate(json.dumps(group.to_line()) for group in (champion, candidate))["3"]["arms"]
     assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"champion": 0.0, "candidate": 1.0}

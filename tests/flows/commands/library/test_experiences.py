@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from tests.support.records.promotions import champion_ids, record_promotion
 from tfgrpo.flows import cli
-from tfgrpo.stores.experiences.library import champion_ids, promotions, record_promotion
+from tfgrpo.stores.experiences.library import promotions
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

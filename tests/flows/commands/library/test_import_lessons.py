@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
+from tests.support.records.promotions import champion_ids
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.stores.experiences.library import champion_ids, promotions
+from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS
 
 pytestmark = pytest.mark.usefixtures("at_home")
