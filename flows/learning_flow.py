@@ -215,7 +215,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
     try:
         asked = asked_of(RunRequest, request, fields)
     except PrefectUnavailable as error:
-        return state_of(RunSummary("failed", None, str(error), {}))
+        return state_of("failed", str(error), RunSummary("failed", None, str(error), {}).as_json())
     if run is not None:
         asked = named_after(run, asked)
     artifacts = PrefectArtifacts()
@@ -224,7 +224,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
-        return state_of(summary)
+        return state_of(summary.status, summary.message, summary.as_json())
     finally:
         artifacts.wait()
 

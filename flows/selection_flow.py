@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic.json_schema import SkipJsonSchema
 
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, failure, state_of
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, state_of
 from tfgrpo.flows.orchestration.request import Scalar
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.selection.request import SelectRequest
@@ -63,9 +63,10 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
     """
     fields = {name: value for name, value in locals().items() if name != "request"}
     try:
-        return state_of(select(asked_of(SelectRequest, request, fields), os.environ))
+        selected = select(asked_of(SelectRequest, request, fields), os.environ)
+        return state_of(selected.status, selected.message, selected.as_json())
     except ConfigError as error:
-        return failure(str(error), RunSummary.refused(None, error).as_json())
+        return state_of("failed", str(error), RunSummary.refused(None, error).as_json())
     except TfgrpoError as error:
         message = f"{type(error).__name__}: {error}"
-        return failure(message, {"status": "failed", "message": message})
+        return state_of("failed", message, {"status": "failed", "message": message})

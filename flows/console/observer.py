@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec
 
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.experiences.record import ExperienceRecord
@@ -88,8 +88,8 @@ def _cell(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-class Observer(Protocol):
-    """Receives every event of a run, in order, in the thread of the flow. Must not raise."""
+class Observer:
+    """Receives every event of a run, in order, in the thread of the flow. Must not raise. This one ignores them all."""
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Handle the start, after which calls cost money."""
@@ -113,44 +113,33 @@ class Observer(Protocol):
         """Handle the end of all events."""
 
 
-class Observers:
+_Event = ParamSpec("_Event")
+
+
+def _sent(event: Callable[Concatenate[Observer, _Event], None]) -> Callable[Concatenate[Observers, _Event], None]:
+    """Return the method of ``Observers`` that sends an event to each of them."""
+
+    def send(self: Observers, /, *args: _Event.args, **kwargs: _Event.kwargs) -> None:
+        for observer in tuple(self.observers):
+            try:
+                getattr(observer, event.__name__)(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
+                self.observers.remove(observer)
+                _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
+
+    return send
+
+
+class Observers(Observer):
     """Sends each event to several observers, in order. One that raises is logged and removed."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = list(observers)
+        self.observers = list(observers)
 
-    def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.run_started(plan, run_id, warnings))
-
-    def epoch_started(self, start: EpochStart) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.epoch_started(start))
-
-    def group_done(self, result: GroupResult, totals: Totals) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.group_done(result, totals))
-
-    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.lessons_stored(records, rejected))
-
-    def epoch_ended(self, end: EpochEnd) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.epoch_ended(end))
-
-    def gate_decided(self, decision: GateDecision) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.gate_decided(decision))
-
-    def closed(self) -> None:
-        """See ``Observer``."""
-        self._send(lambda observer: observer.closed())
-
-    def _send(self, event: Callable[[Observer], None]) -> None:
-        for observer in tuple(self._observers):
-            try:
-                event(observer)
-            except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
-                self._observers.remove(observer)
-                _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
+    run_started = _sent(Observer.run_started)
+    epoch_started = _sent(Observer.epoch_started)
+    group_done = _sent(Observer.group_done)
+    lessons_stored = _sent(Observer.lessons_stored)
+    epoch_ended = _sent(Observer.epoch_ended)
+    gate_decided = _sent(Observer.gate_decided)
+    closed = _sent(Observer.closed)

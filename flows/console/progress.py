@@ -41,7 +41,7 @@ class Screen(NamedTuple):
     """Show the summary; called before Prefect gets it."""
 
 
-class Progress:
+class Progress(Observer):
     """Live view if ``console`` is a terminal, otherwise a line at every fifth of an epoch."""
 
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 from uuid import UUID
 
+from jinja2 import Environment, PackageLoader, Template
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
@@ -26,14 +27,12 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.context import FlowRunContext
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, epoch_rows
+from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, Observer, epoch_rows
 from tfgrpo.flows.orchestration.server.named_server import first_line
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
 
 _STEPS = 10
@@ -41,7 +40,7 @@ _PATIENCE_S = 10.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
-class PrefectArtifacts:
+class PrefectArtifacts(Observer):
     """An observer that writes artifacts of the current flow run."""
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
@@ -86,24 +85,15 @@ class PrefectArtifacts:
         if self._groups * _STEPS // max(start.groups, 1) > before:
             self._move(start)
 
-    def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
-        """Ignore the event: the page at the end lists the lessons in force."""
-
     def epoch_ended(self, end: EpochEnd) -> None:
         """Show the rewards so far."""
         self._epochs.append(asdict(end))
         self._show("running", f"epoch {end.epoch} is done")
 
-    def gate_decided(self, decision: GateDecision) -> None:
-        """Ignore the event: the end of the run follows at once."""
-
     def finish(self, summary: RunSummary) -> None:
         """Show how the run ended."""
-        self._run_id, self._details, self._epochs = (
-            summary.run_id,
-            dict(summary.details),
-            summary.details.get("epochs", []),
-        )
+        self._run_id, self._details = summary.run_id, dict(summary.details)
+        self._epochs = summary.details.get("epochs", [])
         self._show(summary.status, summary.message)
 
     def _show(self, status: str, message: str) -> None:
@@ -185,8 +175,6 @@ def _of_earlier_try(key: str) -> UUID | None:
 
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#!~&]|:(?=//))")
-_LESSONS: Final = 50
-_WARNINGS: Final = 20
 
 
 def night_page(status: str, message: str, run_id: str | None, details: Mapping[str, Any]) -> str:
@@ -194,69 +182,26 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
 
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
-    gate = details.get("gate") or {}
-    decision = gate.get("decision") if status == "finished" else None
-    parts = [f"# {str(decision or status).upper()}"]
-    if details.get("simulated"):
-        parts.append("SIMULATED model: these figures show that the machine works, not that an agent got better.")
-    parts.extend(_text(line) for line in message.splitlines())
-    if facts := list(_facts(run_id, gate, details)):
-        parts.append(_table(facts[0], facts[1:]))
-    if rows := list(epoch_rows(details)):
-        parts.append(_table(EPOCH_COLUMNS, rows))
     lessons = [f"{each['polarity']}: {each['text']} ({each['id']})" for each in details.get("lessons", ())]
-    parts.extend(_listed("Lessons", lessons, _LESSONS))
-    parts.extend(_listed("Warnings", details.get("warnings", ()), _WARNINGS))
-    return "\n\n".join(parts) + "\n"
-
-
-def _facts(run_id: str | None, gate: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    facts = {
-        "run": run_id,
-        "task": details.get("task_id"),
-        "before": _arm(gate.get("champion")),
-        "after": _arm(gate.get("candidate")),
-        "difference": _arm(gate.get("difference")),
-        "spent": details.get("spent"),
-        "calls": (details.get("ledger") or {}).get("calls"),
-        "lost": _lost(details.get("lost")),
-        "directory": _whole(details.get("run")),
-        "report": _whole(details.get("report")),
-        "go on": _go_on(details),
-    }
-    return ((name, str(value)) for name, value in facts.items() if value is not None)
-
-
-def _whole(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).absolute())
-
-
-def _arm(interval: Mapping[str, float] | None) -> str | None:
-    return None if interval is None else "{estimate:.3f}, interval {low:.3f} … {high:.3f}".format_map(interval)
-
-
-def _lost(lost: Mapping[str, int] | None) -> str | None:
-    return f"{lost['rollouts']} of {pluralize(lost['of'], 'rollout')}" if lost and lost["rollouts"] else None
-
-
-def _go_on(details: Mapping[str, Any]) -> str | None:
-    command = resume_command(details)
-    return (
-        None if command is None else f"{command}; for a run of a deployment also Retry. No answered call is sent again"
+    return _template().render(
+        status=status,
+        message=message,
+        run_id=run_id,
+        details=details,
+        command=resume_command(details),
+        columns=EPOCH_COLUMNS,
+        epochs=list(epoch_rows(details)),
+        lessons=lessons,
     )
 
 
-def _listed(title: str, lines: Sequence[str], most: int) -> Iterator[str]:
-    if lines:
-        yield f"## {title}: {len(lines)}"
-        more = [f"- and {len(lines) - most} more in the report"] if len(lines) > most else []
-        yield "\n".join([*(f"- {_text(line)}" for line in lines[:most]), *more])
+@cache
+def _template() -> Template:
+    # Markdown, not HTML: the filter ``text`` escapes it.
+    environment = Environment(loader=PackageLoader("tfgrpo.flows"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters |= {"text": _text, "pluralize": pluralize, "absolute": lambda path: str(Path(path).absolute())}
+    return environment.get_template("night.md.j2")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head, *body = (f"| {' | '.join(map(_text, row))} |" for row in (columns, *rows))
-    return "\n".join([head, f"|{' --- |' * len(columns)}", *body])
-
-
-def _text(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", visible(" ".join(text.split())))
+def _text(value: object) -> str:
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(str(value).split())))

@@ -8,7 +8,7 @@ follows from the flow run's: when Prefect runs it again, it resumes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -88,31 +88,11 @@ def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
     return {name: value for name, value in (parameters | older).items() if value is not None}
 
 
-class Ended(Protocol):
-    """What a flow came to: how it went, in a word and in a sentence, and all of it for machines."""
-
-    @property
-    def status(self) -> str:
-        """``finished``, ``stopped`` (before its end, by a limit) or anything else, which is a failure."""
-
-    @property
-    def message(self) -> str:
-        """The message for people."""
-
-    def as_json(self) -> dict[str, object]:
-        """Everything."""
-
-
-def state_of(ended: Ended) -> State[Any]:
+def state_of(status: str, message: str, data: Mapping[str, object]) -> State[Any]:
     """``Completed`` with the result as data, ``StoppedEarly`` when a limit ended it; else ``Failed``, with a ``FlowFailed``."""
-    data = ended.as_json()
-    if ended.status == "finished":
-        return Completed(message=ended.message, data=data)
-    if ended.status == "stopped":
-        return Completed(name="StoppedEarly", message=ended.message, data=data)
-    return failure(ended.message, data)
-
-
-def failure(message: str, data: Mapping[str, object]) -> State[Any]:
-    """``Failed``. Prefect raises the data of such a state, and logs a long complaint if it is no exception."""
+    if status == "finished":
+        return Completed(message=message, data=data)
+    if status == "stopped":
+        return Completed(name="StoppedEarly", message=message, data=data)
+    # Prefect raises the data of such a state, and logs a long complaint if it is no exception.
     return Failed(message=message, data=FlowFailed(message, data))

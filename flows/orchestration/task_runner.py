@@ -13,7 +13,8 @@ import contextvars
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from uuid import uuid4
@@ -33,26 +34,14 @@ _TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
 RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
 
 
-class _Once:
-    """Calls something the first time it is called."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
-
-    def __call__(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-
-_BEGUN: contextvars.ContextVar[_Once | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
+_BEGUN: contextvars.ContextVar[ExitStack | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
 
 
 def begun() -> None:
     """Called by a task when its work starts; see ``EventLoopTaskRunner``. No effect under other runners."""
     leave = _BEGUN.get()
     if leave is not None:
-        leave()
+        leave.close()
 
 
 class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
@@ -158,12 +147,10 @@ class _Served:
     async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
         async with self._room:
             await self._door.acquire()
-            leave = _Once(self._door.release)
-            _BEGUN.set(leave)
-            try:
+            with ExitStack() as leave:
+                leave.callback(self._door.release)  # once: when the task says that it has begun, or else at its end
+                _BEGUN.set(leave)
                 return await run
-            finally:
-                leave()
 
     async def cancel(self) -> None:
         running = tuple(self._running)
