@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from tfgrpo.flows.arguments import (
     Items,
@@ -23,12 +26,15 @@ from tfgrpo.flows.arguments import (
 )
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
-from tfgrpo.flows.console.progress import Progress
-from tfgrpo.flows.in_process import in_thread, run_in_process, run_on_prefect
-from tfgrpo.flows.orchestration.server.local_server import API_URL
+from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.orchestration.quiet import quiet_prefect
+from tfgrpo.flows.orchestration.server.local_server import API_URL, start_server
+from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home, prefect_settings
 from tfgrpo.flows.result import Result, task_paths
+from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named
+from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.selection.context import lessons_of, pack_of_lessons
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
@@ -36,11 +42,13 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
 from tfgrpo.stores.experiences.library import in_force, promotions
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
+T = TypeVar("T")
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 
 logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
@@ -64,7 +72,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
         >>> print(result.decision, [lesson.text for lesson in result.lessons])
     """
     stop = threading.Event()
-    run = in_thread(partial(_learn, items, options, progress=progress, stop=stop))
+    run = _in_thread(partial(_learn, items, options, progress=progress, stop=stop))
     try:
         return run.result()
     except KeyboardInterrupt:
@@ -80,7 +88,7 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
         >>> result = await tfgrpo.alearn("items.jsonl", agent=my_agent, dry_run=True)
     """
     stop = threading.Event()
-    run = asyncio.wrap_future(in_thread(partial(_learn, items, options, progress=progress, stop=stop)))
+    run = asyncio.wrap_future(_in_thread(partial(_learn, items, options, progress=progress, stop=stop)))
     try:
         return await asyncio.shield(run)
     except asyncio.CancelledError:
@@ -117,7 +125,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
             asyncio.get_running_loop()
         except RuntimeError:
             return work()  # in this thread Ctrl-C cancels the calls under way
-        return in_thread(work).result()
+        return _in_thread(work).result()
 
 
 def prompt(task_id: str, *, out: str | None = None) -> str:
@@ -149,9 +157,23 @@ def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: th
     with handed_over() as name_of, python_names():
         prepared = prepared_run(items, run_fields(options, name_of), starts=True)
         view = Observers(*([Progress(PeopleConsole(stderr=True, highlight=False))] if progress else []))
-        is_local = prepared.plan.settings.task_runner == "threads" and not os.environ.get(API_URL)
-        summary = run_in_process(prepared, view, stop) if is_local else run_on_prefect(prepared, view, stop)
-        return _result(summary)
+        if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
+            return _result(_run_on_prefect(prepared, view, stop))
+        runner = partial(groups_in_process, stop=stop)
+        return _result(execute(prepared.request, os.environ, view, runner, clock=utc_now, prepared=prepared))
+
+
+def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) -> RunSummary:
+    """Run on the Prefect server that the environment names, else on a temporary one. Raises ``SettingsError``."""
+    quiet_prefect(os.environ)  # before Prefect is imported, which reads its settings once
+    check_prefect_home(os.environ, make=True)
+    server = start_server(os.environ)
+    with prefect_settings():
+        from tfgrpo.flows.learning_flow import mapped_groups  # noqa: PLC0415
+        from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415
+
+    screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
+    return run_locally(prepared, screen, server, partial(mapped_groups, stop=stop))
 
 
 def _result(summary: RunSummary) -> Result:
@@ -164,3 +186,17 @@ def _result(summary: RunSummary) -> Result:
             error.add_note(f"its files are in {summary.details['run']}")
         raise error
     return Result.of_run(RunPaths(Path(summary.details["run"])))
+
+
+def _in_thread(work: Callable[[], T]) -> Future[T]:
+    """Start work in a daemon thread: a notebook's thread has an event loop that runs."""
+    future: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-api", daemon=True).start()
+    return future

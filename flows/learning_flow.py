@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from itertools import islice
-from queue import SimpleQueue
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from prefect import flow, task
@@ -28,7 +27,7 @@ from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
-from tfgrpo.flows.run.execution import execute
+from tfgrpo.flows.run.execution import as_submitted, execute
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
@@ -41,9 +40,6 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 if TYPE_CHECKING:
     from tfgrpo.flows.orchestration.dask_workers import RunWork
-
-_AHEAD = 2
-"""Groups submitted ahead, per concurrent rollout: enough that the task runner never waits for one."""
 
 
 class GroupJob:
@@ -95,8 +91,8 @@ async def group_task(job: GroupJob) -> GroupReturn:
 
 
 @contextmanager
-def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
-    """Provide the function that runs the groups of a batch as mapped tasks, for the duration of a run."""
+def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroups]:
+    """Run groups as mapped tasks, until ``stop`` if it is given."""
     # As many groups as rollouts at once: even if each waits for one straggler, all slots are in use.
     name, at_once = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
     workers: AbstractContextManager[RunWork] = nullcontext(run_on_runtime)
@@ -110,22 +106,14 @@ def mapped_groups(plan: Plan) -> Iterator[RunGroups]:
     with workers as run, task_runner as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
-            jobs = (GroupJob(spec, context, run) for spec in specs)
             # ``as_completed`` would keep every future, with Prefect's record of its task run, to the end.
-            back: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+            def submit(some: Iterable[GroupSpec], ended: Callable[[PrefectFuture[Any]], None]) -> None:
+                # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
+                for future in runner.map(group_task, {"job": [GroupJob(each, context, run) for each in some]}):  # type: ignore[misc]
+                    future.add_done_callback(ended)
 
-            def hand_out(count: int) -> None:
-                if some := list(islice(jobs, count)):
-                    # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-                    for future in runner.map(group_task, {"job": some}):  # type: ignore[misc]
-                        future.add_done_callback(back.put)
-
-            hand_out(_AHEAD * plan.settings.tfgrpo.concurrency)
             try:
-                for _ in specs:
-                    result = _result_of(back.get())
-                    hand_out(1)
-                    yield result
+                yield from as_submitted(plan, specs, submit, _result_of, stop)
             finally:
                 # Only a run that ends early has anything left to cancel.
                 if isinstance(runner, EventLoopTaskRunner):

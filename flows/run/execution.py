@@ -1,4 +1,4 @@
-"""Execute a run: open the session, learn, and close the books, however the run ends.
+"""Execute a run: open the session, learn, and close the books, however the run ends. The caller says where groups run.
 
 Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
 ``stopped`` and can be resumed; any other early end is ``failed``. Prefect's own signals are part of the summary, for the
@@ -8,11 +8,16 @@ flow to raise again.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from itertools import islice
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Final, TypeAlias, TypeVar
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -27,10 +32,17 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, TfgrpoError
 from tfgrpo.stores.ledger.shared import SharedStore
-from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
+"""Provides the function that runs the groups of a batch, for the duration of a run."""
+F = TypeVar("F")
+_AHEAD: Final = 2
+"""Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
+_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,59 @@ def execute(
             return _learn_and_close(session)
     except ConfigError as error:
         return RunSummary.refused(_name(request), error)
+
+
+@contextmanager
+def groups_in_process(plan: Plan, *, stop: Event) -> Iterator[RunGroups]:
+    """Run groups on the runtime of this process, without Prefect, until ``stop``."""
+
+    def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
+        host, running = runtime_for(context), set[Future[GroupResult]]()
+
+        def submit(some: Iterable[GroupSpec], ended: Callable[[Future[GroupResult]], None]) -> None:
+            for spec in some:
+                # An empty context, as under Prefect: a group's spans belong to the carrier, not to the caller's span.
+                future = Context().run(host.submit, partial(run_group, spec, carrier=context.carrier))
+                running.add(future)
+                future.add_done_callback(running.discard)
+                future.add_done_callback(ended)
+
+        try:
+            yield from as_submitted(plan, specs, submit, Future.result, stop)
+        finally:
+            for future in tuple(running):
+                future.cancel()
+
+    yield run_groups
+
+
+def as_submitted(
+    plan: Plan,
+    specs: Sequence[GroupSpec],
+    submit: Callable[[list[GroupSpec], Callable[[F], None]], None],
+    result_of: Callable[[F], GroupResult],
+    stop: Event | None,
+) -> Generator[GroupResult, None, None]:
+    """Submit a few groups ahead, and yield each result as it arrives. Raises ``KeyboardInterrupt`` after ``stop``.
+
+    ``submit`` gets groups, and what to call with the future of each that has ended.
+    """
+    waiting, ended = iter(specs), SimpleQueue[F]()
+    submit(list(islice(waiting, _AHEAD * plan.settings.tfgrpo.concurrency)), ended.put)
+    for _ in specs:
+        result = result_of(_next(ended, stop))
+        if following := list(islice(waiting, 1)):
+            submit(following, ended.put)
+        yield result
+
+
+def _next(ended: SimpleQueue[F], stop: Event | None) -> F:
+    if stop is None:
+        return ended.get()
+    while not stop.is_set():
+        with suppress(Empty):
+            return ended.get(timeout=_POLL_S)
+    raise KeyboardInterrupt
 
 
 def _learn_and_close(session: Session) -> RunSummary:
