@@ -14,7 +14,7 @@ from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
-from tfgrpo.flows.run.loop.session import Session, Timing
+from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.statistics import Interval, bootstrap_interval
 from tfgrpo.stores.errors import StoreError
@@ -31,7 +31,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     if session.books.gate is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
-    for warning in (session.announcer.telemetry.shutdown(), journal.warning if journal is not None else None):
+    for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
         if warning:
             session.books.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()
@@ -120,7 +120,7 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     return stages
 
 
-def _details(session: Session, status: Status, report: Path | None, timing: Timing) -> dict[str, Any]:
+def _details(session: Session, status: Status, report: Path | None, timing: dict[str, float]) -> dict[str, Any]:
     books, totals = session.books, session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     return {

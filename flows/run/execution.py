@@ -186,9 +186,7 @@ def _described(error: Exception) -> str:
 
 def _traced(session: Session) -> _End:
     settings = session.settings
-    with session.announcer.telemetry.workflow_span(
-        settings.pipeline, run_id=session.run_id, task_id=settings.task_id
-    ) as span:
+    with session.telemetry.workflow_span(settings.pipeline, run_id=session.run_id, task_id=settings.task_id) as span:
         end = _ended(session)
         if end.error is not None:
             span.fail(end.error)

@@ -20,7 +20,6 @@ from filelock import FileLock, Timeout
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
 from tfgrpo.flows.run.context import run_context, telemetry_options
-from tfgrpo.flows.run.loop.announcer import Announcer
 from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
 from tfgrpo.flows.run.loop.session import Books, LearningState, RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken
@@ -83,8 +82,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             task=task,
             runtime=runtime,
             store=_store(task, plan, clock),
-            books=Books(manifest, RunFiles(context.paths, run_id, plan.group_size, plan.rewarders), plan.group_size),
-            announcer=Announcer(observer, runtime.telemetry, plan),
+            books=Books(manifest, RunFiles(context.paths, run_id, plan.group_size, plan.rewarders)),
+            observer=observer,
             learning=LearningState(champion),
             champion=champion,
             fan_out=fan_out,

@@ -33,7 +33,7 @@ def prompt(session: Session, library: Library) -> PackText:
         session.books.manifest.warn(f"{long}: {', '.join(rendered.too_long)}")
     for experience_id, reason in rendered.skipped:
         session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
-        session.announcer.violation("injection")
+        session.telemetry.record("guardrail", rule="injection")
     session.books.files.prompt(rendered.text)
     return rendered.text
 
@@ -96,13 +96,14 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
 
 def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
     """Yield each group as it completes, in any order; closing the generator abandons the rest."""
-    session.announcer.groups_started(specs)
+    injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
+    session.telemetry.record("injected", epoch=specs[0].key.epoch, domain=session.domain, count=injected)
     # Worker processes know no epochs, so the groups carry their parent span.
-    context = replace(session.context, carrier=session.announcer.telemetry.carrier())
+    context = replace(session.context, carrier=session.telemetry.carrier())
     with closing(session.fan_out(context, specs)) as arriving:
         for result in arriving:
             session.books.count(result)
-            session.announcer.group_done(result, session.runtime.ledger.totals())
+            session.observer.group_done(result, session.runtime.ledger.totals())
             yield result
 
 

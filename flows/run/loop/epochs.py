@@ -15,6 +15,7 @@ from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.stores.errors import RewarderTimeout, RunAborted
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.outcomes import Arm, Phase, Scored, is_highest, scored_rewards
+from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -41,22 +42,46 @@ def open_epoch(
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
     sums = EpochSums(epoch, phase, session.plan.score_range)
     learning.losses, library, began = sums.learning, learning.library, perf_counter()
-    session.announcer.epoch_started(start)
+    session.observer.epoch_started(start)
     try:
-        with session.announcer.epoch_span(start):
+        with _span(session, start):
             yield sums
     except RewarderTimeout as error:
         learning.library = library
         session.books.epoch_failed(epoch, str(error))
     end = sums.end(learning.library)
     session.books.epoch_ended(end, learning)
-    session.announcer.epoch_ended(end, solve_rate=sums.solve_rate, duration_s=perf_counter() - began)
+    session.telemetry.record(
+        "epoch",
+        epoch=epoch,
+        phase=phase,
+        duration_s=perf_counter() - began,
+        reward_mean=sums.mean_reward,
+        solve_rate=sums.solve_rate,
+    )
+    session.telemetry.collect()
+    session.observer.epoch_ended(end)
     if phase == "train" and sums.rollouts.lost and not sums.scored and epoch not in session.books.failed_epochs:
         # The rest of the run would be paid for without a chance to learn or judge.
         raise RunAborted(
             f"not one of {pluralize(sums.rollouts.lost, 'rollout')} of epoch {epoch} brought a reward, so that "
             f"nothing can be learned or judged; most often {sums.rollouts.mostly}"
         )
+
+
+def _span(session: Session, start: EpochStart) -> OpenSpan:
+    """Open the span of an epoch, with the settings it runs under."""
+    pack = session.plan.pack.manifest
+    return session.telemetry.epoch_span(
+        epoch=start.epoch,
+        phase=start.phase,
+        temperature=start.temperature,
+        group_size=session.plan.group_size,
+        sample_size=start.groups,
+        pack_id=pack.id,
+        pack_stamp=pack.stamp,
+        seed=session.settings.tfgrpo.seed,
+    )
 
 
 @dataclass(slots=True)

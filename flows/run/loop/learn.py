@@ -5,7 +5,8 @@ It knows no Prefect: groups run through ``session.fan_out``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -25,15 +26,23 @@ from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Promotion, fold, in_force, promotions, record_decided
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.outcomes import Arm, Outcome, Scored, scored_rewards
+from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
 from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale, off_scale
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
+
+_OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {
+    "add": "added",
+    "modify": "changed",
+    "merge": "merged",
+    "delete": "deleted",
+}
 
 
 def learn(session: Session) -> GateDecision:
@@ -123,15 +132,20 @@ def promote(session: Session, evidence: PairedEvidence) -> GateDecision:
         session.books.manifest.warn(narrow)
     decision = _recorded(session, decide_gate(evidence, session.settings.gate, score_range))
     session.books.gate = evidence, decision
-    session.announcer.gate_decided(decision)
+    session.observer.gate_decided(decision)
     return decision
 
 
 def _recorded(session: Session, decision: GateDecision) -> GateDecision:
-    """Record the decision unless the run has one on record, and return the one on record."""
+    """Record the decision unless the run has one on record, and return the one on record.
+
+    A promotion over a library that the candidate was not compared with becomes undecided.
+    """
 
     def decide(earlier: Sequence[Promotion]) -> Promotion:
-        return _of_run(session.run_id, earlier) or _promotion(session, _unless_overtaken(session, decision, earlier))
+        overtaken = decision.decision == "promote" and _overtaken(session, earlier)
+        decided = replace(decision, decision="undecided") if overtaken else decision
+        return _of_run(session.run_id, earlier) or _promotion(session, decided)
 
     recorded = record_decided(session.task.promotions, decide)
     if recorded is None or recorded.decision == decision.decision:
@@ -143,13 +157,6 @@ def _recorded(session: Session, decision: GateDecision) -> GateDecision:
 
 def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
     return next((promotion for promotion in earlier if promotion.run_id == run_id), None)
-
-
-def _unless_overtaken(session: Session, decision: GateDecision, earlier: Sequence[Promotion]) -> GateDecision:
-    """Return the decision; a promotion over a library it was not compared with becomes undecided."""
-    if decision.decision != "promote" or not _overtaken(session, earlier):
-        return decision
-    return replace(decision, decision="undecided")
 
 
 def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
@@ -195,16 +202,32 @@ def curate(
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
     curation = _ask(session, specs, results, meanwhile)
     records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
-    with session.announcer.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
+    with session.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
     if new or not records:  # a resumed run has reported stored records before
-        session.announcer.operations(epoch, records, curation.rejected)
+        _record_operations(session, epoch, records, curation.rejected)
     learning = session.learning
     learning.stored += len(records)
     learning.remembered = curation.memory
     learning.rejected.extend(curation.rejected)
     learning.library = fold(learning.library, records)
-    session.announcer.curated(records, len(curation.rejected), learning.library)
+    session.observer.lessons_stored(records, len(curation.rejected))
+    session.telemetry.record("library", domain=session.domain, active=len(learning.library.entries))
+
+
+def _record_operations(
+    session: Session, epoch: int, records: Sequence[ExperienceRecord], rejected: Sequence[tuple[str, str]]
+) -> None:
+    for record in records:
+        session.telemetry.record("experience", epoch=epoch, domain=session.domain, op=_OPERATIONS[record.operation])
+    for _, reason in rejected:
+        label = reason_label(reason)
+        session.telemetry.record("experience", epoch=epoch, domain=session.domain, op="rejected", reason=label)
+
+
+def reason_label(reason: str) -> str:
+    """Return the first four words of a reason as a metric label, without figures and names."""
+    return "_".join(re.findall(r"[a-z]+", reason.lower())[:4])
 
 
 def _ask(
@@ -219,7 +242,7 @@ def _ask(
         answers={spec.item.id: spec.item.answer for spec in specs},
         rejected_before=learning.remembered,
     )
-    with session.announcer.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
+    with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
         curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)
     if curation.fatal:
         raise RunAborted(curation.fatal)
@@ -242,7 +265,8 @@ def _verified(session: Session, records: Sequence[ExperienceRecord], batch: str)
         return records
     unstamped = f"{pluralize(len(records), 'lesson')} neither stored nor injected: not stamped for the pack in force"
     session.books.manifest.warn(f"{batch}: {unstamped}")
-    session.announcer.violation("stamp", len(records))
+    for _ in records:
+        session.telemetry.record("guardrail", rule="stamp")
     return ()
 
 

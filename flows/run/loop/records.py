@@ -121,8 +121,12 @@ class RunFiles:
 
     def epoch_use(self, epoch: int) -> dict[str, Any]:
         """Return the tool cost of an epoch (None if any is unknown) and the summed latency of its attempts."""
-        used: dict[str, Any] = to_builtins(self._epochs.get(epoch, _EpochSum()))
-        return used
+        # The specification's own names for two fields.
+        return {
+            "tfgrpo_epoch": epoch,
+            "group_size": self._group_size,
+            **to_builtins(self._epochs.get(epoch, _EpochSum())),
+        }
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:

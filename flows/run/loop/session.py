@@ -7,13 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 from filelock import BaseFileLock
 
 from tfgrpo.flows.console.figures import Losses
-from tfgrpo.flows.console.observer import EpochEnd
-from tfgrpo.flows.run.loop.announcer import Announcer
+from tfgrpo.flows.console.observer import EpochEnd, Observer
 from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty
@@ -24,23 +23,12 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.outcomes import Refused, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
-
-
-class Timing(TypedDict):
-    """Timing in the manifest and ``--json``; of a resumed run, of this part only."""
-
-    wall_s: float
-    cpu_s: float
-    """Of all threads of this process; workers of Dask or Ray count their own."""
-    peak_memory_bytes: int
-    """Largest resident set of the process so far."""
-    calls: int
-    """Requests sent, retries included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +44,11 @@ class Stopwatch:
         """Start to measure; ``calls`` is the current count of the ledger."""
         return cls(time.perf_counter(), time.process_time(), calls)
 
-    def read(self, calls: int) -> Timing:
-        """Return the use since the start; ``calls`` is the current count of the ledger."""
+    def read(self, calls: int) -> dict[str, float]:
+        """Return the timing of this part of the run for manifest and ``--json``; ``calls`` is the count of the ledger.
+
+        CPU seconds are those of all threads of this process; workers of Dask or Ray count their own.
+        """
         return {
             "wall_s": time.perf_counter() - self.wall_s,
             "cpu_s": time.process_time() - self.cpu_s,
@@ -91,7 +82,7 @@ class LearningState:
 class Books:
     """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
-    def __init__(self, manifest: ManifestFile, files: RunFiles, group_size: int) -> None:
+    def __init__(self, manifest: ManifestFile, files: RunFiles) -> None:
         self.manifest = manifest
         self.files = files
         self.epochs: list[EpochEnd] = []
@@ -102,7 +93,6 @@ class Books:
         self.lost_rollouts = 0
         """Completed rollouts without a reward."""
         self.gate: tuple[PairedEvidence, GateDecision] | None = None
-        self._group_size = group_size
         self._cohorts: dict[str, Any] = {}
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
@@ -137,7 +127,7 @@ class Books:
     def tfgrpo_block(self, learning: LearningState) -> dict[str, Any]:
         """Return the ``tfgrpo`` block of the manifest (requirement 68)."""
         return {
-            "epochs": [self._epoch_row(end) for end in self.epochs],
+            "epochs": [{**asdict(end), **self.files.epoch_use(end.epoch)} for end in self.epochs],
             "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
             "experiences_written": learning.stored,
             "library": [entry.experience_id for entry in learning.library.entries],
@@ -146,11 +136,6 @@ class Books:
             "per_tool_metrics": self.files.per_tool(),
             "rejected": [list(pair) for pair in learning.rejected],
         }
-
-    def _epoch_row(self, end: EpochEnd) -> dict[str, Any]:
-        # The specification's own names for two of the fields come on top.
-        literal = {"tfgrpo_epoch": end.epoch, "group_size": self._group_size, **self.files.epoch_use(end.epoch)}
-        return {**asdict(end), **literal}
 
 
 RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[GroupResult, None, None]]
@@ -167,7 +152,7 @@ class Session:
     runtime: Runtime
     store: ExperienceStore
     books: Books
-    announcer: Announcer
+    observer: Observer
     learning: LearningState
     champion: Library
     """The library in force when the run started."""
@@ -182,6 +167,16 @@ class Session:
     """Task of the replayed run; None for an original run."""
     voided: Mapping[str, str] = field(default_factory=dict)
     """Groups whose recorded evidence is void, with the reason; see ``records.voided_groups``."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Spans and metrics of the run."""
+        return self.runtime.telemetry
+
+    @property
+    def domain(self) -> str:
+        """Domain of the pack, as the metrics name it."""
+        return self.plan.pack.manifest.domain
 
     @property
     def context(self) -> RunContext:

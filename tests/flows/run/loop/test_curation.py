@@ -11,7 +11,7 @@ import pytest
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run import champion
 from tfgrpo.flows.run.loop import learn
-from tfgrpo.flows.run.loop.announcer import reason_label
+from tfgrpo.flows.run.loop.learn import reason_label
 from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.prompt_packs.inject import MergedPrompt
 from tfgrpo.prompt_packs.stamps import stamp_pack
