@@ -16,14 +16,11 @@ from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, Tfgrpo
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.stores.usage import Usage, add_costs
-from tfgrpo.tasks.actors.base import FATAL, AttemptContext, CallOptions, Seams
-from tfgrpo.tasks.actors.recorded import Recorder
 from tfgrpo.tasks.models.base import CUT_OFF
 from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.observing import observe_rollout_end
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import FATAL, AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
-from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,7 @@ async def run_rollout(
 
 
 async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout:
-    recorder = Recorder(runtime.journal, replay=runtime.context.replay)
-    attempt = _context(spec, index, runtime, recorder)
+    attempt = AttemptContext(spec, index, runtime)
     trajectory: Trajectory | None = None
     error: Exception | None = None
     async with runtime.slots:
@@ -102,14 +98,14 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         finally:
             attempt.end()
         latency = perf_counter() - start
-    if attempt.usage.calls is None and recorder.made:
+    if attempt.usage.calls is None and attempt.recorder.made:
         runtime.ledger.count_unmeasured()
     return FinishedRollout(
         rollout_id=rollout_id_of(spec, index),
         index=index,
         seed=attempt.seed,
         trajectory=trajectory,
-        loss=_loss(trajectory, error, recorder.waiting_for, runtime.scrub),
+        loss=_loss(trajectory, error, attempt.recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
         usage=attempt.usage,
@@ -134,30 +130,6 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
     if work.cancelled():
         raise ActorError("CancelledError: the attempt cancelled itself")
     return work.result()
-
-
-def _context(spec: GroupSpec, index: int, runtime: Runtime, recorder: Recorder) -> AttemptContext:
-    settings = runtime.context.settings
-    options = CallOptions(
-        model=runtime.context.rollout_model,
-        max_tokens=settings.model.max_tokens,
-        run_seed=settings.tfgrpo.seed_of(spec.key.phase),
-        logprobs=settings.model.logprobs,
-    )
-
-    async def run(tool: Tool, arguments: str) -> ToolResult:
-        result = await run_tool(tool, arguments, runtime.in_thread)
-        return replace(result, text=runtime.scrub(result.text))
-
-    seams = Seams(
-        model=runtime.model,
-        recorder=recorder,
-        run_tool=run,
-        in_thread=runtime.in_thread,
-        telemetry=runtime.telemetry,
-        scrub=runtime.scrub,
-    )
-    return AttemptContext(spec, index, options, seams)
 
 
 def _loss(

@@ -1,3 +1,3 @@
-"""Actors: the protocol, chat, tools, and any Python callable. A run imports the one that it uses."""
+"""Actors: chat, tools, and any Python callable. A run imports the one that it uses."""
 
-__all__ = ["base", "callable", "recorded", "registry", "tools"]
+__all__ = ["callable", "recorded", "registry", "tools"]

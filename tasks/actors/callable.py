@@ -20,9 +20,9 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
-from tfgrpo.tasks.actors.base import ENDING, AttemptContext
 from tfgrpo.tasks.models.base import Message, Role
 from tfgrpo.tasks.runtime.containment import contained
+from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.runtime.scrubbing import scrubbed_trajectory
 from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
 
@@ -111,7 +111,7 @@ class CallableActor:
             "seed": attempt.seed,
         }
         attempt.own_calls = True
-        done = await attempt.seams.recorder.once(
+        done = await attempt.recorder.once(
             attempt.key("agent", turn=0),
             request,
             lambda: self._run(attempt),
@@ -135,7 +135,7 @@ class CallableActor:
             raise (attempt.stopped_by or ActorError(described(error, whole=True))) from error
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
-        trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.seams.scrub)
+        trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.runtime.scrub)
         unseen = attempt.usage.calls is None
         calls = _reported_calls(trajectory.frames) if unseen else tuple(attempt.calls)
         return _Finished(trajectory, attempt.tool_events, calls)
@@ -150,7 +150,7 @@ class CallableActor:
             return asyncio.run_coroutine_threadsafe(_ask(chat, messages), loop).result()
 
         arguments = self._arguments(attempt, blocking_chat)
-        value = await attempt.seams.in_thread(lambda: self._function(**arguments))
+        value = await attempt.runtime.in_thread(lambda: self._function(**arguments))
         return await value if inspect.isawaitable(value) else value
 
     def _arguments(self, attempt: AttemptContext, chat: Callable[[ChatInput], Any]) -> dict[str, Any]:

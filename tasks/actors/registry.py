@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.tasks.actors.base import Actor, AttemptContext
+from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import check_tools, load_tools
 

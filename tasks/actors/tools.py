@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.actors.base import AttemptContext
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
+from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import Tool
 

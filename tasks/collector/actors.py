@@ -28,13 +28,12 @@ from tfgrpo.stores.errors import RunAborted, ShapeError
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.actors.base import Actor, AttemptContext
 from tfgrpo.tasks.collector.collector import Collected
 from tfgrpo.tasks.collector.options import GroupSink
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.runtime.containment import cancel_all
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
 
 _OPENING: Final = 2

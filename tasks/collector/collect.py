@@ -20,7 +20,6 @@ from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, Shap
 from tfgrpo.stores.frozen_json import Json, frozen
 from tfgrpo.stores.numeric import as_list
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.collector.options import CollectorOptions
 from tfgrpo.tasks.collector.protocols import (
     BatchPolicyModel,
@@ -38,6 +37,7 @@ from tfgrpo.tasks.collector.protocols import (
     rewards_of,
 )
 from tfgrpo.tasks.runtime.containment import cancel_all, contained, without_stop_iteration
+from tfgrpo.tasks.runtime.runtime import FATAL
 
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""

@@ -16,12 +16,11 @@ from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.usage import Usage
-from tfgrpo.tasks.actors.base import FATAL
 from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.learning.replies import SHORTENED, AnswerT, ShortenedAnswer, read_answer
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import repair
-from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.runtime.runtime import FATAL, Runtime
 from tfgrpo.tasks.shapes import ReflectionFailure
 
 TEMPERATURE = 0.3

@@ -23,11 +23,10 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.outcomes import Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.usage import Usage
-from tfgrpo.tasks.actors.base import Actor
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel
-from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
+from tfgrpo.tasks.runtime.runtime import Actor, RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

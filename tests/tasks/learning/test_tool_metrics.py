@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.experiences.record import ToolStat
 from tfgrpo.stores.usage import add_costs
-from tfgrpo.tasks.actors.base import estimated_tokens
 from tfgrpo.tasks.learning.record import sum_by_tool
+from tfgrpo.tasks.runtime.runtime import estimated_tokens
 
 stats = st.lists(
     st.builds(
