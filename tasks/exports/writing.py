@@ -25,27 +25,23 @@ def encode_row(row: Mapping[str, Any] | list[Any]) -> str:
     return _COMPACT.encode(row)
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Replace a file by these lines, mode 0600, and return their number. Raise ``StoreError`` when that fails."""
-    count = 0
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace a file by these lines, mode 0600. Raise ``StoreError`` when that fails."""
     # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
     with (
         replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
     ):
-        for count, line in enumerate(lines, start=1):  # noqa: B007 - counted
-            file.write(line + "\n")
-    return count
+        file.writelines(f"{line}\n" for line in lines)
 
 
-def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replace a file by rows of ``verl_rows`` as Parquet, with recorded answers as JSON text; return the number of rows.
+def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file by rows for verl as Parquet, with recorded answers as JSON text.
 
     Raise ``SettingsError`` without pyarrow, ``StoreError`` when writing fails or a row does not fit the columns.
     """
     arrow, parquet = _pyarrow()
     schema = _verl_schema(arrow)
-    count = 0
     stream = iter(rows)
     with replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
         while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
@@ -54,8 +50,6 @@ def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
             except (arrow.ArrowException, OverflowError) as error:
                 raise StoreError(f"{path}: a value that its column cannot hold: {error}") from error
             writer.write_table(table)
-            count += len(chunk)
-    return count
 
 
 def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
