@@ -57,10 +57,6 @@ class Spend:
         """Return the sum over all answered calls."""
         return Usage.total(self.calls)
 
-    def add(self, reply: ChatReply) -> None:
-        """Count one reply."""
-        self.calls.append(reply.used)
-
     def absorb(self, other: Spend) -> None:
         """Count what a subordinate question used, without its ``failure``."""
         self.calls.extend(other.calls)
@@ -105,7 +101,7 @@ async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, call
         )
         call_keys.append(model_key(key, request))
         reply = await runtime.model.complete(request, key)
-        spend.add(reply)
+        spend.calls.append(reply.used)
         finish_reason = reply.finish_reason
         return reply
 

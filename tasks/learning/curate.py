@@ -15,20 +15,12 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Question, Spend, ask, screen_or_shorten
-from tfgrpo.tasks.learning.operations import (
-    Change,
-    LibraryByLabel,
-    LibraryDraft,
-    Limits,
-    RejectedLesson,
-    in_order,
-    reversal_error,
-)
-from tfgrpo.tasks.learning.record import Origin, optimize_experience, record_of
+from tfgrpo.tasks.learning.operations import ORDER, Change, LibraryDraft, Limits, RejectedLesson, reversal_error
+from tfgrpo.tasks.learning.record import optimize_experience, record_of
 from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer, OperationsAnswer
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import GroupResult, Proposal, ReflectionFailure
+from tfgrpo.tasks.shapes import GroupResult, Proposal
 
 _MAX_REMEMBERED = 50
 """Rejected texts that the next curation is shown."""
@@ -62,24 +54,16 @@ class CurationResult:
     """Texts of proposals and operations that were not accepted, with the reason."""
     memory: tuple[str, ...]
     """Rejected texts, for the next curation."""
-    rule_used: bool
-    """True when no usable answer came and the deterministic rule decided."""
     asked: int
     """Questions to the curating model."""
     lost: int
-    """Those of them without a usable answer."""
-    failure: ReflectionFailure | None
-    """Why the last of those had none."""
-    broken_calls: tuple[ReflectionFailure, ...]
-    """Calls without an answer, to be recorded when the batch is accepted."""
-    budget_refused: str | None
-    """Set when the ledger refused a call: no decision was made, and the batch can be curated again."""
-    fatal: str | None
-    """Set when the run cannot go on: no decision was made."""
+    """Those of them without a usable answer, for which the deterministic rule decided."""
+    spend: Spend
+    """What stopped it, if anything: no decision was made then, and the batch can be curated again."""
 
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:
-    """Decide on the proposals of a batch. Only cancellation is raised; see the last fields of the result."""
+    """Decide on the proposals of a batch. Only cancellation is raised; see ``spend`` of the result."""
     settings = runtime.context.settings.tfgrpo
     proposals = [proposal for group in batch.groups for proposal in group.proposals]
     candidates, rejected = _eligible(proposals, settings)
@@ -104,11 +88,9 @@ def _eligible(
 ) -> tuple[tuple[Candidate, ...], list[RejectedLesson]]:
     """Candidates above the thresholds, best supported first, and the rejected rest."""
     checks = [(proposal, optimize_experience(proposal, settings)) for proposal in proposals]
-    below = [
-        RejectedLesson(proposal.text, check.reason, proposal.polarity) for proposal, check in checks if check.reason
-    ]
+    below = [RejectedLesson(proposal.text, reason, proposal.polarity) for proposal, reason in checks if reason]
     below.sort(key=lambda each: (each.text, each.reason, each.polarity))
-    candidates = merge_proposals(proposal for proposal, check in checks if check.accepted)
+    candidates = merge_proposals(proposal for proposal, reason in checks if not reason)
     reason = f"not among the {MAX_PROPOSALS} best supported"
     crowded_out = [RejectedLesson(each.text, reason, each.polarity) for each in candidates[MAX_PROPOSALS:]]
     return candidates[:MAX_PROPOSALS], below + crowded_out
@@ -120,22 +102,19 @@ class _Curation:
     def __init__(self, batch: CurationInput, candidates: Sequence[Candidate], runtime: Runtime) -> None:
         self._batch = batch
         self._runtime = runtime
-        settings = runtime.context.settings.tfgrpo
-        self._limits = limits_for(settings, runtime.pack.manifest.experience_slots, batch.epoch)
-        self._library: LibraryByLabel = {f"L{number}": record for number, record in enumerate(batch.library, start=1)}
-        self._candidates = {f"P{number}": candidate for number, candidate in enumerate(candidates, start=1)}
-        self._draft = LibraryDraft(self._library, self._candidates, self._limits)
+        self._settings = runtime.context.settings.tfgrpo
+        limits = limits_for(self._settings, runtime.pack.manifest.experience_slots, batch.epoch)
+        self._draft = LibraryDraft(batch.library, candidates, limits)
         self._first_rules = runtime.context.rules < 2
         self._asked = self._lost = self._shortened = 0
         self._records: list[ExperienceRecord] = []
         self._rejected: list[RejectedLesson] = []
         self._spend = Spend()
-        rollouts = {rollout.rollout_id: rollout for group in batch.groups for rollout in group.rollouts}
-        self._origin = Origin(batch.epoch, batch.batch, rollouts)
+        self._rollouts = {rollout.rollout_id: rollout for group in batch.groups for rollout in group.rollouts}
 
     async def decide(self) -> None:
         """Ask the model about the proposals, as many at once as a reply has room for, the best supported ones first."""
-        labels = list(self._candidates)
+        labels = list(self._draft.candidates)
         size = self._runtime.context.settings.model.curation_size
         step = max(1, len(labels) if self._first_rules else size)
         for number, first in enumerate(range(0, len(labels), step)):
@@ -143,7 +122,7 @@ class _Curation:
                 return
             done = len(self._records)
             await self._decide_on(labels[first : first + step], number)
-            self._library = self._draft.settle(self._records[done:])
+            self._draft.settle(self._records[done:])
 
     async def _decide_on(self, labels: Sequence[str], number: int) -> None:
         payload = self._payload(labels)
@@ -154,14 +133,15 @@ class _Curation:
         self._asked += 1
         if answer is None:
             self._lost += 1
-        for operation in in_order(self._additions(labels) if answer is None else answer.operations):
+        operations = self._additions(labels) if answer is None else answer.operations
+        for operation in sorted(operations, key=lambda each: ORDER.index(each.op)):
             change = self._draft.resolve(operation)
             rejected = await self._apply(change) if isinstance(change, Change) else change
             if rejected is not None:
                 self._rejected.append(rejected)
 
     def result(self, rejected: Sequence[RejectedLesson]) -> CurationResult:
-        spend, stopped = self._spend, self._stopped
+        stopped = self._stopped
         unused = [RejectedLesson(each.text, "not taken up", each.polarity) for each in self._draft.unused()]
         first_reasons: dict[str, str] = {}
         for text, reason in self._unconfirmed([*self._rejected, *unused]):
@@ -171,13 +151,9 @@ class _Curation:
             records=() if stopped else tuple(self._records),
             rejected=() if stopped else every,
             memory=self._batch.rejected_before if stopped else self._memory(every),
-            rule_used=self._lost > 0,
             asked=self._asked,
             lost=self._lost,
-            failure=spend.failure,
-            broken_calls=tuple(spend.broken),
-            budget_refused=spend.budget_refused,
-            fatal=spend.fatal,
+            spend=self._spend,
         )
 
     def _unconfirmed(self, rejected: Sequence[RejectedLesson]) -> list[tuple[str, str]]:
@@ -193,7 +169,7 @@ class _Curation:
         """Rejected texts, newest last, without those that are in the library by now."""
         before = self._batch.rejected_before
         if not self._first_rules:
-            lessons = [lesson_words(record.summary32) for record in self._library.values()]
+            lessons = [lesson_words(record.summary32) for record in self._draft.library.values()]
             before = tuple(
                 text for text in before if not any(same_lesson(lesson_words(text), lesson) for lesson in lessons)
             )
@@ -206,7 +182,7 @@ class _Curation:
     def _payload(self, labels: Sequence[str]) -> dict[str, object]:
         library = [
             {"id": label, "polarity": record.polarity, "text": record.summary32, "support": support_of(record)}
-            for label, record in self._library.items()
+            for label, record in self._draft.library.items()
         ]
         proposals = [
             {
@@ -216,13 +192,13 @@ class _Curation:
                 "support": candidate.support,
                 "best_reward": candidate.best.best_reward,
             }
-            for label, candidate in ((label, self._candidates[label]) for label in labels)
+            for label, candidate in self._labelled(labels)
         ]
         return {
             "library": library,
             "proposals": proposals,
             "rejected_before": list(self._batch.rejected_before),
-            "capacity": self._limits.capacity,
+            "capacity": self._draft.limits.capacity,
             "edit_budget": self._draft.edits_left,
             "max_words": self._runtime.max_words,
         }
@@ -231,8 +207,11 @@ class _Curation:
         """The rule in place of an answer: add the candidates in the order of their support."""
         return [
             OperationAnswer(op="add", **{"from": [label]}, polarity=candidate.polarity, text=candidate.text)
-            for label, candidate in ((label, self._candidates[label]) for label in labels)
+            for label, candidate in self._labelled(labels)
         ]
+
+    def _labelled(self, labels: Sequence[str]) -> list[tuple[str, Candidate]]:
+        return [(label, self._draft.candidates[label]) for label in labels]
 
     async def _apply(self, change: Change) -> RejectedLesson | None:
         reversal = "" if self._first_rules else reversal_error(change)
@@ -248,10 +227,10 @@ class _Curation:
             if isinstance(screened, Rejection):
                 return RejectedLesson(text, f"{change.operation}: {screened.reason}", change.polarity)
             text = screened.text
-        record = record_of(change, text, self._origin, self._runtime)
-        check = optimize_experience(record, self._runtime.context.settings.tfgrpo)
-        if not check.accepted:
-            return RejectedLesson(text, check.reason, change.polarity)
+        batch = self._batch
+        record = record_of(change, text, self._runtime, epoch=batch.epoch, batch=batch.batch, rollouts=self._rollouts)
+        if weak := optimize_experience(record, self._settings):
+            return RejectedLesson(text, weak, change.polarity)
         rejected = self._draft.accept(change, text)
         if rejected is None:
             self._records.append(record)

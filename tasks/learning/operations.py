@@ -5,24 +5,24 @@ An operation is accepted as it is or rejected with a reason, never repaired or r
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation, Polarity, support_of
 from tfgrpo.tasks.learning.replies import OperationAnswer
 from tfgrpo.tasks.learning.similarity import Candidate, LessonWords, lesson_words, same_lesson
 
-_ORDER = ("delete", "merge", "modify", "add", "keep")
+ORDER = ("delete", "merge", "modify", "add", "keep")
 """What makes room comes first."""
-_MIN_TARGETS: Mapping[Operation, int] = {"add": 0, "modify": 1, "merge": 2, "delete": 1}
-_TARGETS: Mapping[Operation, str] = {
-    "add": "no target",
-    "modify": "exactly one target",
-    "merge": "at least two targets",
-    "delete": "exactly one target",
+_TARGETS: Mapping[Operation, tuple[int, float, str]] = {
+    "add": (0, 0, "no target"),
+    "modify": (1, 1, "exactly one target"),
+    "merge": (2, math.inf, "at least two targets"),
+    "delete": (1, 1, "exactly one target"),
 }
 
 
@@ -71,17 +71,16 @@ class RejectedLesson:
     polarity: Polarity | Literal[""] = ""
 
 
-LibraryByLabel: TypeAlias = Mapping[str, ExperienceRecord]
-
-
 class LibraryDraft:
     """The library while one batch is curated: labels in use, and what the accepted changes make of it."""
 
-    def __init__(self, library: LibraryByLabel, candidates: Mapping[str, Candidate], limits: Limits) -> None:
-        self._library = dict(library)
-        self._labels = count(len(library) + 1)
-        self._candidates = candidates
-        self._limits = limits
+    def __init__(self, library: Iterable[ExperienceRecord], candidates: Iterable[Candidate], limits: Limits) -> None:
+        self._labels = count(1)
+        self.library = {f"L{next(self._labels)}": record for record in library}
+        """Lessons by label, without the changes since the last ``settle``."""
+        self.candidates = {f"P{number}": candidate for number, candidate in enumerate(candidates, start=1)}
+        """Proposals by label, best supported first."""
+        self.limits = limits
         self._removed: set[str] = set()
         self._used: set[str] = set()
         self._added: list[tuple[Polarity, LessonWords]] = []
@@ -92,25 +91,25 @@ class LibraryDraft:
     @property
     def edits_left(self) -> int:
         """Operations that may still be applied."""
-        return self._limits.edit_budget - self._edits
+        return self.limits.edit_budget - self._edits
 
     def resolve(self, answer: OperationAnswer) -> Change | RejectedLesson | None:
         """Return the change an answer asks for; None for ``keep``, which asks for none."""
         if answer.op == "keep":
-            if answer.targets and self._library.keys() >= set(answer.targets):
-                self._confirmed.update(self._candidates.keys() & answer.sources)
+            if answer.targets and self.library.keys() >= set(answer.targets):
+                self._confirmed.update(self.candidates.keys() & answer.sources)
             return None
         reason = self._label_error(answer) or _form_error(answer.op, answer) or self._limit_error(answer)
         if reason:
             return RejectedLesson(answer.text, f"{answer.op}: {reason}", answer.polarity)
-        targets = tuple(self._library[label] for label in answer.targets)
-        sources = tuple(self._candidates[label] for label in answer.sources)
+        targets = tuple(self.library[label] for label in answer.targets)
+        sources = tuple(self.candidates[label] for label in answer.sources)
         polarity = answer.polarity or (sources[0].polarity if sources else targets[0].polarity)
         return Change(answer.op, targets, sources, polarity, "" if answer.op == "delete" else answer.text)
 
     def accept(self, change: Change, text: str) -> RejectedLesson | None:
         """Apply a change with its final wording, or return why it may not be applied."""
-        sources = {label for label, candidate in self._candidates.items() if candidate in change.sources}
+        sources = {label for label, candidate in self.candidates.items() if candidate in change.sources}
         if change.operation != "delete":
             if reason := self._wording_error(change, text):
                 if self.confirms(change.polarity, text, without=change.targets):
@@ -118,14 +117,14 @@ class LibraryDraft:
                 return RejectedLesson(text, f"{change.operation}: {reason}", change.polarity)
             self._added.append((change.polarity, lesson_words(text)))
             self._per_group.update(change.group_ids)
-        self._removed.update(label for label, record in self._library.items() if record in change.targets)
+        self._removed.update(label for label, record in self.library.items() if record in change.targets)
         self._used |= sources
         self._edits += 1
         return None
 
     def unused(self) -> tuple[Candidate, ...]:
         """Return the candidates that no accepted change rests on."""
-        return tuple(candidate for label, candidate in self._candidates.items() if label not in self._used)
+        return tuple(candidate for label, candidate in self.candidates.items() if label not in self._used)
 
     def confirms(self, polarity: str, text: str, *, without: Sequence[ExperienceRecord] = ()) -> bool:
         """Whether a text agrees with a lesson of the library, or with a proposal that confirmed one."""
@@ -134,30 +133,29 @@ class LibraryDraft:
             for record in self._kept().values()
             if record not in without
         ]
-        candidates = (self._candidates[label] for label in self._confirmed)
+        candidates = (self.candidates[label] for label in self._confirmed)
         confirmed = [(candidate.polarity, lesson_words(candidate.text)) for candidate in candidates]
         words = lesson_words(text)
         return any(
             polarity == other and same_lesson(words, known) for other, known in [*lessons, *self._added, *confirmed]
         )
 
-    def settle(self, records: Sequence[ExperienceRecord]) -> LibraryByLabel:
-        """Add the records of accepted changes to the library, under new labels, and return the library."""
+    def settle(self, records: Sequence[ExperienceRecord]) -> None:
+        """Add the records of accepted changes to the library, under new labels."""
         added = (record for record in records if record.operation != "delete")
-        self._library = self._kept() | {f"L{next(self._labels)}": record for record in added}
+        self.library = self._kept() | {f"L{next(self._labels)}": record for record in added}
         self._removed.clear()
         self._added.clear()
-        return self._library
 
     def _kept(self) -> dict[str, ExperienceRecord]:
-        return {label: record for label, record in self._library.items() if label not in self._removed}
+        return {label: record for label, record in self.library.items() if label not in self._removed}
 
     def _label_error(self, answer: OperationAnswer) -> str:
         labels = [*answer.targets, *answer.sources]
         if len(set(labels)) < len(labels):
             return "names something twice"
-        unknown = [label for label in answer.targets if label not in self._library]
-        unknown += [label for label in answer.sources if label not in self._candidates]
+        unknown = [label for label in answer.targets if label not in self.library]
+        unknown += [label for label in answer.sources if label not in self.candidates]
         if unknown:
             return f"unknown {', '.join(unknown)}"
         taken = [label for label in labels if label in self._removed or label in self._used]
@@ -165,15 +163,15 @@ class LibraryDraft:
 
     def _limit_error(self, answer: OperationAnswer) -> str:
         if self.edits_left < 1:
-            return f"over the edit budget of {self._limits.edit_budget}"
-        size = len(self._library) - len(self._removed) + len(self._added)
-        if answer.op == "add" and size >= self._limits.capacity:
-            return f"the library is full ({self._limits.capacity})"
+            return f"over the edit budget of {self.limits.edit_budget}"
+        size = len(self.library) - len(self._removed) + len(self._added)
+        if answer.op == "add" and size >= self.limits.capacity:
+            return f"the library is full ({self.limits.capacity})"
         if answer.op == "delete":
             return ""
-        groups = {group for label in answer.sources for group in self._candidates[label].group_ids}
-        full = any(self._per_group[group] >= self._limits.per_group for group in groups)
-        return f"more than {self._limits.per_group} lessons from one group" if full else ""
+        groups = {group for label in answer.sources for group in self.candidates[label].group_ids}
+        full = any(self._per_group[group] >= self.limits.per_group for group in groups)
+        return f"more than {self.limits.per_group} lessons from one group" if full else ""
 
     def _wording_error(self, change: Change, text: str) -> str:
         words = lesson_words(text)
@@ -204,15 +202,10 @@ def reversal_error(change: Change) -> str:
     return f"changes the direction of a lesson on a support of {support}, and that lesson has {replaced}"
 
 
-def in_order(operations: Sequence[OperationAnswer]) -> list[OperationAnswer]:
-    """Return the operations with those that make room first."""
-    return sorted(operations, key=lambda answer: _ORDER.index(answer.op))
-
-
 def _form_error(operation: Operation, answer: OperationAnswer) -> str:
-    targets, least = len(answer.targets), _MIN_TARGETS[operation]
-    if targets < least or (targets > least and operation != "merge"):
-        return f"takes {_TARGETS[operation]}, not {targets}"
+    least, most, accepted = _TARGETS[operation]
+    if not least <= len(answer.targets) <= most:
+        return f"takes {accepted}, not {len(answer.targets)}"
     if operation == "add" and not answer.sources:
         return "rests on no proposal"
     return "no text" if operation != "delete" and not answer.text.strip() else ""

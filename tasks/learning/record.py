@@ -7,12 +7,11 @@ independent of position and time. The run is part of it, because two runs may de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward, ToolStat, stamp_record
+from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat, stamp_record
 from tfgrpo.stores.usage import add_costs
 from tfgrpo.tasks.learning.operations import Change
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -21,47 +20,29 @@ from tfgrpo.tasks.shapes import Proposal, RolloutRecord
 _ID_DIGITS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the changes of one curation come from."""
+def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> str:
+    """Return why the evidence of a proposal, or of a record before it is written, is too weak; empty if it suffices.
 
-    epoch: int
-    batch: int
-    rollouts: Mapping[str, RolloutRecord]
-    """Rollouts of the batch by id."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceCheck:
-    """Accepted, or the reason why not."""
-
-    accepted: bool
-    reason: str = ""
-
-
-def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> EvidenceCheck:
-    """Check a proposal, or a record before it is written, against ``min_rank`` and ``min_reward``; deletions pass.
-
-    Only lessons of polarity *do* must exceed the reward: what to avoid is also learned from attempts that all failed.
+    ``min_rank`` and ``min_reward`` decide; deletions pass. Only lessons of polarity *do* must exceed the reward: what to
+    avoid is also learned from attempts that all failed.
     """
     if isinstance(lesson, Proposal):
-        return _check(lesson.polarity, lesson.best_reward, lesson.best_rank, policy)
-    if lesson.operation == "delete":
-        return EvidenceCheck(accepted=True)
-    return _check(lesson.polarity, lesson.reward.gt_score, lesson.reward.relative_rank, policy)
-
-
-def _check(polarity: Polarity, reward: float, rank: float, policy: LearningSettings) -> EvidenceCheck:
+        reward, rank = lesson.best_reward, lesson.best_rank
+    elif lesson.operation == "delete":
+        return ""
+    else:
+        reward, rank = lesson.reward.gt_score, lesson.reward.relative_rank
     if rank < policy.min_rank:
-        return EvidenceCheck(accepted=False, reason=f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}")
-    if polarity == "do" and reward <= policy.min_reward:
-        reason = f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
-        return EvidenceCheck(accepted=False, reason=reason)
-    return EvidenceCheck(accepted=True)
+        return f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}"
+    if lesson.polarity == "do" and reward <= policy.min_reward:
+        return f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
+    return ""
 
 
-def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> ExperienceRecord:
-    """Return the stamped record of a change whose final wording is ``text``."""
+def record_of(
+    change: Change, text: str, runtime: Runtime, *, epoch: int, batch: int, rollouts: Mapping[str, RolloutRecord]
+) -> ExperienceRecord:
+    """Return the stamped record of a change whose final wording is ``text``. ``rollouts``: those of the batch by id."""
     context = runtime.context
     manifest = runtime.pack.manifest
     # Under the first learning rules a reversed lesson inherited the evidence of the one it replaced.
@@ -71,8 +52,8 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
     identity = {
         "task": context.settings.task_id,
         "run": context.run_id,
-        "epoch": origin.epoch,
-        "batch": origin.batch,
+        "epoch": epoch,
+        "batch": batch,
         "operation": change.operation,
         "polarity": change.polarity,
         "text": text,
@@ -86,15 +67,15 @@ def record_of(change: Change, text: str, origin: Origin, runtime: Runtime) -> Ex
         domain=manifest.domain,
         pack_id=manifest.id,
         tags=manifest.tags,
-        epoch=origin.epoch,
-        batch=origin.batch,
+        epoch=epoch,
+        batch=batch,
         group_id=basis.group_ids[0] if basis.group_ids else change.targets[0].group_id,
         operation=change.operation,
         supersedes=supersedes,
         summary32=text,
         polarity=change.polarity,
         reward=_reward(basis),
-        tool_stats=_tool_stats(basis, origin.rollouts),
+        tool_stats=_tool_stats(basis, rollouts),
         evidence=evidence,
         stamp_signature="",
         created_at=runtime.clock(),

@@ -63,7 +63,7 @@ class GroupJudge:
         except ModelCallError as error:
             self._broken(error, request, key)
             raise
-        self.spend.add(reply)
+        self.spend.calls.append(reply.used)
         return JudgeReply(
             text=reply.message.content or "",
             cut_off=reply.finish_reason in CUT_OFF,

@@ -244,17 +244,18 @@ def _ask(
     )
     with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
         curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)
-    if curation.fatal:
-        raise RunAborted(curation.fatal)
-    if curation.budget_refused:
-        raise BudgetRefused(curation.budget_refused)
-    for broken in curation.broken_calls:
+    spend = curation.spend
+    if spend.fatal:
+        raise RunAborted(spend.fatal)
+    if spend.budget_refused:
+        raise BudgetRefused(spend.budget_refused)
+    for broken in spend.broken:
         record_failure(session, broken)
-    sentence = curation.failure.sentence if curation.failure else None
+    sentence = spend.failure.sentence if spend.failure else None
     for number in range(curation.asked):
         learning.losses.add(sentence if number < curation.lost else None)
-    if curation.rule_used:
-        reason = curation.failure.reason if curation.failure else "no usable answer"
+    if curation.lost:
+        reason = spend.failure.reason if spend.failure else "no usable answer"
         session.books.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
     return curation
 

@@ -91,7 +91,7 @@ async def test_an_added_lesson_becomes_a_stamped_record_with_its_evidence(tmp_pa
     assert made.evidence == ("g1/0", "g1/1")
     assert made.reward == Reward(gt_score=1.0, relative_rank=1.0)
     assert signature_holds(made, pack_stamp(pack()))
-    assert result.rule_used is False
+    assert result.lost == 0
 
 
 async def test_the_curator_sees_library_proposals_memory_and_limits(tmp_path):
@@ -260,18 +260,18 @@ async def test_an_answer_that_stays_invalid_falls_back_to_the_best_supported_les
     result = await curate(
         model, tmp_path, groups(TEXTS[0], TEXTS[1], TEXTS[1]), [lesson("e1", TEXTS[0])], tfgrpo={"max_repairs": 1}
     )
-    assert result.rule_used
+    assert result.lost
     assert len(model.requests) == 2
-    assert result.failure.error_type == "RepairExhausted"
+    assert result.spend.failure.error_type == "RepairExhausted"
     assert [made.summary32 for made in result.records] == [TEXTS[1]]
     assert TEXTS[0] not in reasons(result)
 
 
 async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
     result = await curate(lambda *_: ModelServerFault("503"), tmp_path, groups(TEXTS[0]))
-    assert result.rule_used
+    assert result.lost
     assert len(result.records) == 1
-    assert [broken.call_key for broken in result.broken_calls] == [result.failure.call_key]
+    assert [broken.call_key for broken in result.spend.broken] == [result.spend.failure.call_key]
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
 )
 async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field):
     result = await curate(lambda *_: error, tmp_path, groups(TEXTS[0]), before=("bad idea",))
-    assert getattr(result, field)
-    assert (result.records, result.rule_used, result.memory) == ((), False, ("bad idea",))
+    assert getattr(result.spend, field)
+    assert (result.records, result.lost, result.memory) == ((), 0, ("bad idea",))
 
 
 async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
@@ -501,7 +501,7 @@ async def test_a_cut_off_list_keeps_its_whole_operations(tmp_path):
     result = await curate(model, tmp_path, groups(TEXTS[0], TEXTS[2]))
     assert [made.summary32 for made in result.records] == [TEXTS[0]]
     assert len(model.requests) == 1
-    assert result.failure is None
+    assert result.spend.failure is None
 
 
 @pytest.mark.parametrize("text", ['{"operations": [{"op": "ad', "{", '{"operations": [', '<think>{"operations": [{}'])
@@ -509,7 +509,7 @@ async def test_a_list_cut_off_in_its_first_operation_is_requested_again(tmp_path
     model = ScriptedModel(lambda *_: reply(text, finish="length"))
     result = await curate(model, tmp_path, groups(TEXTS[0]), tfgrpo={"max_repairs": 1})
     assert len(model.requests) == 2
-    assert result.failure.error_type == "RepairExhausted"
+    assert result.spend.failure.error_type == "RepairExhausted"
 
 
 async def test_a_run_of_the_first_learning_rules_keeps_their_decisions(tmp_path):

@@ -22,16 +22,15 @@ POLICY = LearningSettings(min_reward=0.0, min_rank=0.5)
     ],
 )
 def test_rank_and_reward_both_decide(reward, rank, polarity, accepted):
-    verdict = optimize_experience(proposal("x", best_reward=reward, best_rank=rank, polarity=polarity), POLICY)
-    assert verdict.accepted is accepted
-    assert bool(verdict.reason) is not accepted
+    reason = optimize_experience(proposal("x", best_reward=reward, best_rank=rank, polarity=polarity), POLICY)
+    assert (reason == "") is accepted
 
 
 def test_the_settings_set_the_thresholds():
     policy = LearningSettings(min_reward=0.9, min_rank=0.8)
-    assert not optimize_experience(proposal("x", best_reward=0.9, best_rank=1.0), policy).accepted
-    assert not optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy).accepted
-    assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy).accepted
+    assert optimize_experience(proposal("x", best_reward=0.9, best_rank=1.0), policy)
+    assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy)
+    assert not optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy)
 
 
 def experience(**more):
@@ -55,10 +54,10 @@ def experience(**more):
 
 
 def test_records_are_checked_against_the_same_thresholds():
-    assert not optimize_experience(experience(), POLICY).accepted
-    assert optimize_experience(experience(polarity="avoid"), POLICY).accepted
+    assert optimize_experience(experience(), POLICY)
+    assert not optimize_experience(experience(polarity="avoid"), POLICY)
 
 
 def test_a_deletion_needs_no_reward():
     gone = experience(operation="delete", summary32="", supersedes=("e0",))
-    assert optimize_experience(gone, POLICY).accepted
+    assert not optimize_experience(gone, POLICY)

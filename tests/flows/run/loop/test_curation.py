@@ -17,6 +17,7 @@ from tfgrpo.prompt_packs.inject import MergedPrompt
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.shapes import ReflectionFailure
 
@@ -33,8 +34,8 @@ def curated(monkeypatch, **changes):
 @pytest.mark.parametrize(
     ("changes", "code", "said"),
     [
-        ({"records": (), "fatal": "ModelAuthRefused: 401"}, 1, "ModelAuthRefused: 401"),
-        ({"records": (), "budget_refused": "max_calls: 9 of 9"}, 3, "max_calls: 9 of 9"),
+        ({"records": (), "spend": Spend(fatal="ModelAuthRefused: 401")}, 1, "ModelAuthRefused: 401"),
+        ({"records": (), "spend": Spend(budget_refused="max_calls: 9 of 9")}, 3, "max_calls: 9 of 9"),
     ],
 )
 def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, monkeypatch, changes, code, said):
@@ -50,7 +51,7 @@ def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, mo
 
 def test_the_deterministic_rule_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
     broken = ReflectionFailure("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
-    curated(monkeypatch, rule_used=True, failure=broken, broken_calls=(broken,))
+    curated(monkeypatch, lost=1, spend=Spend(failure=broken, broken=[broken]))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert "epoch 1, batch 1: the deterministic rule curated (no usable answer)" in manifest(tmp_path)["warnings"]
     kept = [row for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"]
@@ -58,7 +59,7 @@ def test_the_deterministic_rule_is_a_warning_and_its_broken_call_is_final(tmp_pa
 
 
 def test_the_rule_without_a_failure_warns_of_no_usable_answer(tmp_path, monkeypatch):
-    curated(monkeypatch, rule_used=True, failure=None)
+    curated(monkeypatch, lost=1, spend=Spend())
     run(tmp_path, run_id=RUN, **SMALL)
     assert any("curated (no usable answer)" in text for text in manifest(tmp_path)["warnings"])
 
