@@ -115,7 +115,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
             reward_mean=None,
             reward_spread=None,
             outcomes={"failed": 1, "refused": 1},
-            latency_ms=(50.0, 150.0),
+            rollout_latency_ms=(50.0, 150.0),
         ),
         replace(
             GROUP,
