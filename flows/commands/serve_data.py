@@ -49,7 +49,6 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
-    from tfgrpo.pipelines.mix.graders import grader_sets  # noqa: PLC0415
     from tfgrpo.pipelines.server.access import LocalHosts  # noqa: PLC0415
     from tfgrpo.pipelines.server.app import data_app  # noqa: PLC0415
     from tfgrpo.pipelines.server.listening import serve  # noqa: PLC0415
@@ -59,7 +58,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
 
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = GraderRunner(timeout_s=options.grader_timeout)
-    service = DataService(config, grader_sets(config), runner)
+    service = DataService(config, runner)
     say = saying_to(console)
     app = data_app(
         service,
@@ -119,7 +118,13 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
     for name, dataset in config.datasets.items():
-        graders = ", ".join([*(each.name for each in dataset.graders), "format", *dataset.multiplicative])
+        graders = ", ".join(
+            [
+                *(each.name for each in dataset.graders.additive),
+                "format",
+                *(each.name for each in dataset.graders.multiplicative),
+            ]
+        )
         yield f"  dataset {name}: {len(dataset.records)} records, graded by {graders}"
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())

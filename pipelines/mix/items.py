@@ -16,9 +16,9 @@ from typing import Any
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
 from tfgrpo.pipelines.datasets.items import ids_of, take
 from tfgrpo.pipelines.datasets.sources import Row, row_changed
+from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.records import unservable
 from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
-from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.settings.data import DatasetSettings, FieldMap
@@ -47,7 +47,7 @@ class MixSource:
         """Yield dataset after dataset, in the order of the file."""
         for number, name in enumerate(self.used):
             dataset = self.config.datasets[name]
-            for index in dataset.servable:
+            for index in dataset.records.servable:
                 values = _values(sample_id(name, index), dataset.records[index])
                 yield Row(dataset.records.line(index), values, number << _INDEX_BITS | index)
 

@@ -12,7 +12,6 @@ import os
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,8 @@ class Records:
         self.path = path
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self.fd)
+        self.malformed: dict[int, str] = {}
+        """Records that can be graded but not served, with the reason; they are never drawn."""
         self._starts, self._lengths, self._lines = array("Q"), array("Q"), array("L")
 
     def add(self, start: int, length: int, line: int) -> None:
@@ -55,6 +56,12 @@ class Records:
             given = "a line that changed since the file was opened"
             raise DatasetError.one(self.where(index), given, "a file that stays unchanged") from None
 
+    @property
+    def servable(self) -> range | tuple[int, ...]:
+        """Numbers of the records that can be drawn."""
+        numbers = range(len(self))
+        return tuple(number for number in numbers if number not in self.malformed) if self.malformed else numbers
+
     def line(self, index: int) -> int:
         """Return the line of a record, from 1."""
         return self._lines[index]
@@ -64,42 +71,13 @@ class Records:
         return f"{self.path}:{self.line(index)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """An indexed file."""
-
-    records: Records
-    malformed: dict[int, str]
-    """Reasons why records can be graded but not served, by number."""
-
-
-class _LineCheck:
-    """Parses lines and collects their problems."""
-
-    def __init__(self, path: Path, visit: Callable[[str, object], None] | None) -> None:
-        self._path, self._visit = path, visit
-        self.malformed: dict[int, str] = {}
-        self.problems = CappedProblems()
-
-    def add(self, number: int, line: int, raw: bytes) -> None:
-        """Parse the line of record ``number``."""
-        unreadable, record = _parsed(raw)
-        if unreadable:
-            self.problems.add(Problem(f"{self._path}:{line}", unreadable, "one JSON object on the line"))
-            return
-        if reason := _unservable_line(raw, record):
-            self.malformed[number] = reason
-        if self._visit is not None:
-            self._visit(f"{self._path}:{line}", record)
-
-
-def index_records(path: Path, *, check: bool = True, visit: Callable[[str, object], None] | None = None) -> Indexed:
+def index_records(path: Path, *, check: bool = True, visit: Callable[[str, object], None] | None = None) -> Records:
     """Index a file. Raise ``DatasetError`` if it is unreadable, and for every line that is not JSON.
 
     ``check=False`` parses no line, after an earlier check. ``visit`` gets ``path:line`` and value of each parsed line.
     """
     first = b""
-    lines = _LineCheck(path, visit)
+    problems = CappedProblems()
     try:
         records = Records(path)
         if other := other_encoding(os.pread(records.fd, 4, 0)):
@@ -107,16 +85,29 @@ def index_records(path: Path, *, check: bool = True, visit: Callable[[str, objec
         with open(records.fd, "rb", closefd=False) as stream:
             for line, start, raw in _lines(stream):
                 first = first or raw
-                if check:
-                    lines.add(len(records), line, raw)
                 records.add(start, len(raw), line)
+                if check and (unreadable := _check(records, raw, visit)):
+                    problems.add(Problem(f"{path}:{line}", unreadable, "one JSON object on the line"))
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
-    if other := _other_form(path, first, broken=lines.problems.total > 0, alone=len(records) == 1):
+    if other := _other_form(path, first, broken=problems.total > 0, alone=len(records) == 1):
         raise DatasetError.one(str(path), other, _ACCEPTED)
-    lines.problems.raise_problems(DatasetError, str(path))
-    return Indexed(records, lines.malformed)
+    problems.raise_problems(DatasetError, str(path))
+    return records
+
+
+def _check(records: Records, raw: bytes, visit: Callable[[str, object], None] | None) -> str:
+    """Parse the line of the last record. Return why it is no JSON; empty when it is."""
+    unreadable, record = _parsed(raw)
+    if unreadable:
+        return unreadable
+    number = len(records) - 1
+    if reason := _unservable_line(raw, record):
+        records.malformed[number] = reason
+    if visit is not None:
+        visit(records.where(number), record)
+    return ""
 
 
 def unservable(record: object) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.records import unservable
-from tfgrpo.pipelines.mix.shapes import MixConfig
 from tfgrpo.stores.errors import DatasetError
 
 _DRAWS = 50
@@ -52,7 +52,9 @@ class MixSampler:
         self._config = config
         self._rng = rng or random.Random(config.seed)
         self._turn = threading.Lock()
-        self._numbers = {name: dataset.servable for name, dataset in config.datasets.items()} if only is None else only
+        self._numbers = (
+            {name: dataset.records.servable for name, dataset in config.datasets.items()} if only is None else only
+        )
         self._sums: dict[str, list[float]] = {}
         if weights is not None:
             for name, numbers in self._numbers.items():
@@ -64,7 +66,7 @@ class MixSampler:
         Raise ``DatasetError`` if a drawn dataset has no records.
         """
         entries = self._config.stage_at(iteration).datasets
-        names = [entry.dataset_id for entry in entries]
+        names = [entry.id for entry in entries]
         whole = sum(entry.weight for entry in entries)
         weights = [entry.weight / whole for entry in entries]
         with self._turn:

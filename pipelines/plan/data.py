@@ -77,8 +77,8 @@ def _refuse_too_few(split: Split, given: str) -> None:
 
 
 if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.config import MixConfig
     from tfgrpo.pipelines.mix.items import LearningMix
-    from tfgrpo.pipelines.mix.shapes import MixConfig
 
 
 @dataclass(frozen=True, slots=True)

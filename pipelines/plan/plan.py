@@ -36,7 +36,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.shapes import MixConfig
+    from tfgrpo.pipelines.mix.config import MixConfig
 
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 

@@ -17,7 +17,7 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import PipelineError
 
 if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.shapes import MixConfig
+    from tfgrpo.pipelines.mix.config import MixConfig
     from tfgrpo.rewarders.graders.base import Grader
 
 

@@ -6,7 +6,7 @@ Files are read and completions parsed in threads, and graders run in their runne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
 from tfgrpo.pipelines.server.shapes import GradeItem
 from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items
+from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import DatasetError
 
@@ -25,11 +25,10 @@ _T = TypeVar("_T")
 class DataService:
     """One mix, its random stream and its graders. Close it at the end."""
 
-    def __init__(self, config: MixConfig, graders: Mapping[str, GraderSet], runner: GraderRunner) -> None:
-        """``graders`` by dataset id. The runner is shared and closed by the caller."""
+    def __init__(self, config: MixConfig, runner: GraderRunner) -> None:
+        """The runner is shared and closed by the caller."""
         self.config = config
         self._sampler = MixSampler(config)
-        self._graders = graders
         self._runner = runner
         self._readers = ThreadPoolExecutor(_READERS, "tfgrpo-records")
 
@@ -62,7 +61,7 @@ class DataService:
     ) -> dict[int, ItemGrade]:
         """Return the grades of one dataset's items, by their position in the request."""
         inputs, grades = await self._in_thread(lambda: self._inputs(dataset_id, numbers, items))
-        graded = await grade_items(self._runner, self._graders[dataset_id], list(inputs.values()))
+        graded = await grade_items(self._runner, self.config.datasets[dataset_id].graders, list(inputs.values()))
         return grades | dict(zip(inputs, graded, strict=True))
 
     def _inputs(

@@ -206,4 +206,4 @@ def test_a_mix_names_what_is_no_json_lines(tmp_path: Path, name: str, raw: bytes
 
 def test_a_mix_of_lines_that_are_lists_can_still_be_graded(tmp_path: Path) -> None:
     rows: list[Any] = [[1], {"prompt": "x"}]
-    assert len(index_records(written(tmp_path, "".join(f"{json.dumps(row)}\n" for row in rows))).records) == 2
+    assert len(index_records(written(tmp_path, "".join(f"{json.dumps(row)}\n" for row in rows)))) == 2

@@ -14,12 +14,10 @@ import pytest
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tests.support.runs.pages import ROOT
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.graders import grader_sets
-from tfgrpo.pipelines.mix.shapes import MixEntry, MixGrader, MixStage
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import JsonValid
 from tfgrpo.rewarders.graders.builtin.number_match import MathExact
-from tfgrpo.rewarders.graders.combine import grade_items
+from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader, grade_items
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import PipelineError
@@ -49,22 +47,21 @@ def test_a_valid_file_is_read_whole(tmp_path: Path) -> None:
     path = write_mix(tmp_path, seed=5)
     config = load_mix_config(path)
     assert (config.path, config.seed, config.total_iterations, config.warnings) == (path, 5, 30, ())
-    assert config.stages == (
-        MixStage("warm-up", 10, (MixEntry("a", 1.0),)),
-        MixStage("mixed", 30, (MixEntry("a", 1.0), MixEntry("b", 3.0))),
-    )
+    assert [stage.model_dump() for stage in config.stages] == [
+        {"name": "warm-up", "until_step": 10, "datasets": ({"id": "a", "weight": 1.0},)},
+        {"name": "mixed", "until_step": 30, "datasets": ({"id": "a", "weight": 1.0}, {"id": "b", "weight": 3.0})},
+    ]
     a, b = config.datasets.values()
-    assert (a.id, a.path, a.graders, a.multiplicative) == (
+    assert (a.id, a.path, a.graders) == (
         "a",
         tmp_path / "data" / "a.jsonl",
-        (MixGrader("math_exact", 3.0),),
-        (),
+        GraderSet((NamedGrader("math_exact", MathExact(), 3.0),)),
     )
-    assert (b.id, b.graders, b.multiplicative, list(b.records)) == ("b", (), ("json_valid",), rows("b"))
-    assert {name: type(grader) for name, grader in config.graders.items()} == {
-        "math_exact": MathExact,
-        "json_valid": JsonValid,
-    }
+    assert (b.id, b.graders, list(b.records)) == (
+        "b",
+        GraderSet((), (NamedGrader("json_valid", JsonValid()),)),
+        rows("b"),
+    )
 
 
 def test_what_the_form_always_took_is_still_taken(tmp_path: Path) -> None:
@@ -102,7 +99,10 @@ stages:
     config = load_mix_config(path)
     assert [(stage.name, stage.until_step) for stage in config.stages] == [("1", 1), ("True", 7), ("last", 8)]
     assert config.stages[0].shares == {"a": 1.0}
-    assert config.datasets["b"].graders == (MixGrader("math_exact", 0.5), MixGrader("json_valid", 1.0))
+    assert [(each.name, each.weight) for each in config.datasets["b"].graders.additive] == [
+        ("math_exact", 0.5),
+        ("json_valid", 1.0),
+    ]
     assert config.datasets["b"].path == config.datasets["a"].path
     assert len(config.datasets["empty"].records) == 0
     assert config.seed is None
@@ -338,8 +338,8 @@ def test_declared_graders_override_built_in_ones_and_python_overrides_external(t
     )
     changed["datasets"]["b"]["multiplicative_graders"] = ["json_valid", "json_valid"]
     config = load_mix_config(write_mix(tmp_path, changed))
-    assert config.graders["math_exact"] == RemoteGrader("http://127.0.0.1:9/g", timeout_s=5.0, retries=0)
-    sets = grader_sets(config)
+    sets = {name: dataset.graders for name, dataset in config.datasets.items()}
+    assert sets["a"].additive[0].grader == RemoteGrader("http://127.0.0.1:9/g", timeout_s=5.0, retries=0)
     assert (sets["a"].additive[0].timeout_s, sets["a"].additive[0].weight) == (6.0, 3.0)
     assert [part.timeout_s for part in sets["b"].multiplicative] == [None, None]
     items = [GraderInput.of("b:0", config.datasets["b"].records[0], "<think>a</think>\nb")]
@@ -354,7 +354,7 @@ def test_graders_are_left_alone_when_only_the_data_are_looked_at(tmp_path: Path)
     (tmp_path / "explodes.py").write_text("raise SystemError\n", encoding="utf-8")
     path = write_mix(tmp_path, changed)
     config = load_mix_config(path, check_records=False, build_graders=False)
-    assert config.graders == {}
+    assert {dataset.graders for dataset in config.datasets.values()} == {GraderSet()}
     assert config.datasets["a"].records[3]["prompt"] == "a 3?"
     with pytest.raises(PipelineError):
         load_mix_config(path)
@@ -413,7 +413,9 @@ NO_GRADERS = """
 
 def mix_with(folder: Path, spec: dict[str, str]) -> Path:
     (folder / "my_none.py").write_text(textwrap.dedent(NO_GRADERS))
-    return write_mix(folder, python_graders={"mine": spec})
+    changed = document(python_graders={"mine": spec})
+    changed["datasets"]["a"]["graders"] = ["mine"]
+    return write_mix(folder, changed)
 
 
 @pytest.mark.parametrize(
@@ -442,9 +444,9 @@ def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: d
     assert problem.source == f"{path}: python_graders.mine.{kind}: {text}"
     assert said in problem.given
     assert problem.given.endswith("(a call with a made-up item)")
-    assert load_mix_config(path, check_records=False).graders
+    assert load_mix_config(path, check_records=False).datasets["a"].graders.additive
 
 
 @pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "Compares", "Fewer", "Promises"])
 def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path: Path, attr: str) -> None:
-    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).graders
+    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).datasets["a"].graders.additive

@@ -17,7 +17,7 @@ from tfgrpo.stores.errors import DatasetError
 def test_records_are_numbered_without_blank_lines_and_know_their_own(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"prompt": "first"}\r\n\n  \n{"prompt": "zwei \xc3\xbc"}\n{"prompt": "last"}')
-    records = index_records(path).records
+    records = index_records(path)
     assert [record["prompt"] for record in records] == ["first", "zwei ü", "last"]
     assert [records.where(each) for each in range(3)] == [f"{path}:1", f"{path}:4", f"{path}:5"]
     assert records[-1]["prompt"] == "last"
@@ -29,7 +29,7 @@ def test_records_are_numbered_without_blank_lines_and_know_their_own(tmp_path: P
 def test_white_space_of_any_kind_around_a_record_is_none_of_it(tmp_path: Path, space: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(f'{space}\n{{"prompt": "p"}}{space}\n{space}{{"prompt": "q"}}\n{space}{space}\n'.encode())
-    assert [record["prompt"] for record in index_records(path).records] == ["p", "q"]
+    assert [record["prompt"] for record in index_records(path)] == ["p", "q"]
 
 
 def test_what_can_be_graded_and_not_served_is_kept_and_named(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ def test_what_can_be_graded_and_not_served_is_kept_and_named(tmp_path: Path) -> 
         '{"prompt": "\\ud83d\\ude00", "prompt": "again"}',
     ]
     write_rows(tmp_path / "a.jsonl", lines)
-    indexed = index_records(tmp_path / "a.jsonl")
-    assert len(indexed.records) == len(lines)
-    assert indexed.malformed == {
+    records = index_records(tmp_path / "a.jsonl")
+    assert len(records) == len(lines)
+    assert records.malformed == {
         1: "no JSON object",
         2: "no 'prompt'",
         3: "int in 'prompt'",
@@ -56,7 +56,7 @@ def test_what_can_be_graded_and_not_served_is_kept_and_named(tmp_path: Path) -> 
         6: "NaN or infinity, which is no JSON number",
         7: "half a surrogate pair, which is no character",
     }
-    assert indexed.records[2] == {"answer": "42"}
+    assert records[2] == {"answer": "42"}
     assert unservable({"prompt": "", "metadata": None}) == ""
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_json_is_refused_by_line_unless_it_was_checked_before(
     with pytest.raises(DatasetError) as caught:
         index_records(path)
     assert str(caught.value).startswith(f"{path}:2: got {told}")
-    records = index_records(path, check=False).records
+    records = index_records(path, check=False)
     assert records[0] == {"prompt": "x"}
     with pytest.raises(DatasetError, match="accepted: a file that stays unchanged"):
         records[1]
@@ -86,7 +86,7 @@ def test_what_is_no_json_is_refused_by_line_unless_it_was_checked_before(
 def test_a_replaced_file_has_no_effect_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     write_rows(path, rows("a"))
-    records = index_records(path).records
+    records = index_records(path)
     path.rename(tmp_path / "old.jsonl")
     write_rows(path, rows("b"))
     assert list(records) == rows("a")
@@ -97,7 +97,7 @@ def test_a_replaced_file_has_no_effect_and_a_truncated_one_is_refused(tmp_path: 
 
 def test_many_threads_read_what_one_would(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", rows("a", 200))
-    records = index_records(tmp_path / "a.jsonl").records
+    records = index_records(tmp_path / "a.jsonl")
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(records.__getitem__, [*range(200)] * 5)) == rows("a", 200) * 5
 
@@ -107,7 +107,7 @@ def test_an_index_takes_a_few_bytes_a_record(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"prompt": f"{n} {'x' * 400}"}) + "\n" for n in range(5_000)), "utf-8")
     tracemalloc.start()
     try:
-        records = index_records(path).records
+        records = index_records(path)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

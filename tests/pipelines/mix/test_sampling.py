@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pipelines.mixes import ROWS, document, rows, write_mix, write_rows
-from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
+from tfgrpo.pipelines.mix.config import MixConfig, MixStage, load_mix_config
 from tfgrpo.pipelines.mix.sampling import MixSampler, locate, record_of, sample_id
-from tfgrpo.pipelines.mix.shapes import MixStage
 from tfgrpo.stores.errors import DatasetError
 
 
@@ -30,8 +29,8 @@ def test_the_stage_is_the_first_whose_boundary_lies_above_the_step_and_the_last_
 
 @given(bounds=st.lists(st.integers(-50, 50), min_size=1, max_size=6, unique=True), step=st.integers(-60, 60))
 def test_stages_cover_every_step_once(bounds: list[int], step: int) -> None:
-    stages = tuple(MixStage(str(bound), bound, ()) for bound in sorted(bounds))
-    config = MixConfig(Path("x"), None, stages, {}, {}, {}, "")
+    stages = tuple(MixStage.model_construct(name=str(bound), until_step=bound, datasets=()) for bound in sorted(bounds))
+    config = MixConfig(Path("x"), None, stages, {}, "")
     above = [stage for stage in stages if step < stage.until_step]
     assert config.stage_at(step) is (above[0] if above else stages[-1])
 

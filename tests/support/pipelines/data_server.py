@@ -13,7 +13,6 @@ import httpx
 import yaml
 
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.graders import grader_sets
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import running
@@ -156,7 +155,7 @@ class Served:
         self.messages: list[str] = []
         self.runner = GraderRunner(timeout_s=timeout_s)
         config = load_mix_config(path)
-        self.service = DataService(config, grader_sets(config), self.runner)
+        self.service = DataService(config, self.runner)
         self.app = data_app(
             self.service,
             telemetry=telemetry or Telemetry(TelemetryOptions()),
