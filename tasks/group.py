@@ -32,7 +32,7 @@ from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_group, observe_verdict
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
+from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
 RECORDED_CHARS = 2_000
@@ -137,7 +137,7 @@ async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Grad
         )
         answered = [rollout for rollout in rollouts if rollout.loss is None]
         raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
-        scores = scrubbed_scores(raw, runtime.scrub)
+        scores = scrubbed(raw, runtime.scrub)
         known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
         comparison = compare(scores.totals, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
         outcomes: dict[str, Outcome] = {}

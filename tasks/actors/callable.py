@@ -23,7 +23,7 @@ from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.models.base import Message, Role
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
-from tfgrpo.tasks.runtime.scrubbing import scrubbed_trajectory
+from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
@@ -135,7 +135,7 @@ class CallableActor:
             raise (attempt.stopped_by or ActorError(described(error, whole=True))) from error
         if attempt.stopped_by is not None:
             raise attempt.stopped_by
-        trajectory = scrubbed_trajectory(_trajectory(value, attempt), attempt.runtime.scrub)
+        trajectory = scrubbed(_trajectory(value, attempt), attempt.runtime.scrub)
         unseen = attempt.usage.calls is None
         calls = _reported_calls(trajectory.frames) if unseen else tuple(attempt.calls)
         return _Finished(trajectory, attempt.tool_events, calls)

@@ -35,7 +35,7 @@ from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.replies import DecodedReply, decode_reply
+from tfgrpo.tasks.models.replies import decode_reply
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
 
@@ -72,7 +72,7 @@ class _ManyRequest(ChatRequest):
 
 @dataclass(frozen=True, slots=True)
 class _ManyReply(ChatReply):
-    choices: tuple[DecodedReply | ModelReplyMalformed, ...] = ()
+    choices: tuple[ChatReply | ModelReplyMalformed, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ class _ManyClient(ChatClient):
         raw = body.get("choices")
         raw = raw if isinstance(raw, list) else []
         choices = tuple(self._choice(body, choice) for choice in raw)
-        good = next((index for index, choice in enumerate(choices) if isinstance(choice, DecodedReply)), None)
+        good = next((index for index, choice in enumerate(choices) if isinstance(choice, ChatReply)), None)
         read = body if good is None else {**body, "choices": [raw[good]]}
         first = super()._read(read, model, usage, latency_s, nano_usd)
         if isinstance(first, FailedAttempt):
@@ -102,7 +102,7 @@ class _ManyClient(ChatClient):
         known = {name: getattr(first, name) for name in ChatReply.__dataclass_fields__}
         return _ManyReply(**known, choices=choices, body=body)
 
-    def _choice(self, body: Mapping[str, Any], choice: object) -> DecodedReply | ModelReplyMalformed:
+    def _choice(self, body: Mapping[str, Any], choice: object) -> ChatReply | ModelReplyMalformed:
         try:
             return self.endpoint.without_key(decode_reply({**body, "choices": [choice]}))
         except ModelReplyMalformed as error:
@@ -252,7 +252,7 @@ def _generation(
         top_p=options.top_p,
         seed=seed,
         max_tokens=options.max_tokens,
-        finish_reason=answer.finish_reason if isinstance(answer, DecodedReply) else None,
+        finish_reason=answer.finish_reason if isinstance(answer, ChatReply) else None,
     )
     shared = FrozenDict({} if alone else {"choices_in_request": len(reply.choices)})
     if isinstance(answer, ModelReplyMalformed):
@@ -270,7 +270,7 @@ def _generation(
     )
 
 
-def _status(answer: DecodedReply) -> RolloutStatus:
+def _status(answer: ChatReply) -> RolloutStatus:
     if answer.finish_reason == "content_filter":
         return "filtered"
     return "parse_error" if answer.message.content is None else "ok"

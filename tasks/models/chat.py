@@ -128,7 +128,7 @@ class ChatClient:
         return _Call(request.model, body, price, len(body) + request.max_tokens, nano_usd)
 
     async def _attempt(self, call: _Call) -> ChatReply | FailedAttempt:
-        async with self.limiter.slot() as slot:
+        async with self.limiter.slot() as started:
             reservation = await self.ledger.reserve(calls=1, tokens=call.tokens, nano_usd=call.nano_usd)
             try:
                 attempt = await self._send(call)
@@ -143,9 +143,9 @@ class ChatClient:
             else:
                 reservation.settle(attempt.tokens, attempt.nano_usd, believed=attempt.believed)
             if attempt.status in _OVERLOADED:
-                slot.pushed_back()
+                self.limiter.pushed_back(started)
             elif attempt.status is not None:  # a broken connection is no sign of overload
-                slot.served()
+                self.limiter.served()
             return attempt.result
 
     async def _send(self, call: _Call) -> _Attempt:
@@ -192,34 +192,26 @@ class ChatClient:
             return _Attempt(self._refused(call, received, refusal), "lost", status=hidden)
         self._answering.add(call.model)
         usage = decode_usage(body)
+        known = usage if usage is not None and is_plausible(usage, call.tokens) else None
+        cost = call.price.cost(known.prompt, known.completion, known.cached) if call.price and known else None
+        result = self._read(body, call.model, known, latency_s, cost)
         if usage is None:
-            return _Attempt(self._read(body, call.model, None, latency_s, None), "lost", status=status)
-        if not is_plausible(usage, call.tokens):
-            result = self._read(body, call.model, None, latency_s, None)
+            return _Attempt(result, "lost", status=status)
+        if known is None:
             return _Attempt(result, "settled", call.tokens, call.nano_usd, status, believed=False)
-        cost = call.price.cost(usage.prompt, usage.completion, usage.cached) if call.price else None
-        result = self._read(body, call.model, usage, latency_s, cost)
-        return _Attempt(result, "settled", usage.total, cost, status)
+        return _Attempt(result, "settled", known.total, cost, status)
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
         """Decode a body; its cost is settled whether or not that succeeds."""
+        cost_usd = None if nano_usd is None else nano_usd / _NANO
         try:
-            reply = self.endpoint.without_key(decode_reply(body))
+            reply = decode_reply(body, model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
             return FailedAttempt(malformed, retryable=not repeats_empty(body))
-        return ChatReply(
-            message=reply.message,
-            finish_reason=reply.finish_reason,
-            usage=usage,
-            latency_s=latency_s,
-            cost_usd=None if nano_usd is None else nano_usd / _NANO,
-            model=reply.model or model,
-            response_id=reply.response_id,
-            token_logprobs=reply.token_logprobs,
-        )
+        return self.endpoint.without_key(reply)
 
     def _refused(self, call: _Call, received: Received, refusal: Refusal) -> FailedAttempt:
         reason = self.endpoint.excerpt(refusal.message) or "an empty body"

@@ -11,8 +11,7 @@ import httpx
 
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
-from tfgrpo.tasks.models.base import ToolCall
-from tfgrpo.tasks.models.replies import DecodedReply
+from tfgrpo.tasks.models.base import ChatReply, ToolCall
 from tfgrpo.tasks.models.wire import WireOptions
 
 _MASK = "***"
@@ -119,7 +118,7 @@ class Endpoint:
                 headers["authorization"] = f"Bearer {self.api_key.reveal()}"
         return headers
 
-    def without_key(self, reply: DecodedReply) -> DecodedReply:
+    def without_key(self, reply: ChatReply) -> ChatReply:
         """Return a reply with the key masked, in case the endpoint echoed it."""
         if self.api_key is None:
             return reply
@@ -131,7 +130,7 @@ class Endpoint:
         return replace(
             reply,
             message=replace(message, content=content, tool_calls=calls, extra=scrub(message.extra)),
-            model=None if reply.model is None else scrub(reply.model),
+            model=scrub(reply.model),
             response_id=None if reply.response_id is None else scrub(reply.response_id),
         )
 

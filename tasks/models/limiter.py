@@ -12,34 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 _DECREASE = 0.5
-
-
-class Slot:
-    """Permission for one call, for ``async with``; report how the call was received before leaving."""
-
-    __slots__ = ("_limiter", "_round")
-
-    def __init__(self, limiter: AdaptiveLimiter) -> None:
-        self._limiter = limiter
-        self._round = -1
-
-    async def __aenter__(self) -> Self:
-        self._round = await self._limiter._enter()  # noqa: SLF001 - the two classes are one mechanism
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._limiter._leave()  # noqa: SLF001
-
-    def served(self) -> None:
-        """Report that the endpoint accepted the call."""
-        self._limiter._grow()  # noqa: SLF001
-
-    def pushed_back(self) -> None:
-        """Report that the endpoint asked for fewer calls."""
-        self._limiter._shrink(self._round)  # noqa: SLF001
 
 
 class AdaptiveLimiter:
@@ -64,36 +40,42 @@ class AdaptiveLimiter:
         """Calls in flight now."""
         return self._in_flight
 
-    def slot(self) -> Slot:
-        """Return a slot, to be waited for with ``async with``."""
-        return Slot(self)
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[int]:
+        """Wait for permission for one call. Yields the round in which it starts, for ``pushed_back``."""
+        await self._enter()
+        try:
+            yield self._round
+        finally:
+            self._leave()
 
-    async def _enter(self) -> int:
-        if self._waiting or self._in_flight >= self.limit:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
-                    self._leave()
-                raise
-        else:
+    def served(self) -> None:
+        """Report, before the slot is left, that the endpoint accepted a call."""
+        self._limit = min(float(self._cap), self._limit + 1.0 / self._limit)
+        self._admit()
+
+    def pushed_back(self, started: int) -> None:
+        """Report, before the slot is left, that the endpoint asked for fewer calls."""
+        if started == self._round:
+            self._limit = max(1.0, self._limit * _DECREASE)
+            self._round += 1
+
+    async def _enter(self) -> None:
+        if not self._waiting and self._in_flight < self.limit:
             self._in_flight += 1
-        return self._round
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
+                self._leave()
+            raise
 
     def _leave(self) -> None:
         self._in_flight -= 1
         self._admit()
-
-    def _grow(self) -> None:
-        self._limit = min(float(self._cap), self._limit + 1.0 / self._limit)
-        self._admit()
-
-    def _shrink(self, started_in: int) -> None:
-        if started_in == self._round:
-            self._limit = max(1.0, self._limit * _DECREASE)
-            self._round += 1
 
     def _admit(self) -> None:
         while self._waiting and (self._waiting[0].done() or self._in_flight < self.limit):

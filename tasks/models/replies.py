@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
-from tfgrpo.tasks.models.base import CUT_OFF, FinishReason, Message, TokenUsage, ToolCall
+from tfgrpo.tasks.models.base import CUT_OFF, ChatReply, FinishReason, Message, TokenUsage, ToolCall
 
 _IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
 _NO_LOGPROB = -9999.0
@@ -30,17 +29,6 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "ext
 """Fields of a message with the reasoning of DeepSeek and Kimi, vLLM, OpenRouter, and Gemini."""
 _FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
 """Finish reasons of OpenRouter, Mistral, vLLM and DeepSeek for a partial answer after a failure."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedReply:
-    """A reply without its cost."""
-
-    message: Message
-    finish_reason: FinishReason
-    model: str | None
-    response_id: str | None
-    token_logprobs: tuple[float, ...] | None
 
 
 def parse_body(raw: bytes) -> Mapping[str, Any]:
@@ -86,8 +74,18 @@ def is_plausible(usage: TokenUsage, bound: int) -> bool:
     return usage.total <= max(_IMPLAUSIBLE_FACTOR * bound, _PLAUSIBLE_TOKENS)
 
 
-def decode_reply(body: Mapping[str, Any]) -> DecodedReply:
-    """Decode the first choice. Raises ``ModelReplyMalformed`` without one, or if it has neither text nor tool calls."""
+def decode_reply(
+    body: Mapping[str, Any],
+    model: str = "",
+    *,
+    usage: TokenUsage | None = None,
+    latency_s: float = 0.0,
+    cost_usd: float | None = None,
+) -> ChatReply:
+    """Decode the first choice. Raises ``ModelReplyMalformed`` without one, or if it has neither text nor tool calls.
+
+    ``model``: the one that was asked, for a reply that names none. The rest is as the caller measured it.
+    """
     choice = _first_choice(body)
     reason = choice.get("finish_reason")
     if choice.get("error") or (isinstance(reason, str) and reason.lower() in _FAILED_REASONS):
@@ -106,10 +104,13 @@ def decode_reply(body: Mapping[str, Any]) -> DecodedReply:
         if not calls:
             raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){_why_empty(body, message, finish)}")
         text = None
-    return DecodedReply(
+    return ChatReply(
         message=Message("assistant", text, tool_calls=calls, extra=_extra(message, _REASONING_FIELDS) if calls else ""),
         finish_reason=finish,
-        model=_text_or_none(body.get("model")),
+        usage=usage,
+        latency_s=latency_s,
+        cost_usd=cost_usd,
+        model=_text_or_none(body.get("model")) or model,
         response_id=_text_or_none(body.get("id")),
         token_logprobs=_decode_logprobs(choice.get("logprobs")),
     )

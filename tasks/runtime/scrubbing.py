@@ -5,19 +5,16 @@ Applied where such texts come in, before they are journalled, recorded or shown.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.base import Abstained, Verdict
-from tfgrpo.rewarders.scoring import GroupScores
-from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.endpoint import ApiKey
-from tfgrpo.tasks.shapes import Frame, Trajectory
 
 Scrub: TypeAlias = Callable[[str], str]
+T = TypeVar("T")
 
 
 def scrubber(key: ApiKey | None) -> Scrub:
@@ -25,37 +22,17 @@ def scrubber(key: ApiKey | None) -> Scrub:
     return replace_surrogates if key is None else lambda text: replace_surrogates(key.scrub(text))
 
 
-def scrubbed_trajectory(trajectory: Trajectory, scrub: Scrub) -> Trajectory:
-    """Return a trajectory as it may be journalled."""
-    return replace(
-        trajectory, output=scrub(trajectory.output), frames=tuple(_frame(frame, scrub) for frame in trajectory.frames)
-    )
-
-
-def scrubbed_scores(scores: GroupScores, scrub: Scrub) -> GroupScores:
-    """Return scores as they may be recorded."""
-    return replace(
-        scores,
-        verdicts=tuple(tuple(_verdict(verdict, scrub) for verdict in each) for each in scores.verdicts),
-        faults={name: scrub(reason) for name, reason in scores.faults.items()},
-        timed_out=None if scores.timed_out is None else scrub(scores.timed_out),
-    )
-
-
-def _frame(frame: Frame, scrub: Scrub) -> Frame:
-    error = None if frame.error is None else scrub(frame.error)
-    return replace(frame, name=scrub(frame.name), text=scrub(frame.text), error=error)
-
-
-def _verdict(verdict: Verdict, scrub: Scrub) -> Verdict:
-    if isinstance(verdict, Abstained):
-        return replace(verdict, reason=scrub(verdict.reason))
-    return replace(verdict, evidence=scrub(verdict.evidence), details=_details(verdict.details, scrub))
-
-
-def _details(details: FrozenDict | None, scrub: Scrub) -> FrozenDict | None:
-    if details is None:
-        return None
-    text = json.dumps(details, ensure_ascii=False)
-    kept = scrub(text)
-    return details if kept == text else frozen(json.loads(kept))
+def scrubbed(value: T, scrub: Scrub) -> T:
+    """Return a trajectory, scores or any other frozen data with every text in them scrubbed, as they may be recorded."""
+    kept: Any = value
+    if isinstance(value, str):
+        kept = scrub(value)
+    elif isinstance(value, tuple):
+        kept = tuple(scrubbed(each, scrub) for each in value)
+    elif isinstance(value, FrozenDict):
+        kept = FrozenDict({scrub(key): scrubbed(each, scrub) for key, each in value.items()})
+    elif isinstance(value, Mapping):  # by ids of the run's own
+        kept = {key: scrubbed(each, scrub) for key, each in value.items()}
+    elif is_dataclass(value) and not isinstance(value, type):
+        kept = replace(value, **{each.name: scrubbed(getattr(value, each.name), scrub) for each in fields(value)})
+    return kept  # type: ignore[no-any-return]

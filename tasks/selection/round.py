@@ -22,7 +22,7 @@ from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores
+from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.selection.candidate import group_of, run_candidate
 from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.shapes import (
@@ -61,7 +61,7 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
     raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))), runtime.threads)
-    scores = scrubbed_scores(raw, runtime.scrub)
+    scores = scrubbed(raw, runtime.scrub)
     comparison = compare(scores.totals)
     grades = grades_of(usable, scores, comparison)
     return Selection(

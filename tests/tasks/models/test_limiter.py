@@ -14,10 +14,10 @@ async def test_no_more_calls_than_the_cap_are_in_flight_and_all_get_their_turn()
 
     async def call() -> None:
         nonlocal most
-        async with limiter.slot() as slot:
+        async with limiter.slot():
             most = max(most, limiter.in_flight)
             await asyncio.sleep(0)
-            slot.served()
+            limiter.served()
 
     await asyncio.gather(*(call() for _ in range(50)))
     assert most == 3
@@ -40,41 +40,40 @@ async def test_slots_are_granted_in_the_order_of_requests() -> None:
 async def test_one_round_trip_halves_the_limit_once_and_served_calls_restore_it() -> None:
     limiter = AdaptiveLimiter(16)
     first = [limiter.slot() for _ in range(16)]
-    for slot in first:
-        await slot.__aenter__()
-    for slot in first:
-        slot.pushed_back()
+    rounds = [await slot.__aenter__() for slot in first]
+    for slot, started in zip(first, rounds, strict=True):
+        limiter.pushed_back(started)
         await slot.__aexit__(None, None, None)
     assert limiter.limit == 8
     async with limiter.slot() as later:
-        later.pushed_back()
+        limiter.pushed_back(later)
     assert limiter.limit == 4
     calls = 0
     while limiter.limit < 16:
-        async with limiter.slot() as slot:
-            slot.served()
+        async with limiter.slot():
+            limiter.served()
         calls += 1
     assert 4 + 5 + 6 + 7 <= calls <= 200  # additive: about `limit` calls for each step
-    async with limiter.slot() as slot:
-        slot.served()
+    async with limiter.slot():
+        limiter.served()
     assert limiter.limit == 16
 
 
 async def test_the_limit_never_falls_below_one() -> None:
     limiter = AdaptiveLimiter(2)
     for _ in range(5):
-        async with limiter.slot() as slot:
-            slot.pushed_back()
+        async with limiter.slot() as started:
+            limiter.pushed_back(started)
     assert limiter.limit == 1
 
 
 async def test_calls_in_flight_above_a_lowered_limit_block_others() -> None:
     limiter = AdaptiveLimiter(4)
     slots = [limiter.slot() for _ in range(4)]
-    for slot in slots:
-        await slot.__aenter__()
-    slots[0].pushed_back()
-    waiting = asyncio.create_task(limiter.slot().__aenter__())
+    started = [await slot.__aenter__() for slot in slots]
+    limiter.pushed_back(started[0])
+    last = limiter.slot()
+    waiting = asyncio.create_task(last.__aenter__())
     for slot in slots[:2]:
         await slot.__aexit__(None, None, None)
         await asyncio.sleep(0)
@@ -87,10 +86,9 @@ async def test_calls_in_flight_above_a_lowered_limit_block_others() -> None:
 @pytest.mark.parametrize("when", ["waiting", "admitted"])
 async def test_a_cancelled_waiter_passes_its_slot_on(when: str) -> None:
     limiter = AdaptiveLimiter(1)
-    holder = limiter.slot()
+    holder, *others = [limiter.slot() for _ in range(3)]
     await holder.__aenter__()
-    first = asyncio.create_task(limiter.slot().__aenter__())
-    second = asyncio.create_task(limiter.slot().__aenter__())
+    first, second = [asyncio.create_task(slot.__aenter__()) for slot in others]
     await asyncio.sleep(0)
     if when == "waiting":
         first.cancel()
@@ -115,14 +113,14 @@ def test_the_count_is_always_right_and_within_the_cap(steps: list[str]) -> None:
             elif step == "cancel" and waiting:
                 waiting[0][1].cancel()
             elif held and step == "leave":
-                await held.pop(0).__aexit__(None, None, None)
+                await held.pop(0)[0].__aexit__(None, None, None)
             elif held and step == "push":
-                held[0].pushed_back()
+                limiter.pushed_back(held[0][1].result())
             elif held and step == "serve":
-                held[0].served()
+                limiter.served()
             for _ in range(3):
                 await asyncio.sleep(0)
-            held += [slot for slot, task in waiting if task.done() and not task.cancelled()]
+            held += [(slot, task) for slot, task in waiting if task.done() and not task.cancelled()]
             waiting = [(slot, task) for slot, task in waiting if not task.done()]
             assert limiter.in_flight == len(held) <= 3
             assert 1 <= limiter.limit <= 3

@@ -8,7 +8,7 @@ from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.endpoint import ApiKey
-from tfgrpo.tasks.runtime.scrubbing import scrubbed_scores, scrubbed_trajectory, scrubber
+from tfgrpo.tasks.runtime.scrubbing import scrubbed, scrubber
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 KEY = "sk-test-0123456789abcdef"
@@ -23,7 +23,7 @@ def test_the_key_is_removed_from_every_text_of_a_rewarder() -> None:
         faults={"s": f"broke at {KEY}"},
         timed_out=f"late {KEY}",
     )
-    kept = scrubbed_scores(scores, SCRUB)
+    kept = scrubbed(scores, SCRUB)
     assert KEY not in repr(kept)
     score, silent = kept.verdicts[0]
     assert score == RewardScore("r", 0.5, "saw ***", FrozenDict({"votes": (FrozenDict({"raw": "***!"}),), "mean": 0.5}))
@@ -34,13 +34,13 @@ def test_the_key_is_removed_from_every_text_of_a_rewarder() -> None:
 def test_texts_without_the_key_are_unchanged() -> None:
     details = frozen({"votes": [1, 2]})
     scores = GroupScores(((RewardScore("r", 0.5, "7 = 7", details),),), {"a": 0.5}, {}, None)
-    assert scrubbed_scores(scores, SCRUB) == scores
+    assert scrubbed(scores, SCRUB) == scores
     trajectory = Trajectory("7 é", (Frame("model", "m", "x", 1, None, 1.0),))
-    assert scrubbed_trajectory(trajectory, SCRUB) == trajectory
+    assert scrubbed(trajectory, SCRUB) == trajectory
 
 
 def test_lone_surrogates_are_replaced_in_every_text() -> None:
     half = "a\ud83db"
     assert replace_surrogates(half) == "a?b"
-    kept = scrubbed_trajectory(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
+    kept = scrubbed(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
     assert kept == Trajectory("a?b", (Frame("tool", "a?b", "a?b", 1, None, 1.0, "a?b"),))
