@@ -23,7 +23,7 @@ from typing import NamedTuple
 from benchmarks.table import Row, table
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
+from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatModel, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
@@ -113,7 +113,7 @@ async def _measure(port: int, load: Load, journal: Journal | None) -> Round:
         open_transport(concurrency=load.in_flight, trust_env=False),
         concurrency=load.in_flight,
         ledger=Ledger(Budget(max_tokens=10**12)),
-        prices=PriceBook({"bench": Price(150, 600)}),
+        prices={"bench": Price(150, 600)},
         retry=RetryPolicy(),
         rng=random.Random(0),
     )

@@ -293,7 +293,7 @@ def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | N
     low = high = likely = 0
     book = models.price_book
     for model, use in uses:
-        price = book.price(model)
+        price = book.get(model)
         if price is None:
             return None
         cached = price.cost(use.prompt.low, use.completion.low, use.prompt.low)

@@ -13,7 +13,7 @@ from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.rewarding import RewarderSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.ledger.state import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price
 
 SIMULATED_MODEL = "simulated"
 SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
@@ -53,12 +53,10 @@ class ModelChoice:
         return tuple(model for model in self.in_use if model not in self.prices)
 
     @property
-    def price_book(self) -> PriceBook:
+    def price_book(self) -> dict[str, Price]:
         """Prices for the ledger."""
         prices = self.prices.items()
-        return PriceBook(
-            {name: Price.per_million(price.input, price.output, price.cached_input) for name, price in prices}
-        )
+        return {name: Price.per_million(price.input, price.output, price.cached_input) for name, price in prices}
 
 
 def choose_models(settings: Settings) -> ModelChoice:

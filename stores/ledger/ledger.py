@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
-from tfgrpo.stores.errors import BudgetRefused
 from tfgrpo.stores.ledger.shared import MemoryStore, SharedStore
-from tfgrpo.stores.ledger.state import Amount, Budget, Totals, check_budget
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2
@@ -105,13 +104,10 @@ class Ledger:
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         granted = False
         try:
-            verdict = self._store.hold(ask, lambda totals, in_flight: check_budget(self.budget, totals, in_flight, ask))
-            granted = verdict.granted
+            granted = self._store.hold(ask, lambda totals, in_flight: fits(self.budget, totals, in_flight, ask))
         finally:
             if outer is not None and not granted:
                 outer.release()
-        if verdict.refusal is not None:
-            raise BudgetRefused(verdict.refusal)
         return Reservation(self._store, ask, outer) if granted else None
 
     def start_from(self, earlier: Callable[[], Totals]) -> None:

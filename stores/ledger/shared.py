@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.files.locked_file import LockedFile
-from tfgrpo.stores.ledger.state import Amount, Totals, Verdict
+from tfgrpo.stores.ledger.state import Amount, Totals
 
 SLOT: Final = 8192
 _DIGITS: Final = 20
 SCHEMA_VERSION: Final = 1
-Check: TypeAlias = Callable[[Totals, Amount], Verdict]
+Check: TypeAlias = Callable[[Totals, Amount], bool]
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -124,19 +124,19 @@ class MemoryStore:
         self._state = _State()
         self._turn = threading.Lock()
 
-    def hold(self, ask: Amount, check: Check) -> Verdict:
-        """Count ``ask`` as in flight if ``check`` grants it."""
+    def hold(self, ask: Amount, check: Check) -> bool:
+        """Count ``ask`` as in flight if ``check`` grants it, and return whether it does."""
         with self._locked():
             state = self._load()
-            verdict = check(state.totals, state.in_flight())
-            if not verdict.granted and verdict.refusal is None:  # before making anyone wait, look for killed owners
+            if not check(state.totals, state.in_flight()):
+                # Before making anyone wait, look for killed owners.
                 state = self._without_killed(state)
-                verdict = check(state.totals, state.in_flight())
-            if verdict.granted:
-                owner = self._owner_token()
-                state = state.flying(owner, state.of(owner) + ask)
-            self._save(state)
-            return verdict
+                self._save(state)
+                if not check(state.totals, state.in_flight()):
+                    return False
+            owner = self._owner_token()
+            self._save(state.flying(owner, state.of(owner) + ask))
+            return True
 
     def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
         """Change the totals, and subtract ``landed`` from what this process has in flight."""
@@ -244,8 +244,7 @@ def _read(file: TwoSlots) -> tuple[int, _State]:
 
 
 def _encode(state: _State) -> str:
-    # Not ``astuple``: it copies deeply, a quarter of the cost of a step.
-    flights = {token: (one.calls, one.tokens, one.nano_usd, one.unpriced) for token, one in state.flights.items()}
+    flights = {token: one.figures() for token, one in state.flights.items()}
     return json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
 
 

@@ -27,7 +27,7 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, PriceBook
+from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices
@@ -127,7 +127,7 @@ class EndpointPolicy:
         transport: httpx.AsyncClient | httpx.AsyncBaseTransport | None = None,
         concurrency: int = 64,
         ledger: Ledger | None = None,
-        prices: PriceBook | None = None,
+        prices: Mapping[str, Price] | None = None,
         retry: RetryPolicy | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class EndpointPolicy:
             open_transport(concurrency=concurrency) if transport is None else transport,
             concurrency=concurrency,
             ledger=Ledger(Budget()) if ledger is None else ledger,
-            prices=PriceBook({}) if prices is None else prices,
+            prices=prices or {},
             retry=RetryPolicy() if retry is None else retry,
             rng=random.Random() if rng is None else rng,
         )

@@ -18,7 +18,7 @@ import httpx
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
@@ -85,7 +85,7 @@ class ChatClient:
     concurrency: int
     """Most attempts in flight at once."""
     ledger: Ledger
-    prices: PriceBook
+    prices: Mapping[str, Price]
     retry: RetryPolicy
     rng: random.Random
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -123,7 +123,7 @@ class ChatClient:
 
     def _prepare(self, request: ChatRequest) -> _Call:
         body = encode_request(request, self.endpoint.wire)
-        price = self.prices.price(request.model)
+        price = self.prices.get(request.model)
         nano_usd = price.cost(len(body), request.max_tokens, 0) if price is not None else None
         return _Call(request.model, body, price, len(body) + request.max_tokens, nano_usd)
 

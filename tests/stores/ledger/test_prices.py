@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.ledger.state import Price, PriceBook
+from tfgrpo.stores.ledger.state import Price
 
 
 def test_a_list_price_per_million_is_taken_at_its_decimal_value() -> None:
@@ -36,12 +36,6 @@ def test_a_free_model_has_a_known_cost_of_zero() -> None:
 def test_a_negative_price_is_refused(price: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="negative"):
         Price(*price)
-
-
-def test_an_unknown_model_has_no_price() -> None:
-    book = PriceBook({"m": Price(1, 2)})
-    assert book.price("m") == Price(1, 2)
-    assert book.price("other") is None
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**6), st.integers(0, 10**7), st.floats(0, 100), st.floats(0, 100))

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime
 
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, PriceBook
+from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
@@ -27,7 +27,7 @@ def client(root: str, retries: int = 0, waits: list[float] | None = None) -> Cha
         open_transport(concurrency=2, trust_env=False),
         concurrency=2,
         ledger=Ledger(Budget()),
-        prices=PriceBook({}),
+        prices={},
         retry=RetryPolicy(max_retries=retries),
         rng=random.Random(0),
         sleep=sleep,

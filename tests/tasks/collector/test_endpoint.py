@@ -11,7 +11,7 @@ import pytest
 
 from tfgrpo.stores.errors import ModelAuthRefused, ModelReplyMalformed, ModelRequestRejected, SettingsError, ShapeError
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
+from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.tasks.collector.collector import ExperienceCollector
 from tfgrpo.tasks.collector.endpoint import EndpointPolicy, SamplingOptions, messages_of
 from tfgrpo.tasks.collector.options import CollectorOptions
@@ -215,7 +215,7 @@ async def test_the_api_key_is_removed_from_every_choice():
 
 async def test_a_request_for_many_is_reserved_and_settled_as_a_whole():
     ledger = Ledger(Budget(max_tokens=3_000))
-    prices = PriceBook({"m": Price.per_million(1.0, 10.0)})
+    prices = {"m": Price.per_million(1.0, 10.0)}
     chosen = policy(Vendor(many), ledger=ledger, prices=prices, max_tokens=500)
     found = await chosen.generate("x", 4)
     assert sum(generation.usage.cost_usd for generation in found) == pytest.approx(10e-6 + 80e-6)

@@ -25,7 +25,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, Price, PriceBook
+from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
@@ -54,7 +54,7 @@ class Bench:
             self.http,
             concurrency=changes.pop("cap", 8),
             ledger=self.ledger,
-            prices=PriceBook({"m": Price(1000, 2000, 100)} if changes.pop("priced", True) else {}),
+            prices={"m": Price(1000, 2000, 100)} if changes.pop("priced", True) else {},
             retry=changes.pop("retry", RetryPolicy(max_retries=3)),
             rng=random.Random(0),
             sleep=self._sleep,

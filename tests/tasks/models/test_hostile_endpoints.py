@@ -31,7 +31,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget, PriceBook
+from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient
@@ -60,7 +60,7 @@ class Use:
             more.get("http") or open_transport(concurrency=cap, trust_env=False),
             concurrency=cap,
             ledger=self.ledger,
-            prices=PriceBook({}),
+            prices={},
             retry=RetryPolicy(max_retries=retries),
             rng=random.Random(0),
             sleep=self._sleep,
