@@ -138,7 +138,10 @@ def _loss(
     if isinstance(error, BudgetRefused):
         return Refused(str(error))
     if error is not None:
-        return _failed(error, waiting_for, scrub)
+        ours = isinstance(error, TfgrpoError)
+        text = str(error) if ours else described(error, whole=True)
+        # With the key of its call, so that the run can record it once the batch is accepted.
+        return Failed(type(error).__name__ if ours else "ActorError", scrub(text), waiting_for)
     if trajectory is None:
         return Failed("ActorError", "the actor returned nothing")
     if trajectory.finish_reason in CUT_OFF:
@@ -146,10 +149,3 @@ def _loss(
     if not trajectory.output.strip():
         return Ungraded(EMPTY_ANSWER, "the attempt ended without any output")
     return None
-
-
-def _failed(error: Exception, waiting_for: str | None, scrub: Callable[[str], str]) -> Failed:
-    """Return the failure with the key of its call, so that the run can record it once the batch is accepted."""
-    if isinstance(error, TfgrpoError):
-        return Failed(type(error).__name__, scrub(str(error)), waiting_for)
-    return Failed("ActorError", scrub(described(error, whole=True)), waiting_for)

@@ -5,11 +5,10 @@ Calls go through the run's journal, ledger and slots, so that collecting again r
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
@@ -19,7 +18,6 @@ from tfgrpo.stores.batch.shapes import (
     LogProbs,
     Rollout,
     RolloutGroup,
-    RolloutStatus,
     RolloutUsage,
     Sampling,
     status_of_outcome,
@@ -31,9 +29,9 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.collector.collector import Collected
 from tfgrpo.tasks.collector.options import GroupSink
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message
-from tfgrpo.tasks.runtime.containment import cancel_all
-from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext, Runtime
+from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
+from tfgrpo.tasks.runtime.containment import gathered
+from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
 
 _OPENING: Final = 2
@@ -75,18 +73,13 @@ class ActorCollector:
             raise ShapeError.one(
                 "specs", "at least one, each with a group id of its own", ", ".join(repeated) or "none"
             )
-        work = [asyncio.ensure_future(self._group(spec)) for spec in specs]
-        try:
-            groups = await asyncio.gather(*work)
-        finally:
-            await cancel_all(work)
+        groups = await gathered([self._group(spec) for spec in specs])
         shaped = shape_groups(groups, self._ragged, min_group_size=self._min_group_size)
         return Collected(ExperienceBatch(shaped.groups), shaped.dropped)
 
     async def _group(self, spec: GroupSpec) -> RolloutGroup:
-        recorded = _Recorded()
-        model, actor = _RecordingModel(self._runtime.model, recorded), _RecordingActor(self._runtime.actor, recorded)
-        runtime = replace(self._runtime, model=model, actor=actor)
+        recorded = _Recorded(self._runtime)
+        runtime = replace(self._runtime, model=recorded, actor=recorded)
         result = await run_group(replace(spec, reflect=False), runtime)
         if result.fatal is not None:
             raise RunAborted(result.fatal)
@@ -96,39 +89,24 @@ class ActorCollector:
         return group
 
 
-@dataclass(slots=True)
 class _Recorded:
-    """Calls and trajectories of one group, by rollout index."""
+    """Model and actor of a run that keep calls and whole trajectories of one group, by rollout index."""
 
-    calls: defaultdict[int, list[tuple[ChatRequest, ChatReply]]] = field(default_factory=lambda: defaultdict(list))
-    trajectories: dict[int, Trajectory] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _RecordingModel:
-    """The model of the run; records its replies to rollouts."""
-
-    inner: ChatModel
-    recorded: _Recorded
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.calls: defaultdict[int, list[tuple[ChatRequest, ChatReply]]] = defaultdict(list)
+        self.trajectories: dict[int, Trajectory] = {}
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
-        reply = await self.inner.complete(request, key)
+        reply = await self._runtime.model.complete(request, key)
         if key.role == "rollout":
-            self.recorded.calls[key.rollout].append((request, reply))
+            self.calls[key.rollout].append((request, reply))
         return reply
 
-
-@dataclass(frozen=True, slots=True)
-class _RecordingActor:
-    """The actor of the run; records its whole trajectories, which the records of a run shorten."""
-
-    inner: Actor
-    recorded: _Recorded
-
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
-        trajectory = await self.inner.attempt(attempt)
+        trajectory = await self._runtime.actor.attempt(attempt)
         if isinstance(trajectory, Trajectory):
-            self.recorded.trajectories[attempt.key("rollout", 0).rollout] = trajectory
+            self.trajectories[attempt.key("rollout", 0).rollout] = trajectory
         return trajectory
 
 
@@ -163,6 +141,7 @@ def _rollout(
     record: RolloutRecord, spec: GroupSpec, recorded: _Recorded, runtime: Runtime, kind: LogProbKind
 ) -> Rollout:
     calls = recorded.calls[record.index]
+    replies = [reply for _, reply in calls]
     trajectory = recorded.trajectories.get(record.index)
     outcome = record.outcome
     finish = trajectory.finish_reason if trajectory is not None else None
@@ -171,18 +150,20 @@ def _rollout(
         group_id=spec.group_id,
         index=record.index,
         completion=None if trajectory is None else _completion(trajectory, calls),
-        status=_status(record, finish),
+        status=status_of_outcome(
+            outcome.name, outcome.error_type if isinstance(outcome, Failed | Ungraded) else "", finish
+        ),
         reward=outcome.reward if isinstance(outcome, Scored) else None,
         reward_parts={score.rewarder_id: score.score for score in record.scores},
-        logprob=_logprobs([reply for _, reply in calls], kind) if trajectory is not None else None,
+        logprob=_logprobs(replies, kind) if trajectory is not None else None,
         sampling=Sampling(
-            model=calls[-1][1].model if calls else runtime.context.rollout_model,
+            model=replies[-1].model if replies else runtime.context.rollout_model,
             temperature=spec.temperature,
             seed=record.seed,
             max_tokens=runtime.context.settings.model.max_tokens,
             finish_reason=finish,
         ),
-        usage=_usage(record, [reply for _, reply in calls]),
+        usage=_usage(record, replies),
         latency_s=record.latency_s,
         error=None if isinstance(outcome, Scored) else outcome.reason,
     )
@@ -242,9 +223,3 @@ def _usage(record: RolloutRecord, replies: Sequence[ChatReply]) -> RolloutUsage:
         return RolloutUsage(cost_usd=usage.cost_usd)
     reasoning = sum(reply.usage.reasoning for reply in replies if reply.usage is not None)
     return RolloutUsage(usage.prompt_tokens, usage.completion_tokens, reasoning, usage.cost_usd)
-
-
-def _status(record: RolloutRecord, finish_reason: str | None) -> RolloutStatus:
-    outcome = record.outcome
-    error_type = outcome.error_type if isinstance(outcome, Failed | Ungraded) else ""
-    return status_of_outcome(outcome.name, error_type, finish_reason)

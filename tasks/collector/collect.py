@@ -31,12 +31,11 @@ from tfgrpo.tasks.collector.protocols import (
     RewardFunction,
     RewardModel,
     RolloutReward,
-    UnnamedPrompt,
     checked_rewards,
     generation_of,
     rewards_of,
 )
-from tfgrpo.tasks.runtime.containment import cancel_all, contained, without_stop_iteration
+from tfgrpo.tasks.runtime.containment import contained, gathered, without_stop_iteration
 from tfgrpo.tasks.runtime.runtime import FATAL
 
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
@@ -73,14 +72,15 @@ class Collection:
 
     async def run(self, prompts: Sequence[Prompt]) -> list[RolloutGroup]:
         """Return all groups, scored. Raise ``ShapeError`` when any of them is invalid."""
-        policy = self.policy
-        rows = await self._generate_all(policy, prompts) if isinstance(policy, BatchPolicyModel) else None
-        work = [
-            self._group(position, prompt, rows[position] if rows else None) for position, prompt in enumerate(prompts)
-        ]
-        groups = await _gather(work)
+        rows: list[list[Generation] | None] = [None] * len(prompts)
+        if isinstance(self.policy, BatchPolicyModel):
+            returned = await self._rows(self.policy, [prompt.state for prompt in prompts], self.size)
+            rows = [self._row(position, prompt, returned[position]) for position, prompt in enumerate(prompts)]
+        work = [self._group(position, prompt, rows[position]) for position, prompt in enumerate(prompts)]
+        groups = await gathered(work)
         if self.options.fuse_rewards and not self.problems:
-            groups = await self._score_all(prompts, groups)
+            scored = await self._scored(groups)
+            groups = [self._delivered(position, prompts[position], group) for position, group in enumerate(scored)]
         if not self.problems and self.options.ragged == "strict":
             self.problems.extend(_losses(prompts, groups))
         if self.problems:
@@ -88,11 +88,12 @@ class Collection:
         return groups
 
     async def _group(self, position: int, prompt: Prompt, generated: list[Generation] | None) -> RolloutGroup:
-        generations = generated if generated is not None else await self._generate(position, prompt, range(self.size))
-        group = self._checked(position, _group_of(prompt, generations, self.size))
+        every = range(self.size)
+        generations = generated if generated is not None else await self._generate(position, prompt, every)
+        group = self._checked(position, prompt, every, generations)
         if self.options.fuse_rewards or self.problems:
             return group
-        group = await self._scored(group)
+        (group,) = await self._scored([group])
         rounds = self.options.rounds if self.options.ragged == "resample" else 0
         for refill in range(1, rounds + 1):
             if len(group.scored) == self.size or self.problems:
@@ -104,22 +105,12 @@ class Collection:
         """Request the missing rollouts again and replace the lost ones, which have no completion to keep."""
         taken = {rollout.index for rollout in group.scored}
         free = [index for index in range(self.size) if index not in taken]
-        fresh = _group_of(prompt, await self._generate(position, prompt, free, refill), self.size)
-        again = [
-            replace(rollout, id=f"{rollout.group_id}/{index}", index=index)
-            for rollout, index in zip(fresh.rollouts, free, strict=False)
-        ]
-        scored = await self._scored(self._checked(position, replace(fresh, rollouts=tuple(again))))
+        fresh = self._checked(position, prompt, free, await self._generate(position, prompt, free, refill))
+        (scored,) = await self._scored([fresh])
         both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
         return replace(group, rollouts=tuple(both))
 
     # --- generations
-
-    async def _generate_all(self, policy: BatchPolicyModel, prompts: Sequence[Prompt]) -> list[list[Generation]]:
-        rows = await self._rows(policy, [prompt.state for prompt in prompts], self.size)
-        return [
-            self._row(position, prompt, rows[position], range(self.size)) for position, prompt in enumerate(prompts)
-        ]
 
     async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
         returned = await self._call(policy.generate_batch, states, count, **self.generation)
@@ -149,15 +140,18 @@ class Collection:
     ) -> list[Generation]:
         options = dict(self.generation)
         if getattr(policy, "accepts_place", False):
-            options["place"] = RequestPlace(prompt.id, refill, indexes[0])
+            options["place"] = RequestPlace(prompt.name(position), refill, indexes[0])
         returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
         if isinstance(returned, _Raised):
             return returned.generations(len(indexes))
         return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
-    def _row(self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
+    def _row(
+        self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int] | None = None
+    ) -> list[Generation]:
         """Return the generations of one state; too many, or too few under ``strict``, are a problem."""
-        where, count = f"group index {position}, id {prompt.id!r}", len(indexes)
+        indexes = range(self.size) if indexes is None else indexes
+        where, count = f"group index {position}, id {prompt.name(position)!r}", len(indexes)
         values = as_list(returned)
         if values is None:
             received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
@@ -175,22 +169,17 @@ class Collection:
                 return []
         return generations
 
-    def _checked(self, position: int, group: RolloutGroup) -> RolloutGroup:
-        """Check the shapes of a group, before the reward model is called."""
+    def _checked(
+        self, position: int, prompt: Prompt, indexes: Sequence[int], generations: Sequence[Generation]
+    ) -> RolloutGroup:
+        """Return the group of these generations; its shapes are checked before the reward model is called."""
+        group = _group_of(prompt, prompt.name(position), self.size, dict(zip(indexes, generations, strict=False)))
         self.problems.extend(problems_of_group(group, position, allow_nan=self.options.allow_nan))
         return group
 
     # --- rewards
 
-    async def _scored(self, group: RolloutGroup) -> RolloutGroup:
-        (scored,) = await self._scored_together([group])
-        return scored
-
-    async def _score_all(self, prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        scored = await self._scored_together(groups)
-        return [self._delivered(position, prompts[position], group) for position, group in enumerate(scored)]
-
-    async def _scored_together(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+    async def _scored(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """Return the groups with rewards of one call; when the reward model fails, they stay ungraded."""
         graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
@@ -225,7 +214,7 @@ class Collection:
         return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
 
     def _delivered(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
-        if isinstance(prompt, UnnamedPrompt):
+        if not prompt.id:
             group = with_content_id(group, position)
         if self.options.on_group is not None and not self.problems:
             self.options.on_group(group)
@@ -272,25 +261,16 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
     return asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(called)
 
 
-async def _gather(work: Sequence[Any]) -> list[RolloutGroup]:
-    """Return all results; when one raises, cancel the others and wait for them."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        await cancel_all(tasks)
-
-
-def _group_of(prompt: Prompt, generations: Sequence[Generation], size: int) -> RolloutGroup:
+def _group_of(prompt: Prompt, name: str, size: int, generations: Mapping[int, Generation]) -> RolloutGroup:
     return RolloutGroup(
-        id=prompt.id,
+        id=name,
         state=prompt.state,
-        rollouts=tuple(_rollout(prompt.id, index, generation) for index, generation in enumerate(generations)),
+        rollouts=tuple(_rollout(name, index, generation) for index, generation in generations.items()),
         target_size=size,
         bare_state=prompt.bare_state,
         policy_version=prompt.policy_version,
         experience_version=prompt.experience_version,
-        prompt_token_ids=next((each.prompt_token_ids for each in generations if each.prompt_token_ids), None),
+        prompt_token_ids=next((each.prompt_token_ids for each in generations.values() if each.prompt_token_ids), None),
         metadata=prompt.metadata,
     )
 
@@ -331,6 +311,6 @@ def _losses(prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[S
             continue
         lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
         why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
-        where = f"group index {position}, id {prompts[position].id!r}{why}"
+        where = f"group index {position}, id {prompts[position].name(position)!r}{why}"
         problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
     return problems

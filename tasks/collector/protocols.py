@@ -34,10 +34,9 @@ class Prompt:
     experience_version: str | None = None
     metadata: Mapping[str, Any] = EMPTY
 
-
-@dataclass(frozen=True, slots=True)
-class UnnamedPrompt(Prompt):
-    """A prompt without an id: its id is its index, as ``g0``, until the content of its group is known."""
+    def name(self, index: int) -> str:
+        """Return the id; without one the index, as ``g0``, until the content of its group is known."""
+        return self.id or f"g{index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +159,12 @@ def prompts_of(states: object) -> tuple[Prompt, ...]:
         raise ShapeError.one("states", "a list of states", kind)
     if not rows:
         raise ShapeError.one("states", "at least one", "none")
-    prompts = tuple(
-        _named(state if isinstance(state, Prompt) else Prompt(state), index) for index, state in enumerate(rows)
-    )
+    prompts = tuple(state if isinstance(state, Prompt) else Prompt(state) for state in rows)
     first: dict[str, int] = {}
     problems = [
-        ShapeProblem("id", "one of its own for each state", repr(prompt.id), f"indexes {first[prompt.id]} and {index}")
-        for index, prompt in enumerate(prompts)
-        if first.setdefault(prompt.id, index) != index
+        ShapeProblem("id", "one of its own for each state", repr(name), f"indexes {first[name]} and {index}")
+        for index, name in enumerate(prompt.name(index) for index, prompt in enumerate(prompts))
+        if first.setdefault(name, index) != index
     ]
     problems += [problem for index, prompt in enumerate(prompts) for problem in _not_json(prompt, index)]
     if problems:
@@ -222,14 +219,7 @@ def _not_json(prompt: Prompt, index: int) -> Iterator[ShapeProblem]:
         try:
             frozen(getattr(prompt, name))
         except (TypeError, ValueError) as error:
-            yield ShapeProblem(name, "a JSON value", str(error), f"index {index}, id {prompt.id!r}")
-
-
-def _named(prompt: Prompt, index: int) -> Prompt:
-    if prompt.id:
-        return prompt
-    values = {name: getattr(prompt, name) for name in Prompt.__dataclass_fields__}
-    return UnnamedPrompt(**{**values, "id": f"g{index}"})
+            yield ShapeProblem(name, "a JSON value", str(error), f"index {index}, id {prompt.name(index)!r}")
 
 
 def _lacking(model: object) -> str:

@@ -48,6 +48,15 @@ def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
     return checked
 
 
+async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results; when one raises, cancel the others and wait for them."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_all(tasks)
+
+
 def cancel_all(running: Iterable[asyncio.Future[Any]], wait_s: float = CANCEL_WAIT_S) -> Coroutine[Any, Any, bool]:
     """Cancel work at once; return a coroutine that waits at most ``wait_s`` and returns whether all of it has ended."""
     pending = [work for work in running if not work.done()]
