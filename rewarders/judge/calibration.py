@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields
 from itertools import combinations, permutations
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tfgrpo.rewarders.base import Rewarder
 from tfgrpo.rewarders.composite import CompositeRewarder
 from tfgrpo.rewarders.gt import GroundTruthRewarder
@@ -102,21 +105,23 @@ def rank_agreement(truth: Sequence[float], judged: Sequence[float]) -> RankCalib
     """Count how two scores of the same attempts order each pair. Raises ``ValueError`` for different lengths."""
     if len(truth) != len(judged):
         raise ValueError(f"{len(truth)} true scores and {len(judged)} judged ones")
-    concordant = discordant = by_judge = in_truth = both = 0
-    for one, other in combinations(zip(truth, judged, strict=True), 2):
-        true_order, judged_order = _sign(one[0], other[0]), _sign(one[1], other[1])
-        both += true_order == judged_order == 0
-        in_truth += true_order == 0 != judged_order
-        by_judge += judged_order == 0 != true_order
-        concordant += true_order == judged_order != 0
-        discordant += true_order == -judged_order != 0
-    return RankCalibration(
-        concordant=concordant,
-        discordant=discordant,
-        tied_by_judge=by_judge,
-        tied_in_truth=in_truth,
-        tied_in_both=both,
-    )
+    true_order, judged_order = _orders(truth), _orders(judged)
+    counts = {
+        "concordant": true_order * judged_order > 0,
+        "discordant": true_order * judged_order < 0,
+        "tied_by_judge": (judged_order == 0) & (true_order != 0),
+        "tied_in_truth": (judged_order != 0) & (true_order == 0),
+        "tied_in_both": (judged_order == 0) & (true_order == 0),
+    }
+    return RankCalibration(**{name: int(pairs.sum()) for name, pairs in counts.items()})
+
+
+def _orders(values: Sequence[float]) -> NDArray[np.int_]:
+    """Return 1, -1 or 0 for each pair: the first is above, below or equal."""
+    column = np.array(values, dtype=float)[:, None]
+    above = (column > column.T).astype(int)
+    orders: NDArray[np.int_] = (above - above.T)[np.triu_indices(len(values), 1)]
+    return orders
 
 
 def swap_agreement(answers: Iterable[tuple[Preference, Preference]]) -> RankCalibration:
@@ -162,10 +167,6 @@ def vote_agreement(votes: Iterable[Sequence[float]]) -> RankCalibration:
     return RankCalibration(voted=len(several), disagreement=mean)
 
 
-def _sign(one: float, other: float) -> int:
-    return (one > other) - (one < other)
-
-
 # --- groups of a run
 
 
@@ -174,7 +175,12 @@ def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
 
     Judges, composites with a judge and the judges within; and ranks of totals with a judgement but without the truth.
     """
-    paths = [path for weighted in rewarders for path in _opinions(weighted.rewarder, "")]
+    paths = [
+        path
+        for weighted in rewarders
+        for path, each in _walk(weighted.rewarder)
+        if asks_model(each) and not _holds_truth(each)
+    ]
     counting = [weighted.rewarder for weighted in rewarders if weighted.weight > 0]
     opinion = any(asks_model(rewarder) for rewarder in counting)
     if opinion and not any(_holds_truth(rewarder) for rewarder in counting):
@@ -184,7 +190,8 @@ def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
 
 def true_path(rewarders: Sequence[WeightedRewarder]) -> str | None:
     """Return the path of the comparison with the items' answers; None without one."""
-    return next((path for weighted in rewarders for path in _truths(weighted.rewarder, "")), None)
+    found = (each for weighted in rewarders for each in _walk(weighted.rewarder))
+    return next((path for path, rewarder in found if isinstance(rewarder, GroundTruthRewarder)), None)
 
 
 def scores_by_path(scores: Sequence[RewardScore]) -> dict[str, RewardScore]:
@@ -240,27 +247,13 @@ def _nested(score: RewardScore, above: str) -> Iterator[tuple[str, RewardScore]]
             yield from _nested(inner, f"{path}/")
 
 
-def _opinions(rewarder: Rewarder, above: str) -> Iterator[str]:
-    if not asks_model(rewarder):
-        return
+def _walk(rewarder: Rewarder, above: str = "") -> Iterator[tuple[str, Rewarder]]:
+    """Yield a rewarder and those within it, each with its path."""
     path = f"{above}{rewarder.rewarder_id}"
-    if not _holds_truth(rewarder):
-        yield path
-    for member in _members(rewarder):
-        yield from _opinions(member, f"{path}/")
-
-
-def _truths(rewarder: Rewarder, above: str) -> Iterator[str]:
-    path = f"{above}{rewarder.rewarder_id}"
-    if isinstance(rewarder, GroundTruthRewarder):
-        yield path
-    for member in _members(rewarder):
-        yield from _truths(member, f"{path}/")
+    yield path, rewarder
+    for member in rewarder.members if isinstance(rewarder, CompositeRewarder) else ():
+        yield from _walk(member, f"{path}/")
 
 
 def _holds_truth(rewarder: Rewarder) -> bool:
-    return next(_truths(rewarder, ""), None) is not None
-
-
-def _members(rewarder: Rewarder) -> Sequence[Rewarder]:
-    return rewarder.members if isinstance(rewarder, CompositeRewarder) else ()
+    return any(isinstance(each, GroundTruthRewarder) for _, each in _walk(rewarder))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.rewarders.judge.model import JudgeLoad
@@ -65,8 +66,8 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
 
 def win_shares(count: int, duels: Sequence[Duel]) -> list[float | None]:
     """Return the share of its comparisons that each output won, ties as half; None for one without comparisons."""
-    halves, times = _sums(count, duels)
-    return [won / (2 * made) if made else None for won, made in zip(halves, times, strict=True)]
+    halves, met = _tables(count, duels)
+    return [float(won / (2 * made)) if made else None for won, made in zip(halves, met.sum(axis=1), strict=True)]
 
 
 def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
@@ -76,16 +77,12 @@ def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
     method. One virtual tie of each output with one of strength ``t = 0`` keeps the strength of an undefeated output
     finite, and fixes the scale.
     """
-    halves, times = _sums(count, duels)
-    met = np.zeros((count, count))
-    for duel in duels:
-        met[duel.one, duel.other] += duel.times
-        met[duel.other, duel.one] += duel.times
+    halves, met = _tables(count, duels)
     strength = np.zeros(count)
     for _ in range(_ROUNDS):
         chance = 1.0 / (1.0 + np.exp(strength[None, :] - strength[:, None]))
         alone = 1.0 / (1.0 + np.exp(-strength))
-        slope = (np.array(halves) + 1) / 2 - (met * chance).sum(axis=1) - alone
+        slope = (halves + 1) / 2 - (met * chance).sum(axis=1) - alone
         bend = met * chance * (1.0 - chance)
         curve = np.diag(bend.sum(axis=1) + alone * (1.0 - alone)) - bend
         step = np.clip(np.linalg.solve(curve, slope), -_STRIDE, _STRIDE)
@@ -93,17 +90,18 @@ def bradley_terry(count: int, duels: Sequence[Duel]) -> list[float | None]:
         if not step.size or float(np.abs(step).max()) < _PRECISION:
             break
     fitted = 1.0 / (1.0 + np.exp(-strength))
-    return [round(float(own), _DECIMALS) if made else None for own, made in zip(fitted, times, strict=True)]
+    return [round(float(own), _DECIMALS) if made else None for own, made in zip(fitted, met.sum(axis=1), strict=True)]
 
 
-def _sums(count: int, duels: Sequence[Duel]) -> tuple[list[int], list[int]]:
-    """Return twice the wins, and the comparisons, of each output."""
-    halves, times = [0] * count, [0] * count
+def _tables(count: int, duels: Sequence[Duel]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return twice the wins of each output, and the comparisons of each pair."""
+    halves, met = np.zeros(count), np.zeros((count, count))
     for duel in duels:
-        for index, won in ((duel.one, duel.halves), (duel.other, 2 * duel.times - duel.halves)):
-            halves[index] += won
-            times[index] += duel.times
-    return halves, times
+        halves[duel.one] += duel.halves
+        halves[duel.other] += 2 * duel.times - duel.halves
+        met[duel.one, duel.other] += duel.times
+        met[duel.other, duel.one] += duel.times
+    return halves, met
 
 
 _STRENGTHS: Final[Mapping[str, Callable[[int, Sequence[Duel]], list[float | None]]]] = {
@@ -112,34 +110,20 @@ _STRENGTHS: Final[Mapping[str, Callable[[int, Sequence[Duel]], list[float | None
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    """One judgement of a pair in both orders; ``backward`` is in terms of the forward order."""
-
-    forward: Vote[ReadPreference]
-    backward: Vote[ReadPreference]
-
-    @property
-    def halves(self) -> int | None:
-        """Twice the win of the first output; None without an answer in each order."""
-        one, other = self.forward.read, self.backward.read
-        if one is None or other is None:
-            return None
-        return _HALVES[one.better] if one.better == other.better else 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """Two outputs by index, with all judgements of them."""
+class _Pair(NamedTuple):
+    """Two outputs by index, with the votes on them in both orders."""
 
     one: int
     other: int
-    meetings: tuple[_Meeting, ...]
+    votes: tuple[tuple[Vote[ReadPreference], Vote[ReadPreference]], ...]
+    """Forward and backward; both name the better output as it is called in the forward order."""
 
     @property
     def duel(self) -> Duel | None:
-        """Sum of the usable judgements; None without any."""
-        halves = [meeting.halves for meeting in self.meetings if meeting.halves is not None]
+        """Sum of the votes with an answer in each order; None without any."""
+        read = [(forward.read, backward.read) for forward, backward in self.votes]
+        answers = [(one.better, other.better) for one, other in read if one is not None and other is not None]
+        halves = [_HALVES[one] if one == other else 1 for one, other in answers]
         return Duel(self.one, self.other, sum(halves), len(halves)) if halves else None
 
 
@@ -184,10 +168,12 @@ class PairwiseRewarder:
     async def _pair(
         self, one: int, other: int, rivals: Sequence[Attempt], context: RewardContext, voter: Voter
     ) -> _Pair:
-        asked = (self._meeting(rivals[one], rivals[other], vote, context, voter) for vote in range(self.options.votes))
+        asked = (self._vote(rivals[one], rivals[other], vote, context, voter) for vote in range(self.options.votes))
         return _Pair(one, other, tuple(await all_of(asked)))
 
-    async def _meeting(self, one: Attempt, other: Attempt, vote: int, context: RewardContext, voter: Voter) -> _Meeting:
+    async def _vote(
+        self, one: Attempt, other: Attempt, vote: int, context: RewardContext, voter: Voter
+    ) -> tuple[Vote[ReadPreference], Vote[ReadPreference]]:
         turn = other.index * _TURNS + 2 * vote
         questions = (
             self.options.question(
@@ -201,7 +187,7 @@ class PairwiseRewarder:
             for backwards, (first, second) in enumerate(((one, other), (other, one)))
         )
         forward, backward = await all_of(voter.vote(question, read_preference) for question in questions)
-        return _Meeting(forward, _turned(backward))
+        return forward, _turned(backward)
 
     def _strengths(self, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[float | None]:
         if len(rivals) == 1:
@@ -252,8 +238,8 @@ def _missing_reason(index: int, pairs: Sequence[_Pair]) -> str:
         vote.reason
         for pair in pairs
         if index in (pair.one, pair.other)
-        for meeting in pair.meetings
-        for vote in (meeting.forward, meeting.backward)
+        for both in pair.votes
+        for vote in both
         if vote.read is None
     ]
     return f"no comparison can be used; {len(lost)} answers are missing, the last: {lost[-1]}"
@@ -263,14 +249,11 @@ def _comparison_rows(index: int, rivals: Sequence[Attempt], pairs: Sequence[_Pai
     return [
         {
             "with": rivals[pair.other].rollout_id,
-            "votes": [
-                {"forward": _better(meeting.forward), "backward": _better(meeting.backward)}
-                for meeting in pair.meetings
-            ],
+            "votes": [{"forward": _better(forward), "backward": _better(backward)} for forward, backward in pair.votes],
             "replies": [
                 row
-                for number, meeting in enumerate(pair.meetings)
-                for order, vote in (("forward", meeting.forward), ("backward", meeting.backward))
+                for number, both in enumerate(pair.votes)
+                for order, vote in zip(("forward", "backward"), both, strict=True)
                 for row in reply_rows(vote.replies, vote=number, order=order)
             ],
         }
