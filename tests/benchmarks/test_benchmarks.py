@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,13 @@ def test_an_unknown_benchmark_is_named_with_those_there_are(monkeypatch):
         all_of_them.main()
 
 
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Run benchmarks here, where they can be replaced."""
+    monkeypatch.setattr(all_of_them, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
     module = importlib.import_module("benchmarks.bench_store")
     monkeypatch.setattr(
@@ -70,12 +79,20 @@ def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
     assert "1 bar(s) missed" in printed
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_without_a_missed_bar_all_is_well(monkeypatch, capsys):
     module = importlib.import_module("benchmarks.bench_store")
     monkeypatch.setattr(module, "measure", lambda: [Row("a", 2.0, "s", 2.0), Row("c", 3.0, "s")])
     monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
     assert all_of_them.main() == 0
     assert "every bar held" in capsys.readouterr().out
+
+
+def test_a_benchmark_runs_in_a_process_of_its_own_so_that_no_other_starts_with_its_memory(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "benchmarks.bench_summaries", raising=False)
+    assert list(all_of_them._measured("summaries"))
+    assert "benchmarks.bench_summaries" not in sys.modules
+    assert "summary of 10 MB of output" in capsys.readouterr().err
 
 
 def test_a_bar_holds_when_it_is_met_exactly():

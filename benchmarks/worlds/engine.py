@@ -1,0 +1,127 @@
+"""Run one policy in one world for some nights, on the same budget of rollouts as every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.worlds.world import NOTHING, Bools, Floats, Items, Lesson, Pack, Truth, World
+
+ROLLOUTS_A_NIGHT = 800
+TRAIN_ITEMS, HELD_OUT_ITEMS = 300, 100
+NIGHTS = 20
+
+
+class Policy(Protocol):
+    """What learns. Made anew for each seed; nights follow each other."""
+
+    @property
+    def serving(self) -> Pack:
+        """The lessons in the prompt of the agent by day."""
+        ...
+
+    def night(self, arena: Arena) -> None:
+        """Learn for one night, with at most the rollouts of the arena."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The attempts at one item under one prompt."""
+
+    habits: Bools
+    """Shape ``(attempts, habits)``."""
+    rewards: Floats
+    plausible: Floats
+    """Shape ``(habits,)``: what a reflection looks at, see ``Truth.plausible``. Not for policies."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether all rewards are equal, so that there is no contrast."""
+        return bool(self.rewards.min() == self.rewards.max())
+
+
+class Arena:
+    """What a policy may do in one night: attempt items and reflect on groups. Both are counted."""
+
+    def __init__(self, truth: Truth, train: Items, held_out: Items, random: np.random.Generator) -> None:
+        self.train, self.held_out, self.random = train, held_out, random
+        self.left = ROLLOUTS_A_NIGHT
+        self.learner_calls = 0
+        self._truth = truth
+
+    def attempt(self, items: Items, pack: Pack, count: int) -> list[Group]:
+        """Return a group of ``count`` attempts for each item. Raises ``ValueError`` beyond the budget of the night."""
+        self.left -= count * len(items)
+        if self.left < 0:
+            raise ValueError(f"{-self.left} rollouts more than the {ROLLOUTS_A_NIGHT} of a night")
+        habits, rewards = self._truth.attempts(items, pack, count, self.random)
+        return [Group(*one) for one in zip(habits, rewards, self._truth.plausible(items), strict=True)]
+
+    def draw(self, count: int) -> Items:
+        """Return some of the items to learn on, without repetition."""
+        return self.train.some(self.random.permutation(len(self.train))[:count])
+
+    def batches(self, items: int, batch: int) -> Iterator[Items]:
+        """Yield batches of items to learn on; no item comes twice before all have come."""
+        order = self.random.permutation(len(self.train))
+        for start in range(0, items, batch):
+            yield self.train.some(np.take(order, range(start, min(start + batch, items)), mode="wrap"))
+
+    def reflect(self, group: Group) -> Lesson | None:
+        """Name one habit in which the best and the worst attempt differ, as the best one has it; None where they agree.
+
+        The reflection is idealised: it sees habits, not text. Habits that seem to have to do with the outcome are named
+        more often, and a share of its lessons has the wrong direction.
+        """
+        self.learner_calls += 1
+        best, worst = (self._one_of(group.rewards == bound(group.rewards)) for bound in (np.max, np.min))
+        weights = np.cumsum((group.habits[best] != group.habits[worst]) * group.plausible)
+        if not weights[-1]:
+            return None
+        habit = int(np.searchsorted(weights, self.random.random() * weights[-1], side="right"))
+        show = bool(group.habits[best, habit])
+        return habit, show != (self.random.random() < self._truth.world.misjudged)
+
+    def _one_of(self, which: Bools) -> int:
+        """Return the position of one of the true values."""
+        positions = np.flatnonzero(which)
+        return int(positions[int(self.random.random() * len(positions))])
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a policy did in one world of one seed, night by night."""
+
+    gain: tuple[float, ...]
+    """True success of what is served, in points above no lessons."""
+    wrong: tuple[int, ...]
+    """Lessons in force that do not help."""
+    rollouts: int
+    learner_calls: int
+    changes_for_the_worse: int
+    """Nights after which what is served is worse than before."""
+
+
+def run(world: World, policy: Callable[[], Policy], seed: int, nights: int = NIGHTS) -> Course:
+    """Return the course of one policy. All policies meet the same world of a seed."""
+    truth = Truth(world, seed)
+    drawn = np.random.default_rng([seed, 3])
+    train, held_out = Items.drawn(world, TRAIN_ITEMS, drawn), Items.drawn(world, HELD_OUT_ITEMS, drawn)
+    learner = policy()
+    gains, wrong, rollouts, calls, worse = [], [], 0, 0, 0
+    for night in range(1, nights + 1):
+        arena = Arena(truth, train, held_out, np.random.default_rng([seed, 4, night]))
+        before = truth.success(learner.serving)
+        learner.night(arena)
+        rollouts += ROLLOUTS_A_NIGHT - arena.left
+        calls += arena.learner_calls
+        after = truth.success(learner.serving)
+        worse += after < before
+        gains.append(after - truth.success(NOTHING))
+        wrong.append(truth.wrong(learner.serving))
+        truth.after_night(night)
+    return Course(tuple(gains), tuple(wrong), rollouts, calls, worse)

@@ -1,0 +1,206 @@
+"""The proving ground: the worlds are what they say, policies stay within their budget, and the page has its table."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.bench_worlds import measure as measure_rows
+from benchmarks.worlds.__main__ import lines
+from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
+from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
+from benchmarks.worlds.policies import LOOP, POLICIES
+from benchmarks.worlds.world import NOTHING, WORLDS, Items, Truth
+
+PLAIN = WORLDS["plain"]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+
+
+def right(truth, count=12):
+    """The right lessons about the first rules."""
+    return frozenset((rule, bool(truth.signs[rule] > 0)) for rule in range(count))
+
+
+def arena(world=PLAIN, seed=0, items=200):
+    truth, random = Truth(world, seed), np.random.default_rng(seed)
+    drawn = Items.drawn(world, items, random)
+    return truth, Arena(truth, drawn, drawn, random)
+
+
+# --- worlds
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if name != "unlearnable"])
+def test_right_lessons_help_and_their_opposites_harm(name):
+    gains, losses = [], []
+    for seed in range(5):
+        truth = Truth(WORLDS[name], seed)
+        pack, nothing = right(truth), truth.success(NOTHING)
+        gains.append(truth.success(pack) - nothing)
+        losses.append(truth.success(frozenset((rule, not show) for rule, show in pack)) - nothing)
+        assert truth.wrong(pack) == 0
+    assert statistics.mean(gains) > 3.0
+    assert statistics.mean(losses) < -10.0
+
+
+def test_a_lesson_about_an_idle_habit_costs_its_attention_and_nothing_else():
+    truth = Truth(PLAIN, 0)
+    idle = frozenset((PLAIN.rules + number, True) for number in range(5))
+    assert truth.wrong(idle) == 5
+    assert -4.0 < truth.success(idle) - truth.success(NOTHING) < -1.0
+    free = Truth(replace(PLAIN, attention=0.0), 0)
+    assert free.success(idle) == free.success(NOTHING)
+
+
+def test_where_nothing_can_be_learned_no_library_helps():
+    truth = Truth(WORLDS["unlearnable"], 0)
+    packs = [frozenset({(habit, show)}) for habit in range(truth.world.habits) for show in (True, False)]
+    assert all(truth.success(pack) < truth.success(NOTHING) for pack in packs)
+    assert all(truth.wrong(pack) == 1 for pack in packs)
+
+
+def test_a_third_of_the_rules_turn_round_after_night_ten_and_only_then():
+    truth = Truth(PLAIN, 3)
+    before = truth.signs
+    truth.after_night(9)
+    assert np.array_equal(truth.signs, before)
+    truth.after_night(10)
+    assert (truth.signs != before).sum() == 4
+
+
+def test_a_tempting_habit_goes_with_success_and_harms_when_it_is_followed():
+    world = WORLDS["tempting"]
+    truth, ground = arena(world, items=200)
+    tempting = world.rules + world.idle
+    groups = ground.attempt(ground.train, NOTHING, 4)
+    shown = np.concatenate([group.habits[:, tempting] for group in groups])
+    rewards = np.concatenate([group.rewards for group in groups])
+    assert rewards[shown].mean() - rewards[~shown].mean() > 0.1
+    assert truth.success(frozenset({(tempting, True)})) < truth.success(NOTHING) - 2.0
+    assert truth.wrong(frozenset({(tempting, True)})) == 1
+
+
+def test_an_opposed_rule_helps_some_families_and_hurts_others():
+    truth = Truth(replace(WORLDS["opposed"], opposed=1.0), 0)
+    effects = truth.effects(np.arange(4))
+    assert np.array_equal(effects[0], effects[1])
+    assert np.array_equal(effects[0], -effects[2])
+
+
+def test_a_second_lesson_about_a_rule_with_two_habits_only_costs_attention():
+    world = replace(WORLDS["twins"], drift_after=None)
+    for seed in range(4):
+        truth = Truth(world, seed)
+        one = frozenset({(0, bool(truth.signs[0] > 0))})
+        twin = frozenset({(world.rules, bool(truth.signs[0] > 0))})
+        assert truth.wrong(one | twin) == 0
+        alone = truth.success(one) - truth.success(NOTHING)
+        assert truth.success(one | twin) - truth.success(one) < alone / 2
+
+
+def test_noise_turns_the_stated_share_of_rewards_round():
+    world = replace(WORLDS["noisy"], base=50.0)
+    _, ground = arena(world)
+    rewards = np.concatenate([group.rewards for group in ground.attempt(ground.train, NOTHING, 4)])
+    assert rewards.mean() == pytest.approx(1.0 - world.label_noise, abs=0.05)
+
+
+# --- the engine
+
+
+def test_attempts_are_counted_and_none_is_given_beyond_the_budget():
+    _, ground = arena()
+    ground.attempt(ground.train.some(range(100)), NOTHING, 3)
+    assert ground.left == ROLLOUTS_A_NIGHT - 300
+    with pytest.raises(ValueError, match="100 rollouts more than the 800 of a night"):
+        ground.attempt(ground.train.some(range(200)), NOTHING, 3)
+
+
+def test_a_reflection_names_what_separates_best_from_worst_and_mostly_rightly():
+    truth, ground = arena()
+    mixed = [group for group in ground.attempt(ground.train, NOTHING, 4) if not group.flat]
+    lessons = [lesson for lesson in map(ground.reflect, mixed) if lesson is not None]
+    assert ground.learner_calls == len(mixed)
+    about_rules = [lesson for lesson in lessons if lesson[0] < PLAIN.rules]
+    assert len(about_rules) > len(lessons) / 2
+    assert sum(map(truth.right, about_rules)) > 0.6 * len(about_rules)
+
+
+def test_items_come_again_only_when_all_have_come():
+    _, ground = arena(items=40)
+    bases = np.concatenate([batch.base for batch in ground.batches(60, 25)])
+    assert len(bases) == 60
+    assert len(set(bases[:40].tolist())) == 40
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
+    first, again = (run(PLAIN, POLICIES[policy], 1, nights=3) for _ in range(2))
+    assert first == again
+    assert 0.8 * 3 * ROLLOUTS_A_NIGHT <= first.rollouts <= 3 * ROLLOUTS_A_NIGHT
+    assert first.learner_calls > 0
+    assert first != run(PLAIN, POLICIES[policy], 2, nights=3)
+
+
+def test_the_loop_promotes_nothing_where_nothing_can_be_learned():
+    courses = [run(WORLDS["unlearnable"], POLICIES[LOOP], seed, nights=10) for seed in range(20)]
+    assert [gain for course in courses for gain in course.gain] == [0.0] * 200
+
+
+# --- figures
+
+
+def course(*gains, calls=10):
+    return Course(gains, (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
+
+
+def test_figures_are_means_with_the_interval_of_students_t():
+    values = [float(number) for number in range(30)]
+    found = figure(values)
+    assert found.mean == 14.5
+    assert found.half_width == pytest.approx(2.045 * 8.803408430829505 / 30**0.5)
+    assert str(found) == "+14.5 ± 3.3"
+    assert figure([2.0, 2.0]).half_width == 0.0
+
+
+def test_areas_nights_and_calls_are_those_of_the_course():
+    assert area(course(1.0, 3.0, -1.0)) == 1.0
+    assert nights_below(course(1.0, 0.0, -1.0, -2.0)) == 2
+    assert calls_per_point([course(2.0, 4.0), course(2.0, 4.0)]) == pytest.approx(810 / 3)
+    assert calls_per_point([course(-2.0), course(1.0)]) is None
+    assert paired([course(3.0), course(5.0)], [course(1.0), course(3.0)], area).half_width == 0.0
+
+
+def test_the_table_has_every_policy_and_marks_the_best_of_a_night():
+    with ThreadPoolExecutor(1) as executor:
+        found = measure(executor, seeds=2, worlds=["unlearnable"])
+    text = list(lines(found))
+    assert text[0].startswith("**unlearnable**: no habit matters")
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in text if re.match(r"\| (?!---)", line)}
+    assert rows.keys() == {"policy", *POLICIES}
+    assert "| **+0.0** |" in rows[LOOP]
+    assert "**" not in rows["keep everything (the paper)"]
+
+
+def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
+    monkeypatch.setattr("benchmarks.bench_worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"])}
+    barred = rows["worlds: below no lessons where nothing is learned"]
+    assert (barred.median, barred.bar, barred.held) == (0.0, 0.0, True)
+    assert rows["worlds: plain, lost to the best"].note.split(":")[0] in POLICIES
+
+
+def test_the_page_has_the_table_of_every_world_and_policy():
+    page = PAGE.read_text(encoding="utf-8")
+    tables = re.split(r"^\*\*(\w+)\*\*: ", page.split("<!-- proving ground -->")[1], flags=re.MULTILINE)[1:]
+    assert dict(zip(tables[::2], (table.splitlines()[0] for table in tables[1::2]), strict=True)) == {
+        name: world.description for name, world in WORLDS.items()
+    }
+    for table in tables[1::2]:
+        assert re.findall(r"^\| ((?!policy|---).+?) \|", table, re.MULTILINE) == list(POLICIES)
