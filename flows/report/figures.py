@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
+
+from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
+from tfgrpo.stores.text import pluralize
 
 NOTHING: Final = "–"
 """Shown for an unknown figure, which is not zero."""
@@ -64,8 +68,14 @@ def excerpt(text: str) -> str:
     return text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text) - _LONG:,} more characters in the files)"
 
 
+def minute(time: str) -> str:
+    """Return a time stamp without its seconds."""
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()
+
+
+_OWN: Final = (decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (decimal, whole, percent, seconds, tokens, dollars, setting, excerpt)
+    each.__name__: each for each in (*_OWN, duration, money, plus_unknown, price_unknown, usd, pluralize)
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, read_costs, read_groups
@@ -41,17 +39,6 @@ _ROLES = {
     "tool": "tools",
 }
 _FLIPS = 12
-_WORDS = {
-    "promote": "Promoted: the new library is better",
-    "reject": "Rejected: the new library is not better",
-    "undecided": "Undecided: the evidence does not tell the libraries apart",
-}
-_WITHOUT_SWEEP = {
-    "running": "Not measured yet: the run is under way, or its process was killed",
-    "stopped": "Not measured: the run was stopped before the held-out sweep ended",
-    "failed": "Not measured: the run failed before the held-out sweep ended",
-    "finished": "Measured only: nothing was learned, so there is nothing to compare",
-}
 
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
@@ -74,85 +61,44 @@ def write_report(task: TaskPaths, run: RunPaths) -> Path:
 
 
 def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
-    manifest = ManifestFile(run.manifest).read()
+    manifest = {"run_id": run.root.name, "task_id": task.root.name, **ManifestFile(run.manifest).read()}
     tfgrpo: Json = manifest.get("tfgrpo", {})
     groups = read_groups(run)
     for text, reason in tfgrpo.get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
-    gate = manifest.get("gate") or None
     calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
+    settings = manifest.get("settings", {})
     return {
-        "run_id": manifest.get("run_id", run.root.name),
-        "task_id": manifest.get("task_id", task.root.name),
+        "manifest": manifest,
+        "tfgrpo": tfgrpo,
+        "gate": manifest.get("gate") or {},
         "place": _place(task),
-        "packs": _option("--packs-root", manifest.get("settings", {}).get("packs_root")),
-        "simulated": manifest.get("simulated", False),
-        "about": list(_about(manifest)),
-        "verdict": gate["decision"] if gate else manifest.get("status", "running"),
-        "headline": _headline(manifest, gate),
-        "explanation": gate["explanation"] if gate else manifest.get("message", ""),
-        "comparison": _comparison(gate),
-        "noise_floor": gate.get("noise_floor") if gate else None,
-        "facts": list(_facts(manifest, tfgrpo)),
+        "packs": _option("--packs-root", settings.get("packs_root")),
+        "totals": Totals.from_json(manifest["ledger"]) if manifest.get("ledger") else None,
+        "max_usd": settings.get("budget", {}).get("max_usd"),
+        "comparison": _comparison(manifest.get("gate")),
         "curve": _curve(groups),
         "arms": list(_arms(run, rollouts)),
         "truth": calibration["truth"],
         "judges": [(path, found, compared_pairs(found)) for path, found in calibration["rewarders"].items()],
-        "failed_epochs": dict(tfgrpo.get("failed_epochs", {})),
         "costs": _costs(run),
-        "tools": tfgrpo.get("per_tool_metrics", ()),
         "rollouts": rollouts,
         "groups": groups,
         "lessons": lessons,
         "flips": _flips(groups),
-        "warnings": manifest.get("warnings", ()),
         "checks": list(_checks(manifest)),
-        "settings": manifest.get("settings_table", ()),
     }
 
 
 def _place(task: TaskPaths) -> str:
-    """The options that name the task, as they are typed."""
+    """Return the options that name the task, as they are typed."""
     out = str(task.root.parent)
     return f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out)
 
 
 def _option(name: str, value: str | None) -> str:
     return "" if value is None else f" {name} {shlex.quote(value)}"
-
-
-def _about(manifest: Json) -> Iterator[str]:
-    """The line under the title."""
-    yield manifest.get("status", "of unknown status")
-    started, ended = manifest.get("started_at"), manifest.get("ended_at")
-    if started:
-        yield f"{_minute(started)} to {_minute(ended) if ended else '–'}"
-    if started and ended and manifest.get("timing"):
-        # Only the last part was timed, and what lay between the parts was no work.
-        part = "its last part took" if manifest.get("resumed_at") else "took"
-        yield f"{part} {duration(manifest['timing']['wall_s'])}"
-    yield f"model {manifest.get('model', 'unknown')}"
-    pack = manifest.get("pack")
-    if pack:
-        yield f"pack {pack['id']} ({pack['stamp'][:12]})"
-
-
-def _minute(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M %Z}".strip()
-
-
-def _headline(manifest: Json, gate: Json | None) -> str:
-    if gate is None:
-        return _WITHOUT_SWEEP.get(str(manifest.get("status")), "Not measured")
-    headline = _WORDS[gate["decision"]]
-    before, after = gate.get("champion"), gate.get("candidate")
-    if before and after:
-        headline += (
-            f". Held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after, "
-            f"over {pluralize(gate['pairs'], 'item')}"
-        )
-    return headline
 
 
 def _comparison(gate: Json | None) -> dict[str, Any] | None:
@@ -162,50 +108,6 @@ def _comparison(gate: Json | None) -> dict[str, Any] | None:
     rows = {"before": gate["champion"], "after": gate["candidate"], "difference": gate["difference"]}
     bounds = [row[bound] for row in rows.values() for bound in ("low", "high")]
     return {"rows": rows, "scale": interval_scale(bounds)}
-
-
-def _facts(manifest: Json, tfgrpo: Json) -> Iterator[tuple[str, str, str]]:
-    """Name, figure, and a remark below it."""
-    ledger, ahead = manifest.get("ledger") or {}, manifest.get("forecast") or {}
-    budget = manifest.get("settings", {}).get("budget", {})
-    if ledger:
-        totals = Totals.from_json(ledger)
-        yield _spent(totals, budget.get("max_usd"))
-        calls = ahead.get("calls")
-        likely = f", likely {calls['likely']:,}" if calls and "likely" in calls else ""
-        foreseen = f"forecast {calls['low']:,} to {calls['high']:,}{likely}" if calls else ""
-        yield "calls", plus_unknown(f"{totals.calls:,}", totals), foreseen
-        risk = totals.at_risk_tokens
-        yield (
-            "tokens",
-            plus_unknown(f"{totals.tokens:,}", totals),
-            f"and up to {risk:,} of lost calls" if risk else "",
-        )
-    candidate = len(tfgrpo.get("library", ()))
-    if (manifest.get("gate") or {}).get("decision") == "promote":
-        yield "lessons in force", str(candidate), ""
-    else:
-        unchanged = len((manifest.get("champion") or {}).get("experience_ids", ()))
-        yield "lessons in force", str(unchanged), f"{candidate} in the candidate" if candidate else ""
-    yield "operations stored", str(tfgrpo.get("experiences_written", 0)), ""
-    epochs = tfgrpo.get("epochs", ())
-    lost = sum(row["lost"] for row in epochs)
-    everything = lost + sum(row["scored"] for row in epochs)
-    if everything:
-        yield "evidence lost", f"{100.0 * lost / everything:.1f} %", f"{lost:,} of {pluralize(everything, 'rollout')}"
-    asked, failed = (sum(row.get(name, 0) for row in epochs) for name in ("learning_asked", "learning_lost"))
-    if asked:
-        share = f"{100.0 * failed / asked:.1f} %"
-        yield "learning lost", share, f"{failed:,} of {pluralize(asked, 'learning step')}"
-
-
-def _spent(totals: Totals, cap: float | None) -> tuple[str, str, str]:
-    remarks = [f"of ${cap:g}"] if cap is not None else []
-    if totals.at_risk_nano:
-        remarks.append(f"and up to {usd(totals.at_risk_nano)} of lost calls")
-    if price_unknown(totals):
-        return "spent", "price unknown", "set model.prices"
-    return "spent", money(totals), " ".join(remarks)
 
 
 def _curve(groups: Groups) -> dict[str, Any] | None:
