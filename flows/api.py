@@ -31,11 +31,11 @@ from tfgrpo.flows.orchestration.quiet import quiet_prefect
 from tfgrpo.flows.orchestration.server.local_server import API_URL, start_server
 from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home, prefect_settings
 from tfgrpo.flows.result import Result, task_paths
+from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named
 from tfgrpo.flows.run.prepare import Prepared
-from tfgrpo.flows.selection.context import lessons_of, pack_of_lessons
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan

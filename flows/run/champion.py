@@ -10,6 +10,7 @@ from typing import Final
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.library import (
@@ -168,3 +169,29 @@ def short_enough(library: Library, pack: LoadedPack) -> Library:
             if count_words(entry.summary32) <= pack.max_words and len(entry.summary32) <= pack.max_chars
         )
     )
+
+
+def pack_of_lessons(task: TaskPaths | None, *, simulated: bool) -> str | None:
+    """Return the id of the pack of a task's promoted lessons; None without any."""
+    if task is None:
+        return None
+    store = ExperienceStore(task.experiences, approved={})
+    library = champion_library(store, task, simulated=simulated)
+    return library.entries[0].pack_id if library.entries else None
+
+
+def lessons_of(
+    task: TaskPaths | None, pack: LoadedPack, retrieval: RetrievalSettings, *, simulated: bool
+) -> tuple[PackText, tuple[str, ...]]:
+    """Return the pack's text with the promoted lessons of its task, and a warning for each that may not be used.
+
+    Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
+    """
+    library, warnings = Library(()), []
+    if task is not None:
+        store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
+        library = champion_library(store, task, simulated=simulated)
+        warnings = champion_problems(store, task, simulated=simulated)
+    rendered = prompt_of(pack, library, retrieval)
+    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in rendered.skipped)
+    return rendered.text, (*warnings, *skipped)

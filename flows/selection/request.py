@@ -6,35 +6,34 @@ Fields named like command-line options set the same settings; ``settings`` reach
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 
-_SHARED: Final = [name for name in FlowRequest.model_fields if name in RunRequest.KEYS]
-FIELDS: Final = MappingProxyType(
-    {
-        "k": "selection.k",
-        "min_success": "selection.min_success",
-        "format": "selection.format",
-        "json_schema": "selection.json_schema",
-        "none_valid": "selection.none_valid",
-        "stage": "selection.stage",
-        "memory": "selection.memory.mode",
-        "max_validations": "selection.max_validations",
-        "timeout_s": "selection.timeout_s",
-        **{name: RunRequest.KEYS[name] for name in ("task_id", *_SHARED, "pack", "world")},
-    }
+_OWN: Final = (
+    "k",
+    "min_success",
+    "format",
+    "json_schema",
+    "none_valid",
+    "stage",
+    "memory",
+    "max_validations",
+    "timeout_s",
 )
-"""Setting behind each field that sets one."""
+_OF_RUNS: Final = ("task_id", *(name for name in FlowRequest.model_fields if name in RunRequest.KEYS), "pack", "world")
 
 
 class SelectRequest(FlowRequest):
     """Request of one selection. Absent fields keep the values of environment, pipeline file and defaults."""
 
-    KEYS: ClassVar[Mapping[str, str]] = FIELDS
+    KEYS: ClassVar[Mapping[str, str]] = (
+        {name: f"selection.{name}" for name in _OWN}
+        | {"memory": "selection.memory.mode"}
+        | {name: RunRequest.KEYS[name] for name in _OF_RUNS}
+    )
 
     prompt: str | None = None
     """The prompt. Either this or ``item``; a dry run without either takes the first item of its world."""

@@ -15,7 +15,7 @@ from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
 from tfgrpo.flows.selection import item as selection_item
 from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
-from tfgrpo.flows.selection.request import FIELDS, SelectRequest
+from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text
@@ -269,8 +269,8 @@ def test_all_problems_are_in_one_error():
 
 
 def test_every_field_of_the_request_that_is_a_setting_reaches_it():
-    settings_of = {name: fields_by_key()[key] for name, key in FIELDS.items()}
-    assert set(FIELDS) <= set(SelectRequest.model_fields)
+    settings_of = {name: fields_by_key()[key] for name, key in SelectRequest.KEYS.items()}
+    assert set(SelectRequest.KEYS) <= set(SelectRequest.model_fields)
     asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).options()
     assert asked == {
         "dry_run": "true", "selection.k": "3", "selection.timeout_s": "2.5", "selection.memory.mode": "record",
