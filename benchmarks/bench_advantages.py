@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.table import Row, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.batch import batch_advantages, normal_score
 from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
-from tfgrpo.rewarders.advantages.formulas import normal_score
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000

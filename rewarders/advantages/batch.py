@@ -1,21 +1,37 @@
-"""Compute the advantages of many groups as arrays, under any estimator.
+"""Compute advantages as arrays: one formula for each kind of estimator, for a batch and for a single group.
 
-Ragged groups and absent rewards take the same path as whole ones. Refused are NaN, a reward that is absent but
-counted by the mask, and a group of one under an estimator that cannot compare it.
+Arrays are ``[G, B]``: each group is a column. A single group is a batch of one column, and estimators that use the
+whole batch take its statistics from the caller. Ragged groups and absent rewards take the same path as whole ones.
+Refused are NaN, a reward that is absent but counted by the mask, and a group of one under an estimator that cannot
+compare it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from numbers import Real
+from statistics import NormalDist
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, estimator_of
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from tfgrpo.rewarders.advantages.batch_groups import (
+    Batch,
+    BatchStatistics,
+    Floats,
+    RewardRows,
+    read_batch,
+    with_lengths,
+)
+from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, Kind, estimator_of
+from tfgrpo.rewarders.advantages.spread import finite_rewards
 
-    from tfgrpo.rewarders.advantages.batch_groups import Floats, Groups, RewardRows
+_NORMAL: Final = NormalDist()
 
 
 def batch_advantages(
@@ -39,29 +55,27 @@ def batch_advantages(
     for shapes that do not fit, for NaN and infinity that the mask does not hide, for an unknown estimator or a missing
     input of it, and where no finite advantage exists.
     """
-    # Loads numpy.
-    import numpy as np  # noqa: PLC0415
-
-    from tfgrpo.rewarders.advantages.batch_groups import groups_of, like_rewards, spreads_of  # noqa: PLC0415
-    from tfgrpo.rewarders.advantages.formulas import BatchData, advantages_of_batch  # noqa: PLC0415
-
     chosen = estimator_of(estimator)
     _check_needs(chosen, token_lengths=token_lengths, greedy=greedy)
-    groups = groups_of(rewards, mask)
-    if not groups.values.size:
-        return groups.values.T
-    data = BatchData(
-        groups,
-        spreads_of(groups),
-        like_rewards("token_lengths", token_lengths, groups) if token_lengths is not None else None,
-        _greedy(greedy, groups) if greedy is not None else None,
-    )
-    columns = _with_singletons(chosen, groups, advantages_of_batch(chosen, data))
-    finite = np.isfinite(columns) if groups.mask is None else np.isfinite(columns) | ~groups.mask
+    batch = read_batch(rewards, mask)
+    if not batch.values.size:
+        return batch.values.T
+    if token_lengths is not None:
+        batch = with_lengths(batch, token_lengths)
+    if greedy is not None:
+        batch = replace(batch, greedy=_greedy(greedy, batch))
+    alone = np.flatnonzero(batch.counts == 1)
+    if chosen.singleton == "refuse" and alone.size:
+        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
+        raise ValueError(
+            f"{chosen.name}: group {alone[0]}{more} has a single reward, which cannot be compared; omit the group"
+        )
+    columns = _advantages(chosen, batch)
+    finite = np.isfinite(columns) if batch.mask is None else np.isfinite(columns) | ~batch.mask
     if not finite.all():
         group = int(np.argwhere(~finite.T)[0][0])
         raise ValueError(f"{chosen.name}: rewards as large as those of group {group} have no finite advantage")
-    return columns.T if groups.mask is None else np.where(groups.mask, columns, fill).T
+    return columns.T if batch.mask is None else np.where(batch.mask, columns, fill).T
 
 
 def multi_reward_advantages(
@@ -79,8 +93,6 @@ def multi_reward_advantages(
     one shape; where one is absent (None), the others of that rollout count alone. A rollout without any is ``fill``.
     Raises ``ValueError`` as ``batch_advantages`` does, and unless parts and weights have the same names.
     """
-    import numpy as np  # noqa: PLC0415
-
     if not parts or set(parts) != set(weights):
         raise ValueError(f"weights: expected one for each of {sorted(parts)}, received {sorted(weights)}")
     bad = sorted(name for name, weight in weights.items() if not math.isfinite(weight))
@@ -101,44 +113,230 @@ def multi_reward_advantages(
     return batch_advantages(sums, present, whitened, fill=fill)
 
 
-def _check_needs(estimator: Estimator, *, token_lengths: object, greedy: object) -> None:
-    missing = []
-    if estimator.weighs_tokens and token_lengths is None:
-        missing.append("token_lengths")
-    if "greedy" in estimator.needs and greedy is None:
-        missing.append("greedy")
-    if missing:
-        raise ValueError(f"{estimator.name} needs {' and '.join(missing)}: {estimator.formula}")
-
-
-def _greedy(given: npt.ArrayLike, groups: Groups) -> Floats:
-    import numpy as np  # noqa: PLC0415
-
+def _greedy(given: npt.ArrayLike, batch: Batch) -> Floats:
     try:
         rewards = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"greedy: expected a number for each group, received {given!r:.60}") from None
-    if rewards.shape != groups.counts.shape:
-        raise ValueError(f"greedy: expected shape {groups.counts.shape}, one for each group, received {rewards.shape}")
-    wrong = np.flatnonzero(~np.isfinite(rewards) & (groups.counts > 0))
+    if rewards.shape != batch.counts.shape:
+        raise ValueError(f"greedy: expected shape {batch.counts.shape}, one for each group, received {rewards.shape}")
+    wrong = np.flatnonzero(~np.isfinite(rewards) & (batch.counts > 0))
     if wrong.size:
         raise ValueError(f"greedy: group {wrong[0]} has {rewards[wrong[0]]}; only finite rewards can be compared")
     return rewards
 
 
-def _with_singletons(estimator: Estimator, groups: Groups, columns: Floats) -> Floats:
-    if estimator.singleton == "zero":
-        return columns
-    import numpy as np  # noqa: PLC0415
+def batch_statistics(
+    groups: Sequence[Sequence[float]], token_lengths: Sequence[Sequence[float]] | None = None
+) -> BatchStatistics:
+    """Return the statistics of a whole batch, for ``group_advantage(…, batch=…)``.
 
-    alone = groups.counts == 1
-    if not alone.any():
-        return columns
-    if estimator.singleton == "refuse":
-        indices = np.flatnonzero(alone)
-        more = f" and {len(indices) - 1} more" if len(indices) > 1 else ""
-        raise ValueError(
-            f"{estimator.name}: group {indices[0]}{more} has a single reward, which cannot be compared; omit the group"
+    ``token_lengths``: tokens of each completion, in the shape of ``groups``; needed by estimators that weigh tokens.
+    Raises ``ValueError`` for an empty batch or group, for NaN or infinity, and for lengths that do not fit.
+    """
+    values = [finite_rewards(group) for group in groups]
+    if not values:
+        raise ValueError("a batch needs at least one group")
+    batch = read_batch(values)
+    if token_lengths is not None:
+        if len(token_lengths) != len(values):
+            raise ValueError(f"{len(values)} groups but token lengths for {len(token_lengths)}")
+        checked = [_checked_lengths(given, len(group)) for given, group in zip(token_lengths, values, strict=True)]
+        batch = with_lengths(batch, checked)
+    kinds = product((False, True), (False,) if token_lengths is None else (False, True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = {
+            (centred, by_token): batch.moments(centred=centred, by_token=by_token) for centred, by_token in kinds
+        }
+    return BatchStatistics(moments, int(np.count_nonzero(batch.values)))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def _checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:
+    if len(lengths) != expected:
+        raise ValueError(f"{expected} rewards but {len(lengths)} token lengths")
+    for index, length in enumerate(lengths):
+        if not (_is_finite(length) and length >= 0.0):
+            raise ValueError(f"token length {index} is {length!r}; accepted: at least 0")
+    return [float(length) for length in lengths]
+
+
+def advantages_of_group(
+    estimator: Estimator,
+    rewards: Sequence[float],
+    token_lengths: Sequence[float] | None,
+    statistics: BatchStatistics | None,
+    greedy: float | None,
+) -> tuple[float, ...]:
+    """Return the advantage of each reward of one group. Raises ``ValueError`` as ``group_advantage`` does."""
+    if "batch" in estimator.needs:
+        _check_needs(estimator, batch=statistics)
+    else:
+        _check_needs(estimator, token_lengths=token_lengths, greedy=greedy)
+    if estimator.kind == "token_whiten" and statistics is not None and (False, True) not in statistics.moments:
+        raise ValueError(f"{estimator.name} needs batch statistics with token lengths: {estimator.formula}")
+    if len(rewards) == 1 and estimator.singleton == "refuse":
+        raise ValueError(f"{estimator.name}: a group of one cannot be compared")
+    if greedy is not None and not _is_finite(greedy):
+        raise ValueError(f"greedy is {greedy!r}; only finite rewards can be compared")
+    batch = replace(read_batch([rewards]), greedy=None if greedy is None else np.array([greedy]), statistics=statistics)
+    if token_lengths is not None:
+        batch = with_lengths(batch, [_checked_lengths(token_lengths, len(rewards))])
+    values = _advantages(estimator, batch)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{estimator.name}: rewards as large as these have no finite advantage")
+    return tuple(values[:, 0].tolist())
+
+
+def _check_needs(estimator: Estimator, **given: object) -> None:
+    missing = [name for name, value in given.items() if name in estimator.needs and value is None]
+    if missing:
+        raise ValueError(f"{estimator.name} needs {' and '.join(missing)}: {estimator.formula}")
+
+
+def _advantages(estimator: Estimator, batch: Batch) -> Floats:
+    """Return advantages, ``[G, B]``; values where a reward is absent have no meaning."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        columns = _FORMULAS[estimator.kind](estimator, batch)
+    if estimator.singleton == "reward" and (alone := batch.counts == 1).any():
+        # As in the trainers that keep it: mean 0 and standard deviation 1 are assumed.
+        scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
+        return np.where(alone, batch.values / scale, columns)
+    return columns
+
+
+def _group_std(estimator: Estimator, batch: Batch) -> Floats:
+    deviations, _, exponents = batch.spreads
+    return _divided(deviations, _scaled_stds(estimator, batch) + np.ldexp(estimator.epsilon, -exponents))
+
+
+def _scaled_stds(estimator: Estimator, batch: Batch) -> Floats:
+    counts = batch.counts
+    _, stds, exponents = batch.spreads
+    if estimator.ddof:
+        stds = stds * np.sqrt(counts / np.maximum(counts - estimator.ddof, 1.0))
+    if estimator.variance_floor:
+        stds = np.maximum(stds, np.ldexp(estimator.variance_floor**0.5, -exponents))
+    return stds
+
+
+def _batch_std(estimator: Estimator, batch: Batch) -> Floats:
+    scale = batch.moments(centred=False).std_with(estimator.ddof) + estimator.epsilon
+    return _divided(batch.centred, np.float64(scale))
+
+
+def _batch_whiten(estimator: Estimator, batch: Batch) -> Floats:
+    moments = batch.moments(centred=True)
+    scale = moments.std_with(estimator.ddof) + estimator.epsilon
+    return _divided(batch.centred - moments.mean, np.float64(scale))
+
+
+def _token_whiten(estimator: Estimator, batch: Batch) -> Floats:
+    moments = batch.moments(centred=estimator.centred, by_token=True)
+    if moments.count <= estimator.ddof:
+        raise ValueError(f"{estimator.name} needs a batch with more than {estimator.ddof} token(s)")
+    values = batch.centred if estimator.centred else batch.values
+    return _divided(values - moments.mean, np.hypot(moments.std_with(estimator.ddof), estimator.epsilon**0.5))
+
+
+def _leave_one_out(_: Estimator, batch: Batch) -> Floats:
+    counts = batch.counts
+    return batch.centred * (counts / np.maximum(counts - 1.0, 1.0))
+
+
+def _length_baseline(estimator: Estimator, batch: Batch) -> Floats:
+    lengths = batch.token_lengths if batch.token_lengths is not None else np.zeros_like(batch.values)
+    whole = lengths.sum(axis=0)
+    empty = np.flatnonzero((whole == 0.0) & (batch.counts > 0))
+    if empty.size:
+        raise ValueError(f"{estimator.name}: the completions of group {empty[0]} have no tokens to weigh by")
+    shift = np.einsum("gb,gb->b", lengths, batch.centred) / np.where(whole == 0.0, 1.0, whole)
+    shifted: Floats = batch.centred - shift
+    return shifted
+
+
+def _greedy_baseline(_: Estimator, batch: Batch) -> Floats:
+    return batch.values - (batch.greedy if batch.greedy is not None else np.nan)
+
+
+def _gpg(_: Estimator, batch: Batch) -> Floats:
+    if batch.statistics is None:
+        count, nonzero = float(batch.counts.sum()), int(np.count_nonzero(batch.values))
+    else:
+        count, nonzero = batch.statistics.moments[False, False].count, batch.statistics.nonzero
+    return batch.centred * (count / max(1, nonzero))
+
+
+def _top_gap(estimator: Estimator, batch: Batch) -> Floats:
+    values = batch.only(batch.values, -np.inf).copy()
+    places = values.argmax(axis=0)[np.newaxis, :]
+    best = np.take_along_axis(values, places, axis=0)
+    np.put_along_axis(values, places, -np.inf, axis=0)
+    gap = np.where(batch.counts > 1, best - values.max(axis=0), 0.0)
+    if estimator.normalised:
+        stds = np.ldexp(_scaled_stds(estimator, batch), batch.spreads.exponents)
+        gap = np.where(gap == 0.0, 0.0, gap / np.where(gap == 0.0, 1.0, stds + estimator.epsilon))
+    values[:] = 0.0
+    np.put_along_axis(values, places, gap, axis=0)
+    return values
+
+
+def _rank(estimator: Estimator, batch: Batch) -> Floats:
+    counts = batch.counts
+    doubled = _doubled_places(batch)
+    if not estimator.normalised:
+        centred: Floats = (doubled / np.maximum(2.0 * (counts - 1.0), 1.0) - 0.5) * (counts > 1)
+        return centred
+    scores = np.zeros(doubled.shape)
+    for count in np.unique(counts[counts > 1]):
+        columns = np.flatnonzero(counts == count)
+        table = np.array(
+            [normal_score(place / (2.0 * (count - 1.0)), int(count)) for place in range(2 * int(count) - 1)]
         )
-    scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
-    return np.where(alone, groups.values / scale, columns)
+        inside = np.clip(doubled[:, columns], 0, len(table) - 1)
+        scores[:, columns] = table[inside]
+    return scores
+
+
+def _doubled_places(batch: Batch) -> npt.NDArray[np.signedinteger[Any]]:
+    """Return twice the rank of each reward counted from the worst, 0 and up; ties share the mean of their ranks."""
+    values = batch.only(batch.values, np.inf)
+    # Counted pair by pair in the smallest type: groups are small, and sorting them takes longer.
+    places = np.full(values.shape, -1, dtype=np.min_scalar_type(-2 * len(values)))
+    for peer in values:
+        places += peer < values
+        places += peer <= values
+    return places
+
+
+def normal_score(rank: float, count: int) -> float:
+    """Return the van der Waerden score of a rank from 0 to 1: the normal quantile of ``position / (count + 1)``."""
+    return 0.0 if rank == 0.5 else _NORMAL.inv_cdf((rank * (count - 1) + 1) / (count + 1))
+
+
+def _divided(values: Floats, scale: Floats | np.float64) -> Floats:
+    """Return ``values / scale``, and 0 where the scale is 0: such a group is flat and has no epsilon."""
+    if np.all(scale):
+        return values / scale
+    return np.where(scale == 0.0, 0.0, values / np.where(scale == 0.0, 1.0, scale))
+
+
+_Formula: TypeAlias = Callable[[Estimator, Batch], Floats]
+_FORMULAS: Final[Mapping[Kind, _Formula]] = MappingProxyType(
+    {
+        "group_std": _group_std,
+        "mean_only": lambda _, batch: batch.centred,
+        "batch_std": _batch_std,
+        "batch_whiten": _batch_whiten,
+        "leave_one_out": _leave_one_out,
+        "token_whiten": _token_whiten,
+        "length_baseline": _length_baseline,
+        "greedy_baseline": _greedy_baseline,
+        "gpg": _gpg,
+        "top_gap": _top_gap,
+        "rank": _rank,
+    }
+)

@@ -7,10 +7,11 @@ are refused unless masked.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,122 +24,159 @@ RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
 """An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Rewards of B groups as columns. Absent ones are 0 behind the mask."""
-
-    values: Floats
-    """``[G, B]``"""
-    mask: Bools | None
-    """``[G, B]``; None when nothing is absent."""
-    counts: Floats
-    """``[B]``, rewards in each group."""
-
-    def only(self, values: Floats) -> Floats:
-        """Return ``values`` with 0 where a reward is absent."""
-        return values if self.mask is None else np.where(self.mask, values, 0.0)
-
-    def present(self, values: Floats) -> Floats:
-        """Return the values of the present rewards, group by group, in one row."""
-        return values.ravel() if self.mask is None else values[self.mask]
-
-
-@dataclass(frozen=True, slots=True)
-class Spreads:
+class Spreads(NamedTuple):
     """Deviations and standard deviation of every group, as ``advantages.spread`` has them for one."""
 
     deviations: Floats
     """``[G, B]``, divided by ``2**exponents``; 0 where a reward is absent."""
     stds: Floats
     """``[B]``, population form, scaled the same."""
-    exponents: npt.NDArray[np.int64] | None
-    """``[B]``; None when nothing is scaled."""
-
-    def unscaled(self) -> Floats:
-        """Return ``r - m``."""
-        return self.deviations if self.exponents is None else np.ldexp(self.deviations, self.exponents)
-
-    def scaled(self, constant: float) -> Floats | float:
-        """Return a constant in the unit of ``stds``."""
-        return constant if self.exponents is None else np.ldexp(constant, -self.exponents)
+    exponents: npt.NDArray[np.int64]
+    """``[B]``; nearly always 0."""
 
 
-def groups_of(rewards: RewardRows, mask: RewardRows | None) -> Groups:
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and population standard deviation of ``count`` values."""
+
+    count: float
+    mean: float
+    std: float
+
+    def std_with(self, ddof: int) -> float:
+        """Return the standard deviation with divisor ``count - ddof``; 0 when that is not positive."""
+        return self.std * math.sqrt(self.count / (self.count - ddof)) if self.count > ddof else 0.0
+
+
+class BatchStatistics(NamedTuple):
+    """Statistics of all groups together, for estimators that look beyond one group."""
+
+    moments: Mapping[tuple[bool, bool], Moments]
+    """By (centred, by token): of ``r - m``, with the mean of its own group, or of ``r``; each counted once, or, with
+    lengths, once for every token of its completion."""
+    nonzero: int
+    """Rewards that are not zero."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rewards of B groups as columns, with the other inputs of an estimator. Absent rewards are 0 behind the mask."""
+
+    values: Floats
+    """``[G, B]``, as the mask and the lengths."""
+    mask: Bools | None
+    """None when nothing is absent."""
+    token_lengths: Floats | None = None
+    greedy: Floats | None = None
+    """``[B]``"""
+    statistics: BatchStatistics | None = None
+    """Of the whole batch. None: these groups are the batch."""
+
+    @cached_property
+    def counts(self) -> Floats:
+        """Rewards in each group, ``[B]``."""
+        size, groups = self.values.shape
+        return np.full(groups, float(size)) if self.mask is None else self.mask.sum(axis=0).astype(np.float64)
+
+    def only(self, values: Floats, absent: float = 0.0) -> Floats:
+        """Return ``values`` with another number where a reward is absent."""
+        return values if self.mask is None else np.where(self.mask, values, absent)
+
+    @cached_property
+    def spreads(self) -> Spreads:
+        """Deviations and standard deviations."""
+        counts = np.maximum(self.counts, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = self.values.sum(axis=0) / counts
+            deviations = self.only(self.values - means)
+            # A second pass removes the rounding of the first sum, which matters with a large common offset.
+            means += deviations.sum(axis=0) / counts
+            deviations = self.only(self.values - means)
+            stds = np.sqrt(np.einsum("gb,gb->b", deviations, deviations) / counts)
+            ordinary = (stds > 1e-150) & (stds < 1e150) & (stds > 1e-7 * np.abs(means))
+        spreads = Spreads(deviations, stds, np.zeros(len(stds), dtype=np.int64))
+        if not ordinary.all():
+            self._correct_extremes(spreads, np.flatnonzero(~ordinary))
+        return spreads
+
+    @cached_property
+    def centred(self) -> Floats:
+        """``r - m``, ``[G, B]``."""
+        deviations, _, exponents = self.spreads
+        return np.ldexp(deviations, exponents) if exponents.any() else deviations
+
+    def moments(self, *, centred: bool, by_token: bool = False) -> Moments:
+        """Return the moments of the whole batch, of ``r - m`` or of ``r``, per completion or per token.
+
+        Raises ``ValueError`` out of range.
+        """
+        if self.statistics is not None:
+            return self.statistics.moments[centred, by_token]
+        present = ... if self.mask is None else self.mask
+        flat = (self.centred if centred else self.values)[present].ravel()
+        counts = self.token_lengths[present].ravel() if by_token and self.token_lengths is not None else None
+        whole = float(flat.size if counts is None else counts.sum())
+        if not whole:
+            return Moments(0.0, 0.0, 0.0)
+        if counts is not None and not counts.all():
+            flat, counts = flat[counts > 0.0], counts[counts > 0.0]
+        if flat.min() == flat.max():
+            return Moments(whole, float(flat[0]), 0.0)
+        first = float(np.average(flat, weights=counts))
+        mean = first + float(np.average(flat - first, weights=counts))
+        std = float(np.average((flat - mean) ** 2, weights=counts)) ** 0.5
+        if not (np.isfinite(mean) and np.isfinite(std)):
+            raise ValueError("rewards as large as these have no finite spread over the batch")
+        return Moments(whole, mean, std)
+
+    def _correct_extremes(self, spreads: Spreads, columns: npt.NDArray[np.intp]) -> None:
+        """Set flat groups to zero, and compute the few at the limits of float precision one by one."""
+        lowest, highest = self.only(self.values, math.inf)[:, columns], self.only(self.values, -math.inf)[:, columns]
+        flat = lowest.min(axis=0) >= highest.max(axis=0)
+        spreads.deviations[:, columns[flat]] = 0.0
+        spreads.stds[columns[flat]] = 0.0
+        for column in columns[~flat]:
+            rows = slice(None) if self.mask is None else self.mask[:, column]
+            spread = spread_of(self.values[rows, column].tolist())
+            spreads.deviations[rows, column] = spread.deviations
+            spreads.stds[column] = spread.scaled_std
+            spreads.exponents[column] = spread.exponent
+
+
+def read_batch(rewards: RewardRows, mask: RewardRows | None = None) -> Batch:
     """Read and check the rewards. Raises ``ValueError`` as ``batch_advantages`` does."""
     matrix, present = _matrix("rewards", rewards)
     if matrix.shape[0] == 0:
         raise ValueError("rewards: at least one group is needed")
-    given = None if mask is None else _mask(mask, matrix.shape, present)
-    whole = present if given is None else given if present is None else given & present
-    if given is not None and present is not None and bool((given & ~present).any()):
-        raise ValueError(f"rewards: {_first(given & ~present)} is absent, but the mask counts it")
-    return _checked(matrix, None if whole is None or bool(whole.all()) else whole)
-
-
-def like_rewards(name: str, given: RewardRows, groups: Groups) -> Floats:
-    """Read another number for each reward, such as its length: finite, at least 0, ``[G, B]``, 0 where absent."""
-    matrix, present = _matrix(name, given)
-    expected = groups.values.shape[::-1]
-    if matrix.shape != expected:
-        raise ValueError(f"{name}: expected shape {expected}, as the rewards, received {matrix.shape}")
-    mask = np.ones(expected, dtype=np.bool_) if groups.mask is None else groups.mask.T
-    good = np.isfinite(matrix) & (matrix >= 0)
-    wrong = mask & ~(good if present is None else good & present)
-    if bool(wrong.any()):
-        place = tuple(int(index) for index in np.argwhere(wrong)[0])
-        raise ValueError(f"{name}: {_first(wrong)} is {matrix[place]:g}; accepted: at least 0")
-    return np.where(mask, matrix, 0.0).T
-
-
-def spreads_of(groups: Groups) -> Spreads:
-    """Return deviations and standard deviation of every group."""
-    values, counts = groups.values, np.maximum(groups.counts, 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        means = values.sum(axis=0) / counts
-        deviations = groups.only(values - means)
-        # A second pass removes the rounding of the first sum, which matters with a large common offset.
-        means += deviations.sum(axis=0) / counts
-        deviations = groups.only(values - means)
-        stds = np.sqrt(np.einsum("gb,gb->b", deviations, deviations) / counts)
-        ordinary = (stds > 1e-150) & (stds < 1e150) & (stds > 1e-7 * np.abs(means))
-    exponents = None
-    if not ordinary.all():
-        exponents = _correct_extremes(groups, deviations, stds, np.flatnonzero(~ordinary))
-    return Spreads(deviations, stds, exponents)
-
-
-def _correct_extremes(
-    groups: Groups, deviations: Floats, stds: Floats, columns: npt.NDArray[np.intp]
-) -> npt.NDArray[np.int64] | None:
-    """Set flat groups to zero, and compute the few at the limits of float precision one by one."""
-    lowest = groups.values if groups.mask is None else np.where(groups.mask, groups.values, np.inf)
-    highest = groups.values if groups.mask is None else np.where(groups.mask, groups.values, -np.inf)
-    flat = lowest[:, columns].min(axis=0) >= highest[:, columns].max(axis=0)
-    deviations[:, columns[flat]] = 0.0
-    stds[columns[flat]] = 0.0
-    exponents = np.zeros(len(stds), dtype=np.int64)
-    for column in columns[~flat]:
-        rows = slice(None) if groups.mask is None else groups.mask[:, column]
-        spread = spread_of(groups.values[rows, column].tolist())
-        deviations[rows, column] = spread.deviations
-        stds[column] = spread.scaled_std
-        exponents[column] = spread.exponent
-    return exponents if exponents.any() else None
-
-
-def _checked(matrix: Floats, mask: Bools | None) -> Groups:
-    columns = np.ascontiguousarray(matrix.T)
     if mask is not None:
-        mask = np.ascontiguousarray(mask.T)
-        columns = np.where(mask, columns, 0.0)
+        counted = _mask(mask, matrix.shape, present)
+        if present is not None and bool((counted & ~present).any()):
+            raise ValueError(f"rewards: {_first(counted & ~present)} is absent, but the mask counts it")
+        present = counted
+    whole = None if present is None or bool(present.all()) else np.ascontiguousarray(present.T)
+    columns = np.ascontiguousarray(matrix.T)
+    if whole is not None:
+        columns = np.where(whole, columns, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not math.isfinite(columns.sum())
     if suspicious and bool((wrong := ~np.isfinite(columns.T)).any()):
-        place = tuple(int(index) for index in np.argwhere(wrong)[0])
         more = f" and {count - 1} more" if (count := int(wrong.sum())) > 1 else ""
-        raise ValueError(f"rewards: {_first(wrong)} is {matrix[place]}{more}; only finite rewards can be compared")
-    counts = np.full(matrix.shape[0], float(matrix.shape[1])) if mask is None else mask.sum(axis=0).astype(np.float64)
-    return Groups(columns, mask, counts)
+        raise ValueError(f"rewards: {_first(wrong, matrix)}{more}; only finite rewards can be compared")
+    return Batch(columns, whole)
+
+
+def with_lengths(batch: Batch, given: RewardRows) -> Batch:
+    """Return the batch with the token length of each completion: finite, at least 0, and 0 where absent."""
+    matrix, present = _matrix("token_lengths", given)
+    expected = batch.values.shape[::-1]
+    if matrix.shape != expected:
+        raise ValueError(f"token_lengths: expected shape {expected}, as the rewards, received {matrix.shape}")
+    mask = np.ones(expected, dtype=np.bool_) if batch.mask is None else batch.mask.T
+    good = np.isfinite(matrix) & (matrix >= 0)
+    wrong = mask & ~(good if present is None else good & present)
+    if bool(wrong.any()):
+        raise ValueError(f"token_lengths: {_first(wrong, matrix)}; accepted: at least 0")
+    return replace(batch, token_lengths=np.where(mask, matrix, 0.0).T)
 
 
 def _matrix(name: str, given: RewardRows) -> tuple[Floats, Bools | None]:
@@ -192,11 +230,11 @@ def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bo
     known = values if there is None else np.where(there, values, 0.0)
     wrong = (known != 0.0) & (known != 1.0)
     if bool(wrong.any()):
-        given = known[tuple(np.argwhere(wrong)[0])]
-        raise ValueError(f"mask: expected truth values, or 0 and 1, received {given:g} at {_first(wrong)}")
+        raise ValueError(f"mask: expected truth values, or 0 and 1, received {known[wrong][0]:g} at {_first(wrong)}")
     return known.astype(np.bool_)
 
 
-def _first(wrong: Bools) -> str:
+def _first(wrong: Bools, values: Floats | None = None) -> str:
+    """Return the first place that is wrong, with its value."""
     group, index = (int(place) for place in np.argwhere(wrong)[0])
-    return f"group {group}, index {index}"
+    return f"group {group}, index {index}" + ("" if values is None else f" is {values[group, index]:g}")

@@ -1,6 +1,6 @@
 """Table of the advantage estimators as data: kind, constants, and inputs other than rewards.
 
-``formulas`` computes them. In the formulas r are the rewards of one group of size G and m is their mean; s0 and s1 are
+``batch`` computes them. In the formulas r are the rewards of one group of size G and m is their mean; s0 and s1 are
 their standard deviations with divisor G and G-1; M, S0 and S1 are the same over the whole batch.
 """
 
@@ -67,14 +67,14 @@ EstimatorName: TypeAlias = Literal[
     "rank",
 ]
 
-_NEEDS: Final[Mapping[Kind, Need]] = MappingProxyType(
+_NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
     {
-        "batch_std": "batch",
-        "batch_whiten": "batch",
-        "token_whiten": "batch",
-        "length_baseline": "token_lengths",
-        "greedy_baseline": "greedy",
-        "gpg": "batch",
+        "batch_std": ("batch",),
+        "batch_whiten": ("batch",),
+        "token_whiten": ("batch", "token_lengths"),
+        "length_baseline": ("token_lengths",),
+        "greedy_baseline": ("greedy",),
+        "gpg": ("batch",),
     }
 )
 
@@ -114,14 +114,12 @@ class Estimator:
             raise ValueError(f"singleton is {self.singleton!r}; accepted: zero, reward, refuse")
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """Required inputs other than the rewards of the group. ``batch``: statistics of all groups together."""
-        return frozenset({_NEEDS[self.kind]} if self.kind in _NEEDS else ())
+    def needs(self) -> tuple[Need, ...]:
+        """Required inputs other than the rewards of the group. ``batch``: statistics of all groups together.
 
-    @property
-    def weighs_tokens(self) -> bool:
-        """Whether the batch needs the token length of every completion."""
-        return self.kind in ("token_whiten", "length_baseline")
+        One group alone needs no token lengths beside those statistics.
+        """
+        return _NEEDS.get(self.kind, ())
 
 
 def estimator_of(estimator: str | Estimator) -> Estimator:

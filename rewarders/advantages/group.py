@@ -13,7 +13,7 @@ from tfgrpo.rewarders.advantages.estimators import ALIASES, EPSILON, ESTIMATORS,
 from tfgrpo.rewarders.advantages.spread import best_first, finite_rewards, relative_ranks, spread_of
 
 if TYPE_CHECKING:
-    from tfgrpo.rewarders.advantages.formulas import BatchStatistics
+    from tfgrpo.rewarders.advantages.batch_groups import BatchStatistics
 
 __all__ = ["EPSILON", "EstimatorName", "GroupAdvantage", "best_first", "group_advantage", "relative_ranks"]
 
@@ -45,7 +45,7 @@ def group_advantage(
     ``grpo`` is ``(r - mean) / (population std + 1e-8)``, the group baseline of GRPO (Shao et al. 2024,
     arXiv:2402.03300). A flat group has advantages of zero, and so has a group of one unless the estimator says
     otherwise. ``token_lengths``: tokens of each completion, for ``opo``. ``batch``: the result of
-    ``formulas.batch_statistics``, for estimators that use all groups. ``greedy``: reward of the greedy rollout, for
+    ``batch.batch_statistics``, for estimators that use all groups. ``greedy``: reward of the greedy rollout, for
     ``remax``.
 
     Raises ``ValueError`` for an empty group, for NaN or infinity, for an unknown estimator, and when something that
@@ -74,7 +74,7 @@ def group_advantage(
         scale = spread.scaled_std + ldexp(EPSILON, -spread.exponent)
         advantages = tuple(deviation / scale for deviation in spread.deviations)
     else:
-        from tfgrpo.rewarders.advantages.formulas import advantages_of_group  # noqa: PLC0415  loads numpy
+        from tfgrpo.rewarders.advantages.batch import advantages_of_group  # noqa: PLC0415  loads numpy
 
-        advantages = advantages_of_group(chosen, values, spread, token_lengths, batch, greedy)
+        advantages = advantages_of_group(chosen, values, token_lengths, batch, greedy)
     return GroupAdvantage(advantages, spread.mean, spread.std, values.index(max(values)))

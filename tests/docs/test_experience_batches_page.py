@@ -7,9 +7,8 @@ from typing import get_args
 import pytest
 
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS
-from tfgrpo.rewarders.advantages.formulas import batch_statistics
 from tfgrpo.rewarders.advantages.group import group_advantage
 from tfgrpo.stores.batch.ragged import RaggedPolicy
 
@@ -42,7 +41,7 @@ def test_every_estimator_is_in_the_table_with_its_names_formula_and_needs():
             alias for alias, target in ALIASES.items() if target == name
         ]
         assert formula == estimator.formula
-        assert ("token lengths" in needs) == estimator.weighs_tokens
+        assert ("token lengths" in needs) == ("token_lengths" in estimator.needs)
         assert ("greedy" in needs) == ("greedy" in estimator.needs)
         assert ("the batch" in needs) == ("batch" in estimator.needs)
         assert alone == alone_in_the_batch(name), name

@@ -117,7 +117,7 @@ def test_the_best_of_a_group_alone_has_an_advantage_under_pass_at_k(rewards):
         assert values[group.index(best)] == best - second
 
 
-def test_ranks_of_large_groups_are_sorted_for_with_the_same_result():
+def test_ranks_of_large_groups_are_those_of_one_group_at_a_time():
     rng = np.random.default_rng(0)
     large = np.round(rng.random((3, 120)), 2)
     mask = rng.random((3, 120)) > 0.3

@@ -20,9 +20,8 @@ from tests.support.rewards.estimators import (
     present_values,
 )
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS, Estimator, EstimatorName, estimator_of
-from tfgrpo.rewarders.advantages.formulas import batch_statistics
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 CASES = read_vectors("advantage_estimators")

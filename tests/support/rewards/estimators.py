@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
 from tfgrpo.rewarders.advantages.estimators import ESTIMATORS, Estimator, EstimatorName
-from tfgrpo.rewarders.advantages.formulas import batch_statistics
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 Rewards = Sequence[Sequence[float]]
