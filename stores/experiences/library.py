@@ -158,7 +158,7 @@ def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
             decided = decided.model_copy(update={"previous": _digest(lines[-1]) if lines else None})
-            file.append([decided.model_dump_json()], fsync=True)
+            file.append_lines([decided.model_dump_json()], fsync=True)
     return decided
 
 

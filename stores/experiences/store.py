@@ -89,14 +89,14 @@ class ExperienceStore:
         if not offered:
             return 0
         with self._turn, exclusively(self.path) as file:
-            before = file.size
+            before = file.size()
             fresh = [record.model_dump_json() for record in self._new(offered, before)]
             try:
                 if fresh:
-                    file.append(fresh, fsync=True)
+                    file.append_lines(fresh, fsync=True)
                 self._batches.append([self._batch(list(offered), manifest_path)])
             except StoreError:
-                file.undo(before)
+                file.truncate(before)
                 raise
         return len(fresh)
 

@@ -1,3 +1,3 @@
 """Files that are written atomically and locked between processes."""
 
-__all__ = ["atomic", "layout", "line_file", "locked_file"]
+__all__ = ["atomic", "layout", "line_file"]

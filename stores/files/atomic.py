@@ -13,8 +13,7 @@ from typing import Any
 
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_lines
-from tfgrpo.stores.files.locked_file import refused
+from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_lines, refused
 
 
 def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> None:
@@ -24,7 +23,7 @@ def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> No
     """
     if lines:
         with exclusively(path) as file:
-            file.append(lines, fsync=fsync)
+            file.append_lines(lines, fsync=fsync)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -105,9 +104,9 @@ class KeyedJsonl:
             self._catch_up(file)
             fresh = {key: line for key, line in offered.items() if key not in self._known}
             if fresh:
-                file.append(tuple(fresh.values()))
+                file.append_lines(tuple(fresh.values()))
                 self._known.update(fresh)
-                self._read_until = file.size
+                self._read_until = file.size()
         return len(fresh)
 
     def _by_key(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, str]:
@@ -125,11 +124,11 @@ class KeyedJsonl:
         return key_digest(str(self._key(row)).encode("utf-8", "surrogatepass"))
 
     def _catch_up(self, file: LineFile) -> None:
-        if file.size < self._read_until:  # the file was shortened by hand
+        if file.size() < self._read_until:  # the file was shortened by hand
             self._known.clear()
             self._read_until = 0
         for line in file.lines(self._read_until):
             # A line damaged by hand has no key, so its row may be written again.
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 self._known.add(self._digest(json.loads(line.data)))
-        self._read_until = file.size
+        self._read_until = file.size()

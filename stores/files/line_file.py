@@ -14,20 +14,149 @@ import contextlib
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.files.locked_file import LockedFile, disk
 
 _BLOCK = 1 << 20
 _FIRST_READ = 1 << 13
 """Bytes read for one line at first; doubled until its end is found."""
 _TAIL = 1 << 16
 _NOTE = 1 << 10
+
+
+@contextlib.contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Turn every ``OSError`` of the block into a ``StoreError`` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def refused(path: Path, error: OSError, what: str = "") -> StoreError:
+    """Return the ``StoreError`` for an ``OSError``; ``what`` is the failed action."""
+    return StoreError(": ".join(part for part in (str(path), what, error.strerror or str(error)) if part))
+
+
+class LockedFile:
+    """A file that stays open and is locked among threads and processes (POSIX ``flock``, one host), for appending.
+
+    Created 0600 with its parents. Methods marked *under the lock* are called inside ``locked()``. Every ``OSError``
+    becomes a ``StoreError`` that names the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._turn = threading.RLock()
+        self._depth = 0
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise refused(self.path, error, "cannot be opened") from error
+        self._pid = os.getpid()
+
+    def locked(self) -> Self:
+        """Return the lock among threads and processes, for ``with``. May be nested."""
+        return self
+
+    def __enter__(self) -> None:
+        self._turn.acquire()
+        try:
+            if self._pid != os.getpid():  # a forked child would share its parent's lock
+                os.close(self._fd)
+                self._open()
+            if self._depth == 0:
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except OSError as error:
+            self._turn.release()
+            raise refused(self.path, error, "cannot be locked") from error
+        except BaseException:
+            self._turn.release()
+            raise
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError as error:
+            raise refused(self.path, error, "cannot be unlocked") from error
+        finally:
+            self._turn.release()
+
+    def size(self) -> int:
+        """Return the bytes in the file now."""
+        # try and except here and below, because the context manager ``disk`` would cost as much as the system call.
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise refused(self.path, error, "cannot be examined") from error
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes from ``offset``, fewer at the end of the file. Needs no lock."""
+        try:
+            return os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise refused(self.path, error, "cannot be read") from error
+
+    def append(self, data: bytes) -> int:
+        """Write all of ``data`` at the end with one system call and return its offset. Under the lock.
+
+        Raises ``StoreError`` when the disk is full; the file is then as before.
+        """
+        start = self.size()
+        try:
+            written = os.write(self._fd, data)
+        except OSError as error:
+            self.truncate(start)
+            raise refused(self.path, error, "cannot be written") from error
+        if written != len(data):
+            self.truncate(start)
+            raise StoreError(f"{self.path}: the disk took {written} of {len(data)} bytes")
+        return start
+
+    def cut(self, size: int) -> None:
+        """Truncate to ``size`` bytes and keep the rest in ``<name>.torn``. Under the lock."""
+        self._keep(self.read_at(size, self.size() - size))
+        self.truncate(size)
+
+    def set_aside(self, offset: int, length: int) -> None:
+        """Move bytes to ``<name>.torn`` and leave spaces in their place. Under the lock."""
+        self._keep(self.read_at(offset, length))
+        # Another descriptor: one opened with O_APPEND writes at the end of the file only.
+        with disk(self.path), self.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(b" " * length)
+
+    def _keep(self, data: bytes) -> None:
+        torn = self.path.with_name(self.path.name + ".torn")
+        with disk(torn):
+            fd = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "ab") as keep:
+                keep.write(data + b"\n")
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when repeated."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1  # the descriptor is gone even when closing it fails
+            with disk(self.path):
+                os.close(fd)
+
+    def truncate(self, size: int) -> None:
+        """Truncate to ``size`` bytes. Under the lock."""
+        with disk(self.path):
+            os.ftruncate(self._fd, size)
 
 
 class Line(NamedTuple):
@@ -101,19 +230,10 @@ class _Pending:
         return sha256_hex(os.pread(fd, self.new - self.old, self.old)) == self.digest
 
 
-class LineFile:
+class LineFile(LockedFile):
     """A file of lines under its exclusive lock: what ``exclusively`` yields."""
 
-    def __init__(self, file: LockedFile) -> None:
-        self._file = file
-        self.path = file.path
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file; all of them are complete lines."""
-        return self._file.size()
-
-    def append(self, lines: Sequence[str], *, fsync: bool = False) -> int:
+    def append_lines(self, lines: Sequence[str], *, fsync: bool = False) -> int:
         """Append all lines with one write, or none, and return the offset of the first.
 
         Raises ``StoreError`` when the disk refuses (the file is then as before), ``ValueError`` for a line with a
@@ -123,28 +243,23 @@ class LineFile:
         if text.count("\n") != len(lines):
             raise ValueError("a line cannot contain a newline")
         data = text.encode("utf-8")
-        start = self.size
+        start = self.size()
         with self._announced(data, start, several=len(lines) > 1, fsync=fsync):
-            self._file.append(data)
+            self.append(data)
             if fsync:
                 self._settle(start)
         return start
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """Yield the lines from byte ``start`` on."""
-        yield from LineReader(self.path, self._file.read_at, start=start).unread(self.size)
-
-    def undo(self, size: int) -> None:
-        """Truncate to an earlier size: undo a batch written under this lock, which no reader can have seen."""
-        with disk(self.path):
-            os.truncate(self.path, size)
+        yield from LineReader(self.path, self.read_at, start=start).unread(self.size())
 
     def repair(self) -> None:
         """Move what a killed writer left incomplete to ``<name>.torn``."""
         with disk(self.path), _read_only(self.path) as fd:
             whole = _whole_until(fd, self.path)
-            if whole < self.size:
-                self._file.cut(whole)
+            if whole < self.size():
+                self.cut(whole)
             _note_of(self.path).unlink(missing_ok=True)
 
     def _settle(self, start: int) -> None:
@@ -155,7 +270,7 @@ class LineFile:
                     with _read_only(target) as fd:
                         os.fsync(fd)
         except StoreError:
-            self.undo(start)
+            self.truncate(start)
             raise
 
     @contextlib.contextmanager
@@ -177,10 +292,9 @@ class LineFile:
 @contextlib.contextmanager
 def exclusively(path: Path) -> Iterator[LineFile]:
     """Open a file of lines alone among threads and processes; created 0600 with its parents, repaired before use."""
-    with contextlib.closing(LockedFile(path)) as file, file.locked():
-        lines = LineFile(file)
-        lines.repair()
-        yield lines
+    with contextlib.closing(LineFile(path)) as file, file.locked():
+        file.repair()
+        yield file
 
 
 def read_whole_lines(path: Path) -> Iterator[Line]:

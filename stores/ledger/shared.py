@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.files.line_file import LockedFile
 from tfgrpo.stores.ledger.state import Amount, Totals
 
 SLOT: Final = 8192

@@ -20,8 +20,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
-from tfgrpo.stores.files.line_file import Line, LineReader
-from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.files.line_file import Line, LineReader, LockedFile
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.text import pluralize
 

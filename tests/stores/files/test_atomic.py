@@ -14,7 +14,7 @@ import pytest
 from tests.support.records import writers
 from tests.support.records.processes import all_at_once, bytes_read, in_process
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.files import atomic, line_file, locked_file
+from tfgrpo.stores.files import atomic, line_file
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_json, replace_text
 from tfgrpo.stores.files.line_file import LineReader, exclusively
 
@@ -108,8 +108,8 @@ def test_a_line_is_read_by_its_offset(tmp_path):
     path = tmp_path / "file"
     long = "x" * 3_000_000
     with line_file.exclusively(path) as file:
-        assert file.append(["one", "two"]) == 0
-        second = file.append([long])
+        assert file.append_lines(["one", "two"]) == 0
+        second = file.append_lines([long])
     with path.open("rb") as opened:
         reader = LineReader.of_fd(path, opened.fileno())
         assert reader.at(second) == long.encode()
@@ -192,7 +192,7 @@ def test_no_room_for_the_note_means_no_batch(tmp_path):
     with line_file.exclusively(path) as file:
         (tmp_path / "file.pending").symlink_to("/dev/full")
         with pytest.raises(StoreError, match="No space left"):
-            file.append(["two", "three"])
+            file.append_lines(["two", "three"])
     assert path.read_bytes() == b"one\n"
     assert not (tmp_path / "file.pending").is_symlink()
 
@@ -200,7 +200,7 @@ def test_no_room_for_the_note_means_no_batch(tmp_path):
 def test_a_write_the_system_cuts_short_is_undone(tmp_path, monkeypatch):
     path = tmp_path / "file"
     append_lines(path, ["one"])
-    monkeypatch.setattr(locked_file, "os", writers._OsWith(lambda fd, data: os.write(fd, data[:5])))
+    monkeypatch.setattr(line_file, "os", writers._OsWith(lambda fd, data: os.write(fd, data[:5])))
     with pytest.raises(StoreError, match="5 of"):
         append_lines(path, ["two", "three"])
     assert path.read_bytes() == b"one\n"
@@ -305,11 +305,11 @@ def test_a_reader_waits_for_the_batch_that_is_being_written(tmp_path):
     append_lines(path, ["one"])
     with ThreadPoolExecutor(1) as pool:
         with exclusively(path) as file:
-            whole = file.size
+            whole = file.size()
             with path.open("ab") as under_way:
                 under_way.write(b"half a batch\n")
             reading = pool.submit(lambda: list(read_lines(path)))
             with pytest.raises(TimeoutError):
                 reading.result(timeout=0.3)
-            file.undo(whole)
+            file.truncate(whole)
         assert reading.result(timeout=10) == ["one"]

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.files.line_file import LockedFile
 from tfgrpo.stores.runs.journal import Journal
 
 

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
-from tfgrpo.stores.files.locked_file import LockedFile
+from tfgrpo.stores.files.line_file import LockedFile
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 

@@ -17,7 +17,7 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences import index as experience_index
 from tfgrpo.stores.experiences.index import ExperienceIndex
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files import locked_file
+from tfgrpo.stores.files import line_file
 from tfgrpo.stores.files.atomic import KeyedJsonl, append_lines, replace_text
 
 
@@ -59,7 +59,7 @@ def die_in_mid_write(path: Path, share: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("still alive")
 
-    with patch.object(locked_file, "os", _OsWith(torn_write)):
+    with patch.object(line_file, "os", _OsWith(torn_write)):
         append_lines(path, [f"torn {line}" for line in range(10)])
 
 
