@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic
+from functools import partial
+from typing import Any
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
@@ -17,7 +18,7 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.recorded import model_key
-from tfgrpo.tasks.learning.replies import SHORTENED, AnswerT, ShortenedAnswer, read_answer
+from tfgrpo.tasks.learning.replies import SHORTENED, AnswerT, Question
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import repair
 from tfgrpo.tasks.runtime.runtime import FATAL, Runtime
@@ -25,19 +26,7 @@ from tfgrpo.tasks.shapes import ReflectionFailure
 
 TEMPERATURE = 0.3
 """Of every learning call: some freedom of wording, little of judgement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Generic[AnswerT]):
-    """One structured question to the learning model."""
-
-    key: CallKey
-    template: TemplateRole
-    """The pack's template that instructs the model."""
-    payload: Mapping[str, Any]
-    """Sent as one JSON object in the user message."""
-    schema: AnswerSchema
-    shape: type[AnswerT]
+_MAX_CHARS_TO_SHORTEN = 4_000
 
 
 @dataclass(slots=True)
@@ -57,19 +46,35 @@ class Spend:
         """Return the sum over all answered calls."""
         return Usage.total(self.calls)
 
-    def absorb(self, other: Spend) -> None:
-        """Count what a subordinate question used, without its ``failure``."""
-        self.calls.extend(other.calls)
-        self.broken.extend(other.broken)
-        self.budget_refused = self.budget_refused or other.budget_refused
-        self.fatal = self.fatal or other.fatal
 
+async def ask(
+    question: Question[AnswerT], key: CallKey, payload: Mapping[str, Any], runtime: Runtime, spend: Spend
+) -> AnswerT | None:
+    """Return the answer, or None with a failure, a refused budget or the end of the run noted in ``spend``.
 
-async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> AnswerT | None:
-    """Return the answer, or None with a failure, a refused budget or the end of the run noted in ``spend``."""
+    ``payload`` is sent as one JSON object in the user message.
+    """
     call_keys: list[str] = []
+    finish_reason = ""
+
+    async def once(messages: tuple[Message, ...]) -> ChatReply:
+        nonlocal finish_reason
+        attempt = replace(key, attempt=key.attempt + len(call_keys))
+        sent = _with_repair_advice(messages, runtime) if call_keys else messages
+        request = _request(question, attempt, sent, runtime)
+        call_keys.append(model_key(attempt, request))
+        reply = await runtime.model.complete(request, attempt)
+        spend.calls.append(reply.used)
+        finish_reason = reply.finish_reason
+        return reply
+
+    def read(text: str) -> AnswerT:
+        return question.read(text, cut=finish_reason == "length" and runtime.context.rules > 1)
+
+    instruction = Message("system", _instruction(runtime, question.template, payload))
+    opening = (instruction, Message("user", canonical_json(payload)))
     try:
-        return await _ask(question, runtime, spend, call_keys)
+        return await repair(read, once, opening, question, runtime.context.settings.tfgrpo.max_repairs + 1)
     except BudgetRefused as error:
         spend.budget_refused = str(error)
     except FATAL as error:
@@ -82,38 +87,17 @@ async def ask(question: Question[AnswerT], runtime: Runtime, spend: Spend) -> An
     return None
 
 
-async def _ask(question: Question[AnswerT], runtime: Runtime, spend: Spend, call_keys: list[str]) -> AnswerT:
-    settings = runtime.context.settings
+def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...], runtime: Runtime) -> ChatRequest:
+    settings, group = runtime.context.settings, key.group
     run_seed = settings.tfgrpo.seed_of("train")
-    finish_reason = ""
-
-    async def once(messages: tuple[Message, ...]) -> ChatReply:
-        nonlocal finish_reason
-        key = replace(question.key, attempt=question.key.attempt + len(call_keys))
-        group = key.group
-        request = ChatRequest(
-            model=runtime.context.learning_model,
-            messages=_with_repair_advice(messages, runtime) if call_keys else messages,
-            temperature=TEMPERATURE,
-            max_tokens=settings.model.learner_max_tokens,
-            seed=derive_seed(run_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
-            answer_schema=question.schema,
-        )
-        call_keys.append(model_key(key, request))
-        reply = await runtime.model.complete(request, key)
-        spend.calls.append(reply.used)
-        finish_reason = reply.finish_reason
-        return reply
-
-    def read(text: str) -> AnswerT:
-        cut = finish_reason == "length" and runtime.context.rules > 1
-        return read_answer(question.shape, question.schema, text, cut=cut)
-
-    opening = (
-        Message("system", _instruction(runtime, question.template, question.payload)),
-        Message("user", canonical_json(question.payload)),
+    return ChatRequest(
+        model=runtime.context.learning_model,
+        messages=messages,
+        temperature=TEMPERATURE,
+        max_tokens=settings.model.learner_max_tokens,
+        seed=derive_seed(run_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
+        answer_schema=question,
     )
-    return await repair(read, once, opening, question.schema, settings.tfgrpo.max_repairs + 1)
 
 
 def _with_repair_advice(messages: tuple[Message, ...], runtime: Runtime) -> tuple[Message, ...]:
@@ -128,9 +112,6 @@ def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
 
 
-_MAX_CHARS_TO_SHORTEN = 4_000
-
-
 async def screen_or_shorten(
     text: str, *, answers: Sequence[str], key: CallKey, runtime: Runtime, spend: Spend
 ) -> ScreenedLesson | Rejection:
@@ -138,13 +119,14 @@ async def screen_or_shorten(
 
     A long lesson is shortened by the model once, never cut: half a sentence of advice can say the opposite of the whole.
     """
-    screened = _screen(text, answers, runtime)
+    screen = partial(screen_lesson, answers=answers, max_words=runtime.max_words, max_chars=runtime.max_chars)
+    screened = screen(text)
     if isinstance(screened, Rejection) and screened.rule == "long":
         shorter = await _shortened(text, key, runtime, spend)
         if shorter is None:
             screened = replace(screened, reason=f"{screened.reason}; it could not be shortened")
         else:
-            screened = _screen(shorter, answers, runtime)
+            screened = screen(shorter)
             if isinstance(screened, Rejection):
                 screened = replace(screened, reason=f"{screened.reason}, after shortening")
     if isinstance(screened, Rejection):
@@ -152,14 +134,9 @@ async def screen_or_shorten(
     return screened
 
 
-def _screen(text: str, answers: Sequence[str], runtime: Runtime) -> ScreenedLesson | Rejection:
-    return screen_lesson(text, answers=answers, max_words=runtime.max_words, max_chars=runtime.max_chars)
-
-
 async def _shortened(text: str, key: CallKey, runtime: Runtime, spend: Spend) -> str | None:
     payload = {"text": text[:_MAX_CHARS_TO_SHORTEN], "max_words": runtime.max_words, "max_chars": runtime.max_chars}
-    # A failure to shorten costs one lesson; it is no failure of the step.
-    own = Spend()
-    answer = await ask(Question(key, "shorten", payload, SHORTENED, ShortenedAnswer), runtime, own)
-    spend.absorb(own)
+    failure = spend.failure
+    answer = await ask(SHORTENED, key, payload, runtime, spend)
+    spend.failure = failure  # a failure to shorten costs one lesson; it is no failure of the step
     return answer.text if answer is not None else None

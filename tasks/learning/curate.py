@@ -14,10 +14,10 @@ from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Question, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.ask import Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.operations import ORDER, Change, LibraryDraft, Limits, RejectedLesson, reversal_error
 from tfgrpo.tasks.learning.record import optimize_experience, record_of
-from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer, OperationsAnswer
+from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, Proposal
@@ -125,9 +125,8 @@ class _Curation:
             self._draft.settle(self._records[done:])
 
     async def _decide_on(self, labels: Sequence[str], number: int) -> None:
-        payload = self._payload(labels)
-        question = Question(self._key("curate", number), "curate", payload, OPERATIONS, OperationsAnswer)
-        answer = await ask(question, self._runtime, self._spend)
+        key, payload = self._key("curate", number), self._payload(labels)
+        answer = await ask(OPERATIONS, key, payload, self._runtime, self._spend)
         if self._stopped:
             return
         self._asked += 1

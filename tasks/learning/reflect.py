@@ -13,8 +13,8 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Question, Spend, ask, screen_or_shorten
-from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer, LessonsAnswer
+from tfgrpo.tasks.learning.ask import Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -50,8 +50,7 @@ async def reflect_on_group(
     """Contrast the attempts of an informative group. A call that fails is noted in the spend, never raised."""
     shown = attempts_to_show(attempts, everything=runtime.context.settings.tfgrpo.reflection == "all")
     spend = Spend()
-    question = Question(_key(spec, "reflect", 0), "reflect", _payload(spec, shown, runtime), LESSONS, LessonsAnswer)
-    answer = await ask(question, runtime, spend)
+    answer = await ask(LESSONS, _key(spec, "reflect", 0), _payload(spec, shown, runtime), runtime, spend)
     if answer is None:
         return Reflection(spend=spend)
     return await _screened(spec, answer.lessons, shown, spread, runtime, spend)

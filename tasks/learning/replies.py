@@ -1,12 +1,14 @@
-"""Schemas of the learning model's answers, and the strict reader of a reply."""
+"""The questions to the learning model: schemas of their answers, and the strict reader of a reply."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tfgrpo.prompt_packs.models import TemplateRole
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import complete_entries, parse_answer
@@ -80,24 +82,32 @@ _OPERATION = _object(
 )
 _LESSON = _object(polarity={"type": "string", "enum": ["do", "avoid"]}, text=_STRING)
 
-LESSONS = AnswerSchema("tfgrpo_lessons", _object(lessons=_array(_LESSON)))
-OPERATIONS = AnswerSchema("tfgrpo_operations", _object(operations=_array(_OPERATION)))
-SHORTENED = AnswerSchema("tfgrpo_shortened", _object(text=_STRING))
-
 _ANY_OBJECT = {"type": "object"}
 
 
-def read_answer(shape: type[AnswerT], schema: AnswerSchema, text: str, *, cut: bool = False) -> AnswerT:
-    """Read a reply strictly: keys that do not apply to an operation may be missing, unknown keys are errors.
+@dataclass(frozen=True, slots=True)
+class Question(AnswerSchema, Generic[AnswerT]):
+    """A kind of question to the learning model: schema and shape of its answer, and the template that instructs it."""
 
-    Of a list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises ``ValueError``
-    whose text names each offending key, for the model to correct.
-    """
-    entries = complete_entries(text, next(iter(schema.schema["properties"]))) if cut else None
-    value = entries or parse_answer(text, AnswerSchema(schema.name, _ANY_OBJECT))
-    try:
-        return shape.model_validate(value)
-    except ValidationError as error:
-        details = error.errors()[:5]
-        problems = [f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in details]
-        raise ValueError("; ".join(problems)) from None
+    template: TemplateRole
+    shape: type[AnswerT]
+
+    def read(self, text: str, *, cut: bool = False) -> AnswerT:
+        """Read a reply strictly: keys that do not apply to an operation may be missing, unknown keys are errors.
+
+        Of a list in a reply that was ``cut`` off at the token limit, the complete entries are read. Raises ``ValueError``
+        whose text names each offending key, for the model to correct.
+        """
+        entries = complete_entries(text, next(iter(self.schema["properties"]))) if cut else None
+        value = entries or parse_answer(text, AnswerSchema(self.name, _ANY_OBJECT))
+        try:
+            return self.shape.model_validate(value)
+        except ValidationError as error:
+            details = error.errors()[:5]
+            problems = [f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in details]
+            raise ValueError("; ".join(problems)) from None
+
+
+LESSONS = Question("tfgrpo_lessons", _object(lessons=_array(_LESSON)), "reflect", LessonsAnswer)
+OPERATIONS = Question("tfgrpo_operations", _object(operations=_array(_OPERATION)), "curate", OperationsAnswer)
+SHORTENED = Question("tfgrpo_shortened", _object(text=_STRING), "shorten", ShortenedAnswer)

@@ -3,15 +3,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from tfgrpo.tasks.learning.replies import (
-    LESSONS,
-    OPERATIONS,
-    SHORTENED,
-    LessonsAnswer,
-    OperationsAnswer,
-    ShortenedAnswer,
-    read_answer,
-)
+from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
 
 
 @pytest.mark.parametrize("schema", [LESSONS, OPERATIONS, SHORTENED])
@@ -32,12 +24,12 @@ def test_schemas_are_strict_all_the_way_down(schema):
 
 def test_an_answer_by_schema_is_read():
     text = '{"operations":[{"op":"add","targets":[],"from":["P1"],"polarity":"do","text":"Carry."}]}'
-    [operation] = read_answer(OperationsAnswer, OPERATIONS, text).operations
+    [operation] = OPERATIONS.read(text).operations
     assert (operation.op, operation.sources, operation.text) == ("add", ["P1"], "Carry.")
 
 
 def test_a_fenced_answer_is_read():
-    assert read_answer(ShortenedAnswer, SHORTENED, 'Sure:\n```json\n{"text": "x"}\n```\n').text == "x"
+    assert SHORTENED.read('Sure:\n```json\n{"text": "x"}\n```\n').text == "x"
 
 
 @pytest.mark.parametrize(
@@ -55,9 +47,9 @@ def test_a_fenced_answer_is_read():
 )
 def test_an_invalid_answer_raises_with_the_reason(text):
     with pytest.raises(ValueError, match=r"\w"):
-        read_answer(LessonsAnswer, LESSONS, text)
+        LESSONS.read(text)
 
 
 def test_the_offending_key_is_named():
     with pytest.raises(ValueError, match=r"lessons\.0\.polarity"):
-        read_answer(LessonsAnswer, LESSONS, '{"lessons": [{"polarity": "maybe", "text": "x"}]}')
+        LESSONS.read('{"lessons": [{"polarity": "maybe", "text": "x"}]}')
