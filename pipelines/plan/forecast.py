@@ -163,9 +163,11 @@ def forecast(
     estimate = _Estimate(settings, pack)
     learned_on = [item for cohort in cohorts for item in cohort.items]
     acting = estimate.rollouts(learned_on) + _two_arms_or_none(estimate.rollouts(evaluation))
-    learning = estimate.reflection(cohorts) if settings.tfgrpo.enabled else _Use()
-    judging = [(models.judge(load.model), estimate.judging(load, learned_on, evaluation)) for load in judges]
-    uses = ((models.name, acting), (models.reflection_name, learning), *judging)
+    learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
+    uses = [(models.name, acting), (models.reflection_name, learning)]
+    for load in judges:
+        judging = estimate.judging(load, learned_on) + _two_arms_or_none(estimate.judging(load, evaluation))
+        uses.append((models.judge(load.model), judging))
     total = sum((use for _, use in uses), _Use())
     return Forecast(
         calls=total.calls,
@@ -183,98 +185,87 @@ class _Estimate:
     """The formulas, with the settings and texts that they need."""
 
     def __init__(self, settings: Settings, pack: LoadedPack) -> None:
-        self._learning = settings.tfgrpo
-        self._reply = settings.model.max_tokens
+        self._learning, self._model = settings.tfgrpo, settings.model
         kind, most = settings.actor.kind, settings.actor.max_turns
-        self._turns = 1 if kind == "chat" else most
-        self._turns_low = 1 if kind in ("chat", "tools") else 0  # a user's own agent may call no model
-        self._turns_likely = min(most, _TOOL_TURNS) if kind == "tools" else 1
-        self._learner_reply = settings.model.learner_max_tokens
-        self._curation_size = settings.model.curation_size
-        self._size = settings.tfgrpo.actors_per_item
+        self._turns = Counts(
+            low=1 if kind in ("chat", "tools") else 0,  # a user's own agent may call no model
+            high=1 if kind == "chat" else most,
+            likely=min(most, _TOOL_TURNS) if kind == "tools" else 1,
+        )
         self._slots = pack.manifest.experience_slots
-        self._pack_text = "".join((pack.system_text, *pack.inject_texts))
-        self._templates = {role: _tokens(text).high for role, text in pack.templates.items()}
-        self._lesson = math.ceil(settings.tfgrpo.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
+        self._system = _tokens(["".join((pack.system_text, *pack.inject_texts))])
+        self._templates = {role: _tokens([text]).high for role, text in pack.templates.items()}
+        self._lesson = math.ceil(self._learning.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
 
-    def rollouts(self, items: Iterable[Item]) -> _Use:
+    def rollouts(self, items: Sequence[Item]) -> _Use:
         """Return the use of one group on each item."""
-        total = _Use()
-        system, turns = _tokens(self._pack_text), self._turns
-        lessons = self._slots * self._lesson
-        for item in items:
-            first = system + _tokens(item.system_prompt + item.prompt)
-            # Every turn sends all earlier turns again.
-            resent = turns * (turns - 1) // 2 * (self._reply + _TOOL_REPLY_TOKENS)
-            total += _Use(
-                calls=Counts(*(self._size * each for each in (self._turns_low, turns, self._turns_likely))),
-                prompt=_Bounds(
-                    self._size * self._turns_low * first.low, self._size * (turns * (first.high + lessons) + resent)
-                ),
-                completion=_Bounds(self._size * self._turns_low * _REPLY_TOKENS_LOW, self._size * turns * self._reply),
-            )
-        return total
+        turns, reply, groups = self._turns, self._model.max_tokens, len(items)
+        rollouts, size = groups * self._learning.actors_per_item, self._learning.actors_per_item
+        asked = _tokens(item.system_prompt + item.prompt for item in items)
+        # Every turn sends all earlier turns again.
+        resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
+        system = self._system.high + self._slots * self._lesson
+        return _Use(
+            calls=Counts(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
+            prompt=_Bounds(
+                turns.low * (rollouts * self._system.low + size * asked.low),
+                turns.high * (rollouts * system + size * asked.high) + rollouts * resent,
+            ),
+            completion=_Bounds(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
+        )
 
-    def judging(self, load: JudgeLoad, learned_on: Iterable[Item], evaluation: Iterable[Item]) -> _Use:
-        """Return the use of one judge on every group with outputs."""
-        return self._judged(load, learned_on) + _two_arms_or_none(self._judged(load, evaluation))
+    def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
+        """Return the use of one judge on a group with outputs on each item."""
+        groups, reply = len(items), load.max_tokens or self._model.max_tokens
+        longest = min(self._model.max_tokens + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN_LOW))
+        instructions = _tokens([load.instructions])
+        tasks, answers = _tokens(item.prompt for item in items), _tokens(item.answer for item in items)
+        # A repeated request includes the earlier replies and their faults.
+        again = load.retries * (reply + _COMPLAINT_TOKENS)
+        high = groups * (instructions.high + load.shown * longest + again) + tasks.high + answers.high
+        low = groups * (instructions.low + load.shown * _REPLY_TOKENS_LOW) + tasks.low
+        calls = (load.calls_low, load.calls_high, load.calls_high // (1 + load.retries))
+        return _Use(
+            calls=Counts(*(groups * each for each in calls)),
+            prompt=_Bounds(load.calls_low * low, load.calls_high * high),
+            completion=_Bounds(groups * load.calls_low * _REPLY_TOKENS_LOW, groups * load.calls_high * reply),
+        )
 
-    def _judged(self, load: JudgeLoad, items: Iterable[Item]) -> _Use:
-        total = _Use()
-        reply = load.max_tokens or self._reply
-        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN_LOW))
-        instructions = _tokens(load.instructions)
-        for item in items:
-            task = _tokens(item.prompt)
-            answers = _tokens(item.answer).high
-            # A repeated request includes the earlier replies and their faults.
-            again = load.retries * (reply + _COMPLAINT_TOKENS)
-            high = instructions.high + task.high + answers + load.shown * longest + again
-            low = instructions.low + task.low + load.shown * _REPLY_TOKENS_LOW
-            total += _Use(
-                calls=Counts(load.calls_low, load.calls_high, load.calls_high // (1 + load.retries)),
-                prompt=_Bounds(load.calls_low * low, load.calls_high * high),
-                completion=_Bounds(load.calls_low * _REPLY_TOKENS_LOW, load.calls_high * reply),
-            )
-        return total
-
-    def reflection(self, cohorts: Iterable[Cohort]) -> _Use:
+    def learning(self, cohorts: Sequence[Cohort]) -> _Use:
         """Return the use of reflecting on every group and curating every batch; none without informative groups."""
-        calls = prompt = groups = batches = 0
-        for cohort in cohorts:
-            groups, batches = groups + len(cohort.items), batches + len(cohort.batches)
-            for item in cohort.items:
-                more_calls, more_prompt = self._group(item)
-                calls, prompt = calls + more_calls, prompt + more_prompt
-            for batch in cohort.batches:
-                more_calls, more_prompt = self._curation(len(batch))
-                calls, prompt = calls + more_calls, prompt + more_prompt
-        likely = math.ceil(groups / _INFORMATIVE_ONE_IN) + batches
-        completion = _Bounds(0, calls * self._learner_reply)
-        return _Use(Counts(0, calls, likely), _Bounds(0, prompt), completion, _LEARNING_TOKENS_ONE_IN)
+        items = [item for cohort in cohorts for item in cohort.items]
+        batches = [batch for cohort in cohorts for batch in cohort.batches]
+        total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
+        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) + len(batches)
+        completion = _Bounds(0, total.calls.high * self._model.learner_max_tokens)
+        return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
-    def _group(self, item: Item) -> tuple[int, int]:
-        shown = self._size if self._learning.reflection == "all" else 2
-        attempts = shown * self._turns * (self._reply + _MESSAGE_TOKENS)
-        prompt = self._templates["reflect"] + _tokens(item.prompt + item.answer).high + attempts
-        return self._answered(prompt, texts=self._learning.lessons_per_group)
+    def _reflections(self, items: Sequence[Item]) -> _Use:
+        shown = self._learning.actors_per_item if self._learning.reflection == "all" else 2
+        attempts = shown * self._turns.high * (self._model.max_tokens + _MESSAGE_TOKENS)
+        asked = _tokens(item.prompt + item.answer for item in items).high
+        prompts = len(items) * (self._templates["reflect"] + attempts) + asked
+        return self._answered(len(items), prompts, texts=self._learning.lessons_per_group)
 
-    def _curation(self, groups: int) -> tuple[int, int]:
+    def _curation(self, groups: int) -> _Use:
         capacity = math.ceil(self._slots * self._learning.capacity_factor)
         proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
-        lessons = 2 * capacity + min(proposals, self._curation_size)
+        lessons = 2 * capacity + min(proposals, self._model.curation_size)
         prompt = self._templates["curate"] + lessons * self._lesson
-        first_calls, first_prompt = self._answered(prompt, texts=self._learning.edit_budget)
-        calls, tokens = self._answered(prompt, texts=0)
-        more = math.ceil(proposals / self._curation_size) - 1
-        return first_calls + more * calls, first_prompt + more * tokens
+        more = math.ceil(proposals / self._model.curation_size) - 1
+        first = self._answered(1, prompt, texts=self._learning.edit_budget)
+        return first + self._answered(more, more * prompt, texts=0)
 
-    def _answered(self, prompt: int, *, texts: int) -> tuple[int, int]:
-        """Return the most calls and prompt tokens of one structured answer: all repairs, every text shortened."""
+    def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
+        """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""
         repairs = self._learning.max_repairs
-        repaired = repairs * (prompt + self._templates["repair"]) + repairs * (repairs + 1) // 2 * self._learner_reply
+        replies = repairs * (repairs + 1) // 2 * self._model.learner_max_tokens
+        repaired = repairs * self._templates["repair"] + replies
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
-        return 1 + repairs + texts, prompt + repaired + shortened
+        return _Use(
+            calls=Counts(0, answers * (1 + repairs + texts), 0),
+            prompt=_Bounds(0, (1 + repairs) * prompts + answers * (repaired + shortened)),
+        )
 
 
 def _two_arms_or_none(arm: _Use) -> _Use:
@@ -283,10 +274,14 @@ def _two_arms_or_none(arm: _Use) -> _Use:
     return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
 
 
-def _tokens(text: str) -> _Bounds:
-    """Return the tokens of one message without a tokenizer: 6 to 2.5 bytes of UTF-8 each, plus the message frame."""
-    size = len(text.encode())
-    return _Bounds(math.floor(size / _BYTES_PER_TOKEN_HIGH), _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW))
+def _tokens(texts: Iterable[str]) -> _Bounds:
+    """Return the tokens of messages without a tokenizer: 6 to 2.5 bytes of UTF-8 each, plus the frame of a message."""
+    low = high = 0
+    for text in texts:
+        size = len(text.encode())
+        low += math.floor(size / _BYTES_PER_TOKEN_HIGH)
+        high += _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW)
+    return _Bounds(low, high)
 
 
 def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | None:
