@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts
 from tfgrpo.pipelines.datasets.datasets import prompts_by_id, shipped_dataset
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore

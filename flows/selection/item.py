@@ -14,8 +14,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.layers import Resolved
-from tfgrpo.pipelines.settings.rewarding import RewarderSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.rewarders.powl import footprint_to_value
 from tfgrpo.rewarders.powl.event_log import is_event_log
 from tfgrpo.stores.canonical import canonical_json, sha256_hex

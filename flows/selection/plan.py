@@ -29,8 +29,7 @@ from tfgrpo.pipelines.settings.model_choice import (
     key_is_missing,
 )
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-from tfgrpo.pipelines.settings.rewarding import RewarderSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp

@@ -14,7 +14,7 @@ from pathlib import Path
 from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, take, texts_of
 from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
 from tfgrpo.pipelines.problems import CappedProblems, did_you_mean
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize
 

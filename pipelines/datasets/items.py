@@ -17,7 +17,7 @@ from typing import Any, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.problems import quoted_names
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_finite
 

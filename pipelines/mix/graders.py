@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import record_of
-from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items

@@ -21,8 +21,8 @@ from tfgrpo.pipelines.mix.records import unservable
 from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
 from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
-from tfgrpo.pipelines.settings.data import DatasetSettings, FieldMap
 from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import DatasetSettings, FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.seeds import stream
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.problems import ProblemCollector
-from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS, RewarderSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.base import CompoundRewarder, Rewarder
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder

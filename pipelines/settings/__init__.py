@@ -2,7 +2,6 @@
 
 __all__ = [
     "addresses",
-    "data",
     "fields",
     "guardrails",
     "layers",
@@ -10,7 +9,6 @@ __all__ = [
     "model",
     "model_choice",
     "pipeline_file",
-    "rewarding",
     "selection",
     "tree",
 ]

@@ -1,16 +1,22 @@
-"""List the setting fields, derived from the JSON schema of the settings, and parse their text.
+"""List the setting fields, derived from the JSON schema of the settings; parse their text, and describe invalid values.
 
-Command line, environment, documentation and error messages all use this list.
+Command line, environment, documentation and error messages all use this list. Values that may be secret are never shown.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from tfgrpo.pipelines.problems import did_you_mean, shown
+from tfgrpo.pipelines.settings.addresses import completed_address
 from tfgrpo.pipelines.settings.tree import Settings
 
 JsonSchema: TypeAlias = Mapping[str, Any]
@@ -33,6 +39,10 @@ _BOUNDS = {
     "maximum": "of at most {}",
     "exclusiveMaximum": "below {}",
 }
+_HIDDEN = "a value that is not shown"
+_NEVER_SHOWN = frozenset({"model.api_key_env", "model.api_key_secret"})
+_ADDRESSES = frozenset({"model.base_url", "selection.base_url"})
+_PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,21 @@ class SettingField:
     """The accepted values as a phrase."""
 
 
+class InvalidValue(NamedTuple):
+    """One invalid value in a settings tree."""
+
+    key: str
+    """Dotted key of the setting field."""
+    path: str
+    """Dotted path within the value of the field; empty for the value itself."""
+    given: str
+    accepted: str
+
+
 @cache
 def setting_fields() -> tuple[SettingField, ...]:
     """Return every setting field, in the order of the classes."""
-    return tuple(_walk(settings_schema(), ""))
+    return tuple(_walk(_settings_schema(), ""))
 
 
 @cache
@@ -99,24 +120,45 @@ def parse_bool(text: str) -> bool:
     return word in TRUE_WORDS
 
 
+def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
+    """Yield each distinct error of a validation of ``Settings``."""
+    seen = set()
+    for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+            continue  # only too short without the entries that are refused already
+        invalid = _described(detail)
+        if (invalid.key, invalid.path) not in seen:
+            seen.add((invalid.key, invalid.path))
+            yield invalid
+
+
+def shown_setting(value: object, key: str) -> str:
+    """Return the value of a setting field for a message."""
+    address = isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) or completed_address(value))
+    scalar = not isinstance(value, dict | list | tuple)
+    if scalar and (key in _NEVER_SHOWN or (key in _ADDRESSES and not address)):
+        return _HIDDEN
+    return shown(value)
+
+
 @cache
-def settings_schema() -> JsonSchema:
+def _settings_schema() -> JsonSchema:
     """Return the JSON schema of all settings."""
     return Settings.model_json_schema()
 
 
-def expanded(schema: JsonSchema) -> JsonSchema:
+def _expanded(schema: JsonSchema) -> JsonSchema:
     """Return a schema with its reference followed and without ``null`` among its types."""
     for each in schema.get("anyOf", ()):
         if each != {"type": "null"}:
             schema = schema | each
     reference = schema.get("$ref", "").rpartition("/")[2]
-    return settings_schema()["$defs"][reference] if reference else schema
+    return _settings_schema()["$defs"][reference] if reference else schema
 
 
-def accepted_phrase(schema: JsonSchema) -> str:
+def _accepted_phrase(schema: JsonSchema) -> str:
     """Return the accepted values as a phrase: ``a whole number of at least 2``."""
-    phrase = _phrase(expanded(schema))
+    phrase = _phrase(_expanded(schema))
     return f"{phrase}, or none" if _is_optional(schema) else phrase
 
 
@@ -126,7 +168,7 @@ def _is_optional(schema: JsonSchema) -> bool:
 
 def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
     for name, schema in section["properties"].items():
-        below = expanded(schema)
+        below = _expanded(schema)
         if "properties" in below:
             yield from _walk(below, f"{prefix}{name}.")
         else:
@@ -139,7 +181,7 @@ def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
                 help=" ".join(schema.get("description", "").split()),
                 choices=tuple(below.get("enum", ())),
                 optional=_is_optional(schema),
-                accepted=accepted_phrase(schema),
+                accepted=_accepted_phrase(schema),
             )
 
 
@@ -160,3 +202,47 @@ def _phrase(schema: JsonSchema) -> str:
 
 def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _described(detail: ErrorDetails) -> InvalidValue:
+    key, path, schema, siblings = _located(detail["loc"])
+    kind, value = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        return InvalidValue(key, path, "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings))
+    given = "nothing" if kind == "missing" else shown_setting(value, key)
+    if kind == "value_error":
+        return InvalidValue(key, path, given, str(detail["ctx"]["error"]))
+    return InvalidValue(
+        key, path, given, "text that is not empty" if kind == "string_too_short" else _accepted_phrase(schema)
+    )
+
+
+def _located(loc: Sequence[int | str]) -> tuple[str, str, JsonSchema, Sequence[str]]:
+    """Return field key, path within its value, the schema of what is accepted there, and the names of this level."""
+    schema, siblings = _settings_schema(), tuple[str, ...]()
+    path: list[str] = []
+    for name in loc:
+        below = _below(schema, name)
+        siblings = tuple(_expanded(schema).get("properties", ()))
+        if below is None and not siblings:
+            break  # pydantic names the members of a union here, which are no keys
+        path.append(str(name))
+        if below is None:
+            break
+        schema = below
+    prefixes = (".".join(path[:end]) for end in range(len(path), 0, -1))
+    key = next((prefix for prefix in prefixes if prefix in fields_by_key()), "")
+    return key, ".".join(path)[len(key) :].lstrip("."), schema, siblings
+
+
+def _below(schema: JsonSchema, name: int | str) -> JsonSchema | None:
+    """Return the schema of a key or an entry; None where any is accepted."""
+    schema = _expanded(schema)
+    below: JsonSchema | None
+    if "properties" in schema:
+        below = schema["properties"].get(name)
+    elif isinstance(name, int):
+        below = schema.get("items") or next(iter(schema.get("prefixItems", ())), None)
+    else:
+        below = schema.get("additionalProperties")
+    return below

@@ -22,8 +22,7 @@ from tfgrpo.pipelines.settings.model_choice import (
     dry_run_warnings,
     key_is_missing,
 )
-from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.identifiers import check_identifier
 

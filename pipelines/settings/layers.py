@@ -22,14 +22,15 @@ from tfgrpo.pipelines.settings.fields import (
     SettingField,
     fields_by_env,
     fields_by_key,
+    invalid_values,
     parse_bool,
     parse_text,
     setting_fields,
+    shown_setting,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
 from tfgrpo.pipelines.settings.pipeline_file import is_shipped, label_of, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings, env_text
-from tfgrpo.pipelines.settings.validation import invalid_values, shown_setting
 from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
-from tfgrpo.pipelines.settings.rewarding import RewarderSettings
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.stores.ledger.state import Price
 
 SIMULATED_MODEL = "simulated"

@@ -6,16 +6,69 @@ help. Single values are checked here; combinations are checked in ``tfgrpo.pipel
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import math
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME, is_address
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
-from tfgrpo.pipelines.settings.data import DatasetSettings
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
-from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS, RewarderSettings
 from tfgrpo.pipelines.settings.selection import SelectionSettings
+
+DATASET_GRADERS: Final = "dataset_graders"
+"""Rewarder that grades an item by the graders of its dataset in the data mix."""
+
+
+class FieldMap(Section):
+    """Column names of the dataset. A dotted name that no column has is a path into an object."""
+
+    id: Text | None = "id"
+    """Unique name of the item. Required. None: the number of the row, from 0."""
+    prompt: Text = "prompt"
+    """Prompt for the actor. Required."""
+    answer: Text = "answer"
+    """Reference answer."""
+    system_prompt: Text = "system_prompt"
+    """Text before the prompt of this item."""
+    metadata: Text = "metadata"
+    """A JSON object that rewarders may read."""
+    domain: Text = "domain"
+    """Field of knowledge of the item."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names of all fields, without an id that is numbered."""
+        return tuple(name for name in self.model_dump().values() if name is not None)
+
+    @property
+    def required(self) -> list[str]:
+        """Column names of the required fields."""
+        return [name for name in (self.id, self.prompt) if name is not None]
+
+    def remedy(self, name: str) -> str:
+        """Return what to do about a required field that is missing, for a message."""
+        if name == self.id:
+            return "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
+        return "another name by dataset.fields.prompt"
+
+
+class DatasetSettings(Section):
+    """Datasets of the run."""
+
+    path: Text | None = option(None, flag="--dataset", env="TFGRPO_DATASET")
+    """Dataset to learn on: a JSONL, JSON, CSV, TSV or Parquet file, a folder, or hf:name. None: the items of the world."""
+    eval_path: Text | None = option(None, flag="--eval-dataset", env="TFGRPO_EVAL_DATASET")
+    """Dataset of held-out items. None: split off ``path`` by a stable hash of the id, or the world's own held-out items."""
+    held_out: float = Field(default=0.3, gt=0.0, lt=1.0)
+    """Share of ``path`` or ``mix`` that is held out when there is no ``eval_path``."""
+    mix: Text | None = option(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
+    """Staged data mix instead of ``path``: a file of the ``rl_data_config.yaml`` form, graders included."""
+    mix_stride: int = Field(default=1, ge=1, le=1_000_000)
+    """Steps of the mix, as in its ``until_step``, that one learning batch advances."""
+    fields: FieldMap = FieldMap()
 
 
 class ActorSettings(Section):
@@ -29,6 +82,40 @@ class ActorSettings(Section):
     """Model turns of one rollout before it fails."""
     timeout_s: float = Field(default=600.0, gt=0.0)
     """Seconds one rollout may take in total."""
+
+
+class RewarderSettings(Section):
+    """One rewarder of the pipeline."""
+
+    name: Text
+    """Registered name, or ``module:attr`` or ``path/to/file.py:attr`` of your own."""
+    weight: float = Field(default=1.0, ge=0.0)
+    """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
+    timeout_s: float | None = Field(default=None, gt=0.0)
+    """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
+    score_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the rewarder, which refuses unknown ones. Values may be nested."""
+
+    @field_validator("score_range")
+    @classmethod
+    def _check_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+            raise ValueError("two finite numbers, the lower one first")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _refuse_secrets(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        names, texts = set[str](), set[str]()
+        _collect(value, names, texts)
+        if any(SECRET_NAME.search(name) for name in names):
+            raise ValueError("options without secrets: name the environment variable that holds one, not the secret")
+        addresses = (text for text in texts if text.strip().lower().startswith(("http://", "https://")))
+        if not all(map(is_address, addresses)):
+            raise ValueError("options whose addresses have no user name, password or key")
+        return value
 
 
 class BudgetSettings(Section):
@@ -118,3 +205,13 @@ def env_text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
+    """Add every key and every text of a nested value."""
+    if isinstance(value, str):
+        texts.add(value)
+    elif isinstance(value, Mapping):
+        names.update(value)
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _collect(each, names, texts)

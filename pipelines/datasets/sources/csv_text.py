@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 from tfgrpo.pipelines.datasets.sources.base import Row
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
 from tfgrpo.pipelines.problems import quoted_names
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.text import pluralize
 

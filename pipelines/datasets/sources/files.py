@@ -27,7 +27,7 @@ from tfgrpo.pipelines.datasets.sources.base import (
 )
 from tfgrpo.pipelines.datasets.sources.csv_text import csv_delimiter, csv_header, csv_lines, csv_rows
 from tfgrpo.pipelines.datasets.sources.json_text import array_rows, is_array, jsonl_rows
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _FILE_BITS: Final = 44

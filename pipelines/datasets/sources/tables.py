@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 from tfgrpo.pipelines.datasets.sources.base import PREFIX, NamedSource, Row, first_part, row_changed, unreadable
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
 from tfgrpo.pipelines.problems import quoted_names
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _BATCH = 1024

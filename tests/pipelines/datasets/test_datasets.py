@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset, shipped_dataset
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}

@@ -19,7 +19,7 @@ import pytest
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.sources import tables
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
 ROWS: list[dict[str, Any]] = [

@@ -19,8 +19,8 @@ from tfgrpo.pipelines.datasets.items import StoredItems, equals, ids_of, pick, t
 from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.plan.data import pair_datasets, split_items
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation
-from tfgrpo.pipelines.settings.data import FieldMap
 from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, PipelineError
 
 LARGE = 200_000

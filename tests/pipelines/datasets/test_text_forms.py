@@ -16,7 +16,7 @@ from tfgrpo.pipelines.datasets.sources import Row
 from tfgrpo.pipelines.datasets.sources import files as text_files
 from tfgrpo.pipelines.datasets.sources.json_text import array_rows
 from tfgrpo.pipelines.mix.records import index_records
-from tfgrpo.pipelines.settings.data import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
 

@@ -16,9 +16,9 @@ from tfgrpo.pipelines.mix.items import LearningMix, MixSource, learning_mix, mix
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import FLOOR, Difficulty
-from tfgrpo.pipelines.settings.data import DatasetSettings
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.pipelines.settings.tree import DatasetSettings
 from tfgrpo.stores.errors import ConfigError, DatasetError, PipelineError, SettingsError
 
 

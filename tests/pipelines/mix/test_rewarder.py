@@ -15,8 +15,7 @@ from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.graders import DatasetGraders
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, close_rewarders, mix_of, rewarders_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.rewarding import DATASET_GRADERS
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.scoring import GroupScores, WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
