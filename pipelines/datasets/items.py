@@ -19,7 +19,7 @@ from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.numeric import is_number
 
 _CHUNK = 256
 """Items read together by an iteration over all."""
@@ -65,7 +65,7 @@ def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = 
         raise DatasetError.one(source, f"no {name!r} among the fields {quoted_names(values)}", f"{accepted}, {remedy}")
     if value is None:
         return ""
-    if numbers and isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
+    if numbers and is_number(value, allow_nan=False):
         value = str(value)
     if not isinstance(value, str):
         given = str(value) if isinstance(value, float) else type(value).__name__

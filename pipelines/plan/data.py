@@ -23,6 +23,10 @@ from tfgrpo.rewarders.registry import COMPARING_REWARDERS
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.text import pluralize
 
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.config import MixConfig
+    from tfgrpo.pipelines.mix.items import LearningMix
+
 MIN_LEARN = 1
 MIN_HELD_OUT = 2
 """An interval of a paired difference needs two pairs."""
@@ -76,11 +80,6 @@ def _refuse_too_few(split: Split, given: str) -> None:
         raise DatasetError.one("dataset", given, accepted)
 
 
-if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.config import MixConfig
-    from tfgrpo.pipelines.mix.items import LearningMix
-
-
 @dataclass(frozen=True, slots=True)
 class RunData:
     """The learning and held-out items of a run."""
@@ -124,25 +123,23 @@ class RunData:
         return [known.weight(name) for name in ids], {"curriculum": known.as_json()}
 
 
-def data_of_mix(settings: Settings, config: MixConfig) -> RunData:
-    """Return the data of a run on a staged mix. Raise ``DatasetError`` as ``learning_mix`` does."""
-    from tfgrpo.pipelines.mix.items import learning_mix, mix_advice  # noqa: PLC0415 - a run on a dataset needs no mix
+def read_data(settings: Settings, config: MixConfig | None) -> RunData:
+    """Return the data of a run on a staged mix, or without one on one or two datasets.
 
-    mix = learning_mix(config, settings.dataset, settings.tfgrpo)
-    _refuse_without_answers(settings, [mix.data])
-    warnings = (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings)
-    return RunData(mix.split, warnings, mix.data.domains, mix)
+    Raise ``DatasetError`` with the problems of all, as ``learning_mix`` does.
+    """
+    if config is not None:
+        from tfgrpo.pipelines.mix.items import learning_mix, mix_advice  # noqa: PLC0415 - a run on a dataset needs no mix
 
-
-def data_of_run(settings: Settings) -> RunData:
-    """Return the data of a run on one or two datasets. Raise ``DatasetError`` with the problems of both."""
-    dataset = settings.dataset
+        mix = learning_mix(config, settings.dataset, settings.tfgrpo)
+        _refuse_without_answers(settings, [mix.data])
+        return RunData(mix.split, (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings), mix.data.domains, mix)
     checks = ProblemCollector()
-    read = [data for path in _paths(settings) for data in checks.run(partial(read_dataset, path, dataset.fields))]
+    fields, share = settings.dataset.fields, settings.dataset.held_out
+    read = [data for path in _paths(settings) for data in checks.run(partial(read_dataset, path, fields))]
     checks.raise_problems()
     _refuse_without_answers(settings, read)
-    sides = [each.items for each in read]
-    split = split_items(sides[0], dataset.held_out) if len(sides) == 1 else pair_datasets(sides[0], sides[1])
+    split = split_items(read[0].items, share) if len(read) == 1 else pair_datasets(*(each.items for each in read))
     warnings = tuple(warning for each in read for warning in each.warnings)
     return RunData(split, warnings, frozenset().union(*(each.domains for each in read)), None)
 
@@ -158,11 +155,9 @@ def _paths(settings: Settings) -> list[str]:
 def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
     """Refuse data without answers for a rewarder that compares with them: every paid rollout would be ungraded."""
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING_REWARDERS]
-    if not comparing:
-        return
-    name = settings.dataset.fields.answer
     bare = [dataset for dataset in read if not dataset.answers]
-    if bare:
+    if comparing and bare:
+        name = settings.dataset.fields.answer
         accepted = (
             f"answers in the field {name!r}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
         )

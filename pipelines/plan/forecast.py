@@ -29,21 +29,12 @@ from tfgrpo.stores.ledger.state import NANO, Totals
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
-    low: int
-    high: int
-
-    def __add__(self, other: _Bounds) -> _Bounds:
-        return _Bounds(self.low + other.low, self.high + other.high)
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """A number of things between two bounds."""
 
-    low: int
-    high: int
-    likely: int
+    low: int = 0
+    high: int = 0
+    likely: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
@@ -131,20 +122,24 @@ def _share(value: float, bounds: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Calls and tokens of one model."""
+    """Calls of one model, and the bounds of their tokens."""
 
-    calls: Counts = Counts(0, 0, 0)
-    prompt: _Bounds = _Bounds(0, 0)
-    completion: _Bounds = _Bounds(0, 0)
+    calls: Counts = Counts()
+    prompt: Counts = Counts()
+    completion: Counts = Counts()
     tokens_one_in: int = _TOKENS_ONE_IN
 
     def __add__(self, other: _Use) -> _Use:
         return _Use(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
 
-    def likely(self, tokens: _Bounds) -> int:
-        """Return the likely tokens between these bounds."""
+    def with_likely_tokens(self) -> _Use:
+        """Return the same use with the likely tokens: a share of the most, as of the calls, and of what a call may use."""
         share = self.calls.likely / (self.tokens_one_in * self.calls.high) if self.calls.high else 0.0
-        return max(tokens.low, round(tokens.high * share))
+        prompt, completion = (
+            replace(tokens, likely=max(tokens.low, round(tokens.high * share)))
+            for tokens in (self.prompt, self.completion)
+        )
+        return _Use(self.calls, prompt, completion)
 
 
 def forecast(
@@ -168,13 +163,12 @@ def forecast(
     for load in judges:
         judging = estimate.judging(load, learned_on) + _two_arms_or_none(estimate.judging(load, evaluation))
         uses.append((models.judge(load.model), judging))
+    uses = [(model, use.with_likely_tokens()) for model, use in uses]
     total = sum((use for _, use in uses), _Use())
     return Forecast(
         calls=total.calls,
-        prompt_tokens=Counts(total.prompt.low, total.prompt.high, sum(use.likely(use.prompt) for _, use in uses)),
-        completion_tokens=Counts(
-            total.completion.low, total.completion.high, sum(use.likely(use.completion) for _, use in uses)
-        ),
+        prompt_tokens=total.prompt,
+        completion_tokens=total.completion,
         usd=_money(models, uses),
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
@@ -207,11 +201,11 @@ class _Estimate:
         system = self._system.high + self._slots * self._lesson
         return _Use(
             calls=Counts(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
-            prompt=_Bounds(
+            prompt=Counts(
                 turns.low * (rollouts * self._system.low + size * asked.low),
                 turns.high * (rollouts * system + size * asked.high) + rollouts * resent,
             ),
-            completion=_Bounds(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
+            completion=Counts(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
         )
 
     def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
@@ -227,8 +221,8 @@ class _Estimate:
         calls = (load.calls_low, load.calls_high, load.calls_high // (1 + load.retries))
         return _Use(
             calls=Counts(*(groups * each for each in calls)),
-            prompt=_Bounds(load.calls_low * low, load.calls_high * high),
-            completion=_Bounds(groups * load.calls_low * _REPLY_TOKENS_LOW, groups * load.calls_high * reply),
+            prompt=Counts(load.calls_low * low, load.calls_high * high),
+            completion=Counts(groups * load.calls_low * _REPLY_TOKENS_LOW, groups * load.calls_high * reply),
         )
 
     def learning(self, cohorts: Sequence[Cohort]) -> _Use:
@@ -237,7 +231,7 @@ class _Estimate:
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
         likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) + len(batches)
-        completion = _Bounds(0, total.calls.high * self._model.learner_max_tokens)
+        completion = Counts(0, total.calls.high * self._model.learner_max_tokens)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
@@ -263,8 +257,8 @@ class _Estimate:
         repaired = repairs * self._templates["repair"] + replies
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
         return _Use(
-            calls=Counts(0, answers * (1 + repairs + texts), 0),
-            prompt=_Bounds(0, (1 + repairs) * prompts + answers * (repaired + shortened)),
+            calls=Counts(0, answers * (1 + repairs + texts)),
+            prompt=Counts(0, (1 + repairs) * prompts + answers * (repaired + shortened)),
         )
 
 
@@ -274,14 +268,14 @@ def _two_arms_or_none(arm: _Use) -> _Use:
     return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
 
 
-def _tokens(texts: Iterable[str]) -> _Bounds:
+def _tokens(texts: Iterable[str]) -> Counts:
     """Return the tokens of messages without a tokenizer: 6 to 2.5 bytes of UTF-8 each, plus the frame of a message."""
     low = high = 0
     for text in texts:
         size = len(text.encode())
         low += math.floor(size / _BYTES_PER_TOKEN_HIGH)
         high += _MESSAGE_TOKENS + math.ceil(size / _BYTES_PER_TOKEN_LOW)
-    return _Bounds(low, high)
+    return Counts(low, high)
 
 
 def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | None:
@@ -294,7 +288,7 @@ def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | N
         cached = price.cost(use.prompt.low, use.completion.low, use.prompt.low)
         low += min(cached, price.cost(use.prompt.low, use.completion.low))
         high += price.cost(use.prompt.high, use.completion.high)
-        likely += price.cost(use.likely(use.prompt), use.likely(use.completion))
+        likely += price.cost(use.prompt.likely, use.completion.likely)
     return Amounts(low / NANO, high / NANO, likely / NANO)
 
 

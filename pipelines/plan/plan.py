@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.data import RunData, data_of_mix, data_of_run
+from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
 from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation
@@ -120,10 +120,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     pack = checks.run(partial(load_pack, settings, settings.pack))
     mix = checks.run(partial(mix_of, settings))
     rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
-    data: list[RunData] = []
-    if mix:
-        read = partial(data_of_run, settings) if mix[0] is None else partial(data_of_mix, settings, mix[0])
-        data = checks.run(read)
+    data = checks.run(partial(read_data, settings, mix[0])) if mix else []
     checks.raise_problems()
     split, learning = data[0].split, settings.tfgrpo
     evaluation = draw_evaluation(split.held_out, settings=learning)

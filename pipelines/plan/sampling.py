@@ -52,22 +52,25 @@ def draw_cohort(
     epoch already has is skipped between two shuffles. With ``with_replacement``: ``sample_size`` independent draws.
     With ``weights``, one above 0 for each item, every epoch draws separately, in proportion to them.
     """
-    pool = _by_id(items)
-    drawn = next(_draws(pool, settings, weights, first=epoch))
-    return cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+    return next(draw_cohorts(items, epochs=1, settings=settings, weights=weights, first=epoch))
 
 
 def draw_cohorts(
-    items: Sequence[Item], *, epochs: int, settings: LearningSettings, weights: Sequence[float] | None = None
+    items: Sequence[Item],
+    *,
+    epochs: int,
+    settings: LearningSettings,
+    weights: Sequence[float] | None = None,
+    first: int = 1,
 ) -> Iterator[Cohort]:
-    """Yield the cohorts of epochs 1 to ``epochs`` as ``draw_cohort`` draws them, shuffling only once."""
+    """Yield the cohorts of ``epochs`` epochs as ``draw_cohort`` draws them, shuffling only once."""
     pool = _by_id(items)
-    for epoch, drawn in enumerate(islice(_draws(pool, settings, weights), epochs), start=1):
+    for epoch, drawn in enumerate(islice(_draws(pool, settings, weights, first), epochs), start=first):
         yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
 
 
 def _draws(
-    pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, *, first: int = 1
+    pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, first: int
 ) -> Iterator[list[int]]:
     """Yield the item indices of an epoch and of every later one."""
     seed, size = settings.seed_of("train"), min(settings.sample_size, len(pool))

@@ -20,7 +20,7 @@ from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.state import NANO
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import OutcomeName
 from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
@@ -111,7 +111,7 @@ def _outcome_faults(run: RunPaths) -> Iterator[str]:
         if name not in get_args(OutcomeName):
             yield f"{rollout} ended as {name!r}"
         elif name == "scored":
-            if not _is_finite(outcome.get("reward")):
+            if not is_number(outcome.get("reward"), allow_nan=False):
                 yield f"{rollout} is scored without a finite reward"
         elif outcome.get("reward") is not None:
             yield f"{rollout} is {name} and has a reward"
@@ -194,7 +194,3 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         for line in read_lines(path):
             if not line.isspace():  # a repaired line of the journal is blank
                 yield json.loads(line)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
