@@ -13,7 +13,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.canonical import sha256_hex
@@ -29,14 +29,6 @@ from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
 """Keyword arguments an agent may declare."""
-
-
-class AsyncChat(Protocol):
-    """``chat`` of an asynchronous agent: text or role/content messages in, the text of the answer out."""
-
-    async def __call__(self, messages: ChatInput) -> str:
-        """Ask the run's model."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +133,16 @@ class CallableActor:
         return _Finished(trajectory, attempt.tool_events, calls)
 
     async def _call(self, attempt: AttemptContext) -> object:
-        chat = _chat_of(attempt)
+        async def chat(messages: ChatInput) -> str:
+            reply = await attempt.chat(_as_messages(messages, attempt.system))
+            return reply.message.content or ""
+
         if self._asynchronous:
             return await self._function(**self._arguments(attempt, chat))
         loop = asyncio.get_running_loop()
 
         def blocking_chat(messages: ChatInput) -> str:
-            return asyncio.run_coroutine_threadsafe(_ask(chat, messages), loop).result()
+            return asyncio.run_coroutine_threadsafe(chat(messages), loop).result()
 
         arguments = self._arguments(attempt, blocking_chat)
         value = await attempt.runtime.in_thread(lambda: self._function(**arguments))
@@ -186,18 +181,6 @@ def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
         elif parameter.default is parameter.empty:
             raise ValueError(f"it demands {parameter.name!r}; an agent may declare {', '.join(OFFERED)}")
     return tuple(names)
-
-
-async def _ask(chat: AsyncChat, messages: ChatInput) -> str:
-    return await chat(messages)
-
-
-def _chat_of(attempt: AttemptContext) -> AsyncChat:
-    async def chat(messages: ChatInput) -> str:
-        reply = await attempt.chat(_as_messages(messages, attempt.system))
-        return reply.message.content or ""
-
-    return chat
 
 
 def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:

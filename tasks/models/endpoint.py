@@ -12,7 +12,6 @@ import httpx
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.tasks.models.base import ChatReply, ToolCall
-from tfgrpo.tasks.models.wire import WireOptions
 
 _MASK = "***"
 _MIN_MIXED_SECRET = 6
@@ -77,7 +76,8 @@ class Endpoint:
     api_key: ApiKey | None = None
     models: tuple[str, ...] = ()
     """Models of the run, which the preflight looks up."""
-    wire: WireOptions = field(default_factory=WireOptions)
+    wire: ModelSettings = field(default_factory=ModelSettings)
+    """Of these, how the endpoint wants its requests."""
     timeout_s: float = 120.0
     """Seconds one attempt may take in total."""
 
@@ -176,12 +176,6 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, *, 
         base_url=base_url,
         api_key=ApiKey(api_key) if api_key is not None and api_key.strip() else None,
         models=tuple(dict.fromkeys(name for name in names if name is not None)),
-        wire=WireOptions(
-            structured=settings.structured,
-            limit_field=settings.max_tokens_field,
-            send_seed=settings.send_seed,
-            send_temperature=settings.send_temperature,
-            send_reasoning=settings.send_reasoning,
-        ),
+        wire=settings,
         timeout_s=settings.timeout_s,
     )

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.replies import is_plausible, usage_of
-from tfgrpo.tasks.models.wire import WireOptions, encode_request, messages_text, request_digest
+from tfgrpo.tasks.models.wire import encode_request, messages_text, request_digest
 
 
 @dataclass(slots=True, eq=False)
@@ -153,7 +154,7 @@ def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:
     # Most usage is plausible whatever the request is: only the rest pays for encoding it again.
     if reply.usage is None or is_plausible(reply.usage, 0):
         return reply
-    bound = len(encode_request(request, WireOptions())) + request.max_tokens
+    bound = len(encode_request(request, ModelSettings())) + request.max_tokens
     return reply if is_plausible(reply.usage, bound) else replace(reply, usage=None, cost_usd=None)
 
 

@@ -5,39 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import replace
+from typing import Any
 
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
 from tfgrpo.tasks.models.replies import json_of
-
-StructuredMode: TypeAlias = Literal["json_schema", "json_object", "none"]
-LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class WireOptions:
-    """How one endpoint wants its requests."""
-
-    structured: StructuredMode = "json_schema"
-    """``response_format`` it accepts. Below ``json_schema`` the schema is part of the system prompt."""
-    limit_field: LimitField = "max_tokens"
-    send_seed: bool = True
-    send_temperature: bool = True
-    """Off for models that accept only their default."""
-    send_reasoning: bool = True
-    """Off for endpoints that refuse their own reasoning fields of a tool call, as Groq does."""
-
-
-def encode_request(request: ChatRequest, options: WireOptions) -> bytes:
-    """Return the body of ``POST /chat/completions``: compact UTF-8 JSON."""
+def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
+    """Return the body of ``POST /chat/completions`` as the endpoint wants it: compact UTF-8 JSON."""
     messages = request.messages if options.send_reasoning else tuple(map(_without_extra, request.messages))
-    body = _fields(request, messages, options.limit_field)
+    body = _fields(request, messages, options.max_tokens_field)
     if not options.send_temperature:
         del body["temperature"]
     if request.seed is not None and options.send_seed:

@@ -1,6 +1,6 @@
 """Confine a user's code: agents and tools that exit, cancel themselves or ignore cancellation become ordinary failures.
 
-Code that blocks its event loop cannot be confined, only reported: ``tfgrpo.tasks.runtime.host.LoopWatch``.
+Code that blocks its event loop cannot be confined, only reported: ``tfgrpo.tasks.runtime.host.watch_loop``.
 """
 
 from __future__ import annotations

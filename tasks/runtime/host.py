@@ -16,7 +16,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tfgrpo.tasks.runtime.assembly import open_runtime
@@ -27,51 +26,37 @@ BLOCKED_S: Final = 10.0
 _LOG: Final = logging.getLogger("tfgrpo.runtime")
 
 
-class LoopWatch:
-    """Watches one loop from a daemon thread, from ``start`` to ``stop``; logs each blockage once, with its line.
+def watch_loop(
+    loop: asyncio.AbstractEventLoop, thread_id: int, stopped: threading.Event, blocked_s: float = BLOCKED_S
+) -> None:
+    """Watch a loop from another thread until ``stopped`` is set or it closes; log each blockage once, with its line.
 
     An asynchronous agent or tool that blocks stops every rollout of the process, time limits included. It cannot be
     interrupted from outside, but the line at which it blocks can be named.
     """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int, blocked_s: float = BLOCKED_S) -> None:
-        self._loop = loop
-        self._thread_id = thread_id
-        self._blocked_s = blocked_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tfgrpo-loop-watch", daemon=True)
-
-    def start(self) -> None:
-        """Start watching."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop watching; harmless when repeated."""
-        self._stopped.set()
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(self._blocked_s):
-            moved = threading.Event()
-            try:
-                self._loop.call_soon_threadsafe(moved.set)
-            except RuntimeError:  # the loop is closed
-                return
-            if not moved.wait(self._blocked_s) and not self._stopped.is_set():
-                self._warn()
-                while not moved.wait(self._blocked_s) and not self._stopped.is_set():
-                    pass
-
-    def _warn(self) -> None:
-        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+    while not stopped.wait(blocked_s):
+        moved = threading.Event()
+        try:
+            loop.call_soon_threadsafe(moved.set)
+        except RuntimeError:  # the loop is closed
+            return
+        if moved.wait(blocked_s) or stopped.is_set():
+            continue
         _LOG.warning(
             "every rollout of this process waits: the event loop has been blocked for %g s at %s. "
             "An async agent or tool that blocks belongs in a plain function, which gets a thread of its own.",
-            self._blocked_s,
-            "an unknown line" if frame is None else _location(frame),
+            blocked_s,
+            line_of(thread_id),
         )
+        while not moved.wait(blocked_s) and not stopped.is_set():
+            pass
 
 
-def _location(frame: FrameType) -> str:
+def line_of(thread_id: int) -> str:
+    """Return file, line and function at which a thread is."""
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+    if frame is None:
+        return "an unknown line"
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
@@ -145,8 +130,9 @@ class RuntimeHost:
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
-        self._watch = LoopWatch(self._loop, self._thread.ident or 0)
-        self._watch.start()
+        self._closing = threading.Event()
+        watched = (self._loop, self._thread.ident or 0, self._closing)
+        threading.Thread(target=watch_loop, args=watched, name="tfgrpo-loop-watch", daemon=True).start()
 
     def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Run ``factory(runtime)`` on the loop. Every caller gets the error of a runtime that cannot be opened."""
@@ -162,7 +148,7 @@ class RuntimeHost:
 
     def close(self) -> None:
         """Cancel all work, close the runtime, end the thread. A blocked loop is abandoned."""
-        self._watch.stop()
+        self._closing.set()
         try:
             ended = self._run_limited(self._cancel_all()) and self._run_limited(self._shut_down())
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
@@ -32,13 +33,13 @@ from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
-from tfgrpo.tasks.models.wire import WireOptions, encode_request
+from tfgrpo.tasks.models.wire import encode_request
 
 SECRET = "sk-very-secret-0123456789"
 KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
-BOUND = len(encode_request(REQUEST, WireOptions())) + 64
+BOUND = len(encode_request(REQUEST, ModelSettings())) + 64
 
 
 class Bench:

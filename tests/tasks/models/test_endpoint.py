@@ -9,7 +9,6 @@ import pytest
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint, endpoint_of
-from tfgrpo.tasks.models.wire import WireOptions
 
 SECRET = "sk-very-secret-0123456789"
 
@@ -86,7 +85,7 @@ def test_every_setting_of_the_endpoint_is_used() -> None:
         send_seed=False,
     )
     endpoint = endpoint_of(settings, "http://h/v1", SECRET)
-    assert endpoint.wire == WireOptions("none", "max_completion_tokens", send_seed=False)
+    assert endpoint.wire is settings
     assert (endpoint.models, endpoint.timeout_s) == (("a", "b"), 7.0)
     assert endpoint.api_key is not None
     assert endpoint_of(ModelSettings(), "http://h", "  ").api_key is None

@@ -27,7 +27,7 @@ from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.models.structured import parse_answer
-from tfgrpo.tasks.models.wire import WireOptions, encode_request
+from tfgrpo.tasks.models.wire import encode_request
 
 KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)
@@ -257,7 +257,7 @@ async def test_reasoning_that_uses_up_the_limit_is_named_as_the_cause(server: An
 def test_malformed_tool_calls_are_echoed_in_a_form_that_every_endpoint_accepts(arguments: str) -> None:
     wrong = Message("assistant", None, tool_calls=(ToolCall("c1", "tools/add!", arguments),))
     request = ChatRequest("m", (Message("user", "x"), wrong, Message("tool", "error", tool_call_id="c1")), 0.7, 64)
-    called = json.loads(encode_request(request, WireOptions()))["messages"][1]["tool_calls"][0]["function"]
+    called = json.loads(encode_request(request, ModelSettings()))["messages"][1]["tool_calls"][0]["function"]
     assert called["name"] == "tools_add_"
     assert json.loads(called["arguments"]) == {"malformed": arguments}
 
@@ -265,7 +265,7 @@ def test_malformed_tool_calls_are_echoed_in_a_form_that_every_endpoint_accepts(a
 def test_valid_tool_calls_are_echoed_unchanged() -> None:
     right = Message("assistant", None, tool_calls=(ToolCall("c1", "add", '{ "a":1}'),))
     request = ChatRequest("m", (right, Message("tool", "1", tool_call_id="c1")), 0.7, 64)
-    called = json.loads(encode_request(request, WireOptions()))["messages"][0]["tool_calls"][0]["function"]
+    called = json.loads(encode_request(request, ModelSettings()))["messages"][0]["tool_calls"][0]["function"]
     assert called == {"name": "add", "arguments": '{ "a":1}'}
 
 

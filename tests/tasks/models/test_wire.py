@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
-from tfgrpo.tasks.models.wire import WireOptions, encode_request, request_digest
+from tfgrpo.tasks.models.wire import encode_request, request_digest
 
 SCHEMA = AnswerSchema("lessons", {"type": "object", "properties": {"a": {"type": "integer"}}})
 SYSTEM, USER = Message("system", "Be brief."), Message("user", "2+2?")
@@ -21,7 +22,7 @@ def asked(**changes: Any) -> ChatRequest:
 
 
 def sent(request: ChatRequest, **options: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(encode_request(request, WireOptions(**options)))
+    body: dict[str, Any] = json.loads(encode_request(request, ModelSettings(**options)))
     return body
 
 
@@ -58,8 +59,8 @@ def test_tools_calls_and_tool_results_are_encoded_as_the_protocol_has_them() -> 
 
 def test_each_wire_option_changes_the_body() -> None:
     request = asked(seed=1, answer_schema=SCHEMA)
-    assert sent(request, limit_field="max_completion_tokens")["max_completion_tokens"] == 64
-    assert "max_tokens" not in sent(request, limit_field="max_completion_tokens")
+    assert sent(request, max_tokens_field="max_completion_tokens")["max_completion_tokens"] == 64
+    assert "max_tokens" not in sent(request, max_tokens_field="max_completion_tokens")
     assert "seed" not in sent(request, send_seed=False)
     assert sent(request)["response_format"] == {
         "type": "json_schema",

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import steps as kit
-from tfgrpo.tasks.runtime.host import LoopWatch, _location
+from tfgrpo.tasks.runtime.host import line_of, watch_loop
 from tfgrpo.tasks.runtime.runtime import Runtime
 
 
@@ -35,10 +34,12 @@ def served() -> Any:
     made.close()
 
 
-def watch(served: Served, blocked_s: float = 0.05) -> LoopWatch:
-    made = LoopWatch(served.loop, served.thread.ident or 0, blocked_s)
-    made.start()
-    return made
+def watch(served: Served, blocked_s: float = 0.05) -> tuple[threading.Event, threading.Thread]:
+    stopped = threading.Event()
+    watched = (served.loop, served.thread.ident or 0, stopped, blocked_s)
+    thread = threading.Thread(target=watch_loop, args=watched, daemon=True)
+    thread.start()
+    return stopped, thread
 
 
 def until(said: Any) -> None:
@@ -52,37 +53,37 @@ def until(said: Any) -> None:
 def test_a_blockage_is_logged_once_with_its_location(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "tfgrpo.runtime")
     released = threading.Event()
-    watching = watch(served)
+    stopped, watching = watch(served)
     served.loop.call_soon_threadsafe(released.wait, 10)
     until(lambda: caplog.records)
     time.sleep(0.2)
     released.set()
-    watching.stop()
-    watching._thread.join(5)
+    stopped.set()
+    watching.join(5)
     assert len(caplog.records) == 1
     assert "blocked for 0.05 s at " in caplog.text
     assert "threading.py" in caplog.text
 
 
 def test_a_moving_loop_is_not_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    watching = watch(served, 0.02)
+    stopped, watching = watch(served, 0.02)
     time.sleep(0.2)
-    watching.stop()
-    watching._thread.join(5)
+    stopped.set()
+    watching.join(5)
     assert not caplog.records
 
 
 def test_closing_the_loop_ends_its_watch() -> None:
     served = Served()
-    watching = watch(served)
+    _, watching = watch(served)
     served.close()
-    watching._thread.join(5)
-    assert not watching._thread.is_alive()
+    watching.join(5)
+    assert not watching.is_alive()
 
 
 def test_a_location_is_file_line_and_function() -> None:
-
-    assert _location(sys._getframe()).endswith("in test_a_location_is_file_line_and_function")
+    assert line_of(threading.get_ident()).endswith("in line_of")
+    assert line_of(0) == "an unknown line"
 
 
 async def test_a_stop_iteration_of_a_blocking_function_is_a_failure_not_a_hang(tmp_path: Any) -> None:
