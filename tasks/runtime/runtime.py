@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -236,8 +236,8 @@ class AttemptContext:
             key,
             {"tool": tool.spec.name, "arguments": arguments},
             lambda: self._observed(tool, arguments),
-            encode=ToolResult.to_json,
-            decode=ToolResult.from_json,
+            encode=asdict,
+            decode=lambda value: ToolResult(**value),
         )
         self._frames[slot] = _tool_frame(tool, result)
         self._events[number] = self._event(tool, result)

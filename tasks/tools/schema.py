@@ -43,15 +43,6 @@ class ToolResult:
     cost_usd: float | None
     latency_ms: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as journalled."""
-        return {"text": self.text, "ok": self.ok, "cost_usd": self.cost_usd, "latency_ms": self.latency_ms}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ToolResult:
-        """Return a journalled result."""
-        return cls(value["text"], value["ok"], value["cost_usd"], value["latency_ms"])
-
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -86,16 +77,20 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
         raise ValueError("a tool is a named function")
     if not _VENDORS_TAKE.fullmatch(name):
         raise ValueError(f"{name}: endpoints take names of at most 64 letters a-z, digits and underscores")
-    arguments = _arguments_model(name, function)
-    return Tool(
-        spec=ToolSpec(name=name, description=_first_paragraph(function), parameters=_parameters(name, arguments)),
-        function=function,
-        arguments=arguments,
-        cost_usd=getattr(function, _PRICE, None),
-    )
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        arguments = create_model(f"{name}_arguments", __config__=config, **_fields(name, function))
+        parameters = arguments.model_json_schema()
+    except (PydanticUserError, NameError, TypeError) as error:
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+    for titled in (parameters, *parameters.get("properties", {}).values()):
+        titled.pop("title", None)
+    description = clean_text((inspect.getdoc(function) or "").split("\n\n", 1)[0])
+    return Tool(ToolSpec(name, description, parameters), function, arguments, getattr(function, _PRICE, None))
 
 
-def _arguments_model(name: str, function: Callable[..., Any]) -> type[BaseModel]:
+def _fields(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the fields of the arguments model, by name."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -108,26 +103,7 @@ def _arguments_model(name: str, function: Callable[..., Any]) -> type[BaseModel]
             raise ValueError(f"{name}: parameter {parameter.name!r} has no annotation")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[_PREFIX + parameter.name] = (hints[parameter.name], Field(default, alias=parameter.name))
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
-    try:
-        return create_model(f"{name}_arguments", __config__=config, **fields)
-    except (PydanticUserError, NameError, TypeError) as error:
-        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
-
-
-def _parameters(name: str, arguments: type[BaseModel]) -> dict[str, Any]:
-    try:
-        schema = arguments.model_json_schema()
-    except PydanticUserError as error:
-        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
-    schema.pop("title", None)
-    for field in schema.get("properties", {}).values():
-        field.pop("title", None)
-    return schema
-
-
-def _first_paragraph(function: Callable[..., Any]) -> str:
-    return clean_text((inspect.getdoc(function) or "").split("\n\n", 1)[0])
+    return fields
 
 
 async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
@@ -140,11 +116,39 @@ async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[],
     except ValueError as error:
         return ToolResult(_cut(f"error: bad arguments: {error}"), ok=False, cost_usd=0.0)
     if inspect.iscoroutinefunction(tool.function):
-        return await _finish(tool, tool.function(**values), perf_counter())
-    done: ToolResult | _Begun = await in_thread(lambda: _call(tool, values))
-    if isinstance(done, _Begun):
-        return await _finish(tool, done.work, perf_counter() - done.seconds)
-    return done
+        result, seconds = tool.function(**values), 0.0
+    else:
+        result, seconds = await in_thread(lambda: _called(tool.function, values))
+    if inspect.isawaitable(result):  # of a plain function too: an asynchronous one behind an ordinary decorator
+        start = perf_counter()
+        result = await _awaited(result)
+        seconds += perf_counter() - start
+    ok = not isinstance(result, _ErrorText)
+    return ToolResult(_cut(result if ok else f"error: {result}"), ok, tool.cost_usd, seconds * 1000.0)
+
+
+class _ErrorText(str):
+    __slots__ = ()
+
+
+def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> tuple[str | Awaitable[object], float]:
+    """Call a function; return its text or what is to be awaited, and the seconds."""
+    start = perf_counter()
+    try:
+        value = function(**values)
+        result = value if inspect.isawaitable(value) else _as_text(value)
+    except BaseException as error:  # noqa: BLE001 - a user's code; the model reads what it raises
+        result = _ErrorText(described(error, whole=True))
+    return result, perf_counter() - start
+
+
+async def _awaited(pending: Awaitable[object]) -> str:
+    try:
+        return _as_text(await contained(pending))
+    except ActorError as error:
+        return _ErrorText(error)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _ErrorText(described(error, whole=True))
 
 
 def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
@@ -162,41 +166,6 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
         found = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:5]]
         raise ValueError("; ".join(found)) from None
     return {name.removeprefix(_PREFIX): getattr(model, name) for name in tool.arguments.model_fields}
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Awaitable that a function returned, as an asynchronous one behind an ordinary decorator does."""
-
-    work: Awaitable[object]
-    seconds: float
-    """Duration so far."""
-
-
-def _call(tool: Tool, values: Mapping[str, Any]) -> ToolResult | _Begun:
-    start = perf_counter()
-    try:
-        value = tool.function(**values)
-        if inspect.isawaitable(value):
-            return _Begun(value, perf_counter() - start)
-        text, ok = _as_text(value), True
-    except BaseException as error:  # noqa: BLE001 - a user's code; the model reads what it raises
-        text, ok = f"error: {described(error, whole=True)}", False
-    return _result(tool, text, start, ok=ok)
-
-
-async def _finish(tool: Tool, pending: Awaitable[object], start: float) -> ToolResult:
-    try:
-        text, ok = _as_text(await contained(pending)), True
-    except ActorError as error:
-        text, ok = f"error: {error}", False
-    except Exception as error:  # noqa: BLE001 - as above
-        text, ok = f"error: {described(error, whole=True)}", False
-    return _result(tool, text, start, ok=ok)
-
-
-def _result(tool: Tool, text: str, start: float, *, ok: bool) -> ToolResult:
-    return ToolResult(_cut(text), ok=ok, cost_usd=tool.cost_usd, latency_ms=(perf_counter() - start) * 1000.0)
 
 
 def _as_text(value: object) -> str:

