@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from tfgrpo.flows.orchestration.quiet import quiet_prefect
+from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName
 

@@ -7,13 +7,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from tfgrpo.flows.arguments import (
     Items,
@@ -27,9 +24,9 @@ from tfgrpo.flows.arguments import (
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration.quiet import quiet_prefect
-from tfgrpo.flows.orchestration.server.local_server import API_URL, start_server
-from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home, prefect_settings
+from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, prefect_settings, quiet_prefect
+from tfgrpo.flows.orchestration.local_server import start_server
+from tfgrpo.flows.orchestration.named_server import in_background
 from tfgrpo.flows.result import Result, task_paths
 from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.execution import execute, groups_in_process
@@ -48,7 +45,6 @@ from tfgrpo.stores.experiences.library import in_force, promotions
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
-T = TypeVar("T")
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 
 logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
@@ -72,7 +68,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
         >>> print(result.decision, [lesson.text for lesson in result.lessons])
     """
     stop = threading.Event()
-    run = _in_thread(partial(_learn, items, options, progress=progress, stop=stop))
+    run = in_background(partial(_learn, items, options, progress=progress, stop=stop))
     try:
         return run.result()
     except KeyboardInterrupt:
@@ -88,7 +84,7 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
         >>> result = await tfgrpo.alearn("items.jsonl", agent=my_agent, dry_run=True)
     """
     stop = threading.Event()
-    run = asyncio.wrap_future(_in_thread(partial(_learn, items, options, progress=progress, stop=stop)))
+    run = asyncio.wrap_future(in_background(partial(_learn, items, options, progress=progress, stop=stop)))
     try:
         return await asyncio.shield(run)
     except asyncio.CancelledError:
@@ -125,7 +121,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
             asyncio.get_running_loop()
         except RuntimeError:
             return work()  # in this thread Ctrl-C cancels the calls under way
-        return _in_thread(work).result()
+        return in_background(work).result()
 
 
 def prompt(task_id: str, *, out: str | None = None) -> str:
@@ -186,17 +182,3 @@ def _result(summary: RunSummary) -> Result:
             error.add_note(f"its files are in {summary.details['run']}")
         raise error
     return Result.of_run(RunPaths(Path(summary.details["run"])))
-
-
-def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """Start work in a daemon thread: a notebook's thread has an event loop that runs."""
-    future: Future[T] = Future()
-
-    def do() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-api", daemon=True).start()
-    return future

@@ -17,10 +17,10 @@ from typing import Final, NoReturn
 
 from tfgrpo.flows.commands.catalogue import build_parser, commands, function_of
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.parsing import parse
-from tfgrpo.flows.console.version import installed_version
+from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
-from tfgrpo.flows.orchestration.quiet import quiet_prefect
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
 COMMANDS: Final = {name: declared["help"] for name, declared in commands().items()}

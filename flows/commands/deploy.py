@@ -13,7 +13,7 @@ _TIMEOUT_S = 60.0
 
 def execute(_options: argparse.Namespace, console: Console) -> int:
     """Print each finding as it is made."""
-    from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings  # noqa: PLC0415 - not for `--help`
+    from tfgrpo.flows.orchestration.environment import prefect_settings  # noqa: PLC0415 - not for `--help`
 
     with prefect_settings():
         from tfgrpo.flows.orchestration.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import

@@ -40,7 +40,7 @@ def doctor(options: argparse.Namespace, console: Console) -> int:
     """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
     # `--help` need not import what a run does.
     from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.environment import check_prefect_home  # noqa: PLC0415
 
     prepared = prepared_run(options)
     check_prefect_home(os.environ)

@@ -28,7 +28,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything cheap first, then start Prefect and learn."""
     # `--help` need not import what a run does.
     from tfgrpo.flows.console.progress import Progress, Screen  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.server.prefect_home import check_prefect_home  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.environment import check_prefect_home  # noqa: PLC0415
 
     if options.resume is not None and options.replay is not None:
         raise SettingsError.one("--replay", "it with --resume", "only one of the two")
@@ -46,8 +46,8 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:
-    from tfgrpo.flows.orchestration.server.local_server import start_server  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.server.prefect_home import prefect_settings  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.environment import prefect_settings  # noqa: PLC0415
+    from tfgrpo.flows.orchestration.local_server import start_server  # noqa: PLC0415
 
     screen.say("starting Prefect …")
     server = start_server(os.environ)

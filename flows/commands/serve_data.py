@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.version import installed_version
+from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 

@@ -5,10 +5,11 @@ __all__ = [
     "dask_workers",
     "deployed",
     "deploying",
+    "environment",
     "interrupts",
     "local_run",
-    "quiet",
+    "local_server",
+    "named_server",
     "request",
-    "server",
     "task_runner",
 ]

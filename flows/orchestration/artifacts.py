@@ -28,7 +28,7 @@ from prefect.context import FlowRunContext
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, Observer, epoch_rows
-from tfgrpo.flows.orchestration.server.named_server import first_line
+from tfgrpo.flows.orchestration.named_server import first_line
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.ledger.state import Totals

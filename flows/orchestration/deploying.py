@@ -23,8 +23,8 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
-from tfgrpo.flows.orchestration.server.local_server import API_URL
-from tfgrpo.flows.orchestration.server.named_server import first_line, why_silent, without_login
+from tfgrpo.flows.orchestration.environment import API_URL
+from tfgrpo.flows.orchestration.named_server import first_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 HOME: Final = "TFGRPO_HOME"

@@ -23,9 +23,10 @@ from prefect.settings import Settings, get_current_settings
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
+from tfgrpo.flows.orchestration.environment import API_URL
+from tfgrpo.flows.orchestration.local_server import LocalServer, wanted
+from tfgrpo.flows.orchestration.named_server import first_line, in_background, why_silent, without_login
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.orchestration.server.local_server import API_URL, LocalServer, wanted
-from tfgrpo.flows.orchestration.server.named_server import first_line, in_background, why_silent, without_login
 from tfgrpo.flows.run.execution import Runner, execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.prepare import Prepared

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tfgrpo.flows.console.version import installed_version
+from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.plan.plan import BasePlan
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import SettingsError

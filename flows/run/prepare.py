@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from tfgrpo.flows.console.write_access import write_error
+from tfgrpo.flows.console.environment import write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.context import read_api_key
 from tfgrpo.flows.run.index import LATEST

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.flows import cli
+from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.parsing import parse
-from tfgrpo.flows.console.version import installed_version
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import RunAborted, SettingsError

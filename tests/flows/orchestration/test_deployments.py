@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tests.support.runs.pages import ROOT, blocks, commands
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import deploy
-from tfgrpo.flows.orchestration.quiet import PREFECT_DEFAULTS
+from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.selection.request import SelectRequest

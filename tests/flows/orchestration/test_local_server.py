@@ -18,8 +18,8 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
 from tests.support.runs.running import ROOT
-from tfgrpo.flows.orchestration.server import local_server
-from tfgrpo.flows.orchestration.server.local_server import LocalServer, start_server
+from tfgrpo.flows.orchestration import local_server
+from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
 
 HEALTHY = """
@@ -169,7 +169,7 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
     starting = f"""
         import os, sys, time
         sys.path.append({str(ROOT)!r})
-        from tfgrpo.flows.orchestration.server.local_server import LocalServer
+        from tfgrpo.flows.orchestration.local_server import LocalServer
         server = LocalServer(os.environ)
         environment = {{}}
         server.serve(environment, {PATIENT_S * 2})

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
-from tfgrpo.flows.console import version
+from tfgrpo.flows.console import environment
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -152,8 +152,8 @@ def test_a_source_tree_that_was_never_installed_has_version_zero(monkeypatch):
     def unknown(_name):
         raise PackageNotFoundError
 
-    monkeypatch.setattr(version, "version", unknown)
-    assert version.installed_version() == "0"
+    monkeypatch.setattr(environment, "version", unknown)
+    assert environment.installed_version() == "0"
 
 
 def test_settings_go_into_the_manifest_with_their_sources(earlier):

@@ -9,8 +9,6 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from prefect.client.orchestration import get_client
-
 T = TypeVar("T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")
 
@@ -35,19 +33,21 @@ def why_silent(limit_s: float) -> BaseException | None:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Do work in a daemon thread, which the end of the process does not wait for."""
+    """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
     future: Future[T] = Future()
 
     def do() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - becomes the future's
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             future.set_exception(error)
 
-    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-prefect", daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-background", daemon=True).start()
     return future
 
 
 def _healthcheck() -> Exception | None:
+    from prefect.client.orchestration import get_client  # noqa: PLC0415 - not for those who use a thread only
+
     with get_client(sync_client=True) as client:
         return client.api_healthcheck()

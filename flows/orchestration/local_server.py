@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -21,12 +25,15 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 import tfgrpo
+from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.stores.errors import PrefectUnavailable
 
 if TYPE_CHECKING:
     from prefect.settings import Settings
 
-API_URL: Final = "PREFECT_API_URL"
+_APPLICATION: Final = "prefect.server.api.server:create_app"
+_COLLECT_AFTER: Final = (20_000, 20, 100)
+"""When the garbage collector of the server looks; a twentieth of the time of a first start went into looking for none."""
 _HOST: Final = "127.0.0.1"
 _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
@@ -118,6 +125,28 @@ class LocalServer:
 def _command(descriptor: int) -> list[str]:
     # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
     found = str(Path(tfgrpo.__file__).parent.parent)
-    module = "tfgrpo.flows.orchestration.server.server_process"
-    program = f"import sys; sys.path.append({found!r}); from {module} import serve; serve({descriptor})"
+    program = f"import sys; sys.path.append({found!r}); from {__name__} import serve; serve({descriptor})"
     return [sys.executable, "-P", "-c", program]
+
+
+def serve(descriptor: int) -> None:
+    """Serve Prefect's application, in the child process, for as long as the process of the run lives.
+
+    The socket to listen on is inherited, and so is a pipe on stdin that ends with the run's process, however that ends.
+    Returns at once where Prefect's settings name a server or allow no temporary one.
+    """
+    import uvicorn  # noqa: PLC0415 - for the child process only
+    from prefect.settings import get_current_settings  # noqa: PLC0415
+
+    if not wanted(get_current_settings()):
+        return
+    gc.set_threshold(*_COLLECT_AFTER)
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    config = uvicorn.Config(_APPLICATION, factory=True, lifespan="on", log_level="error")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
+
+
+def _end_with(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
