@@ -139,7 +139,7 @@ def _details(session: Session, status: Status, report: Path | None, timing: dict
             "steps": sum(end.learning_lost for end in books.epochs),
             "of": sum(end.learning_asked for end in books.epochs),
         },
-        "calibration": books.files.calibration(),
+        "calibration": books.calibration(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),

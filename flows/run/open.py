@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
 from tfgrpo.flows.run.context import run_context, telemetry_options
-from tfgrpo.flows.run.loop.records import RunFiles, voided_groups
-from tfgrpo.flows.run.loop.session import Books, LearningState, RunGroups, Session, Stopwatch
+from tfgrpo.flows.run.loop.books import Books, LearningState, voided_groups
+from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
@@ -69,20 +69,20 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
-        manifest = ManifestFile(context.paths.manifest)
-        manifest.update(**_opening_fields(prepared, context, champion, clock), **identity)
+        books = Books(context.paths, run_id, plan.group_size, plan.rewarders)
+        books.manifest.update(**_opening_fields(prepared, context, champion, clock), **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
         happened = (*retired, *([damage] if damage else []))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
-            manifest.warn(warning, lasting=warning in happened)
+            books.manifest.warn(warning, lasting=warning in happened)
         session = Session(
             plan=plan,
             run_id=run_id,
             task=task,
             runtime=runtime,
             store=_store(task, plan, clock),
-            books=Books(manifest, RunFiles(context.paths, run_id, plan.group_size, plan.rewarders)),
+            books=books,
             observer=observer,
             learning=LearningState(champion),
             champion=champion,

@@ -34,7 +34,7 @@ def prompt(session: Session, library: Library) -> PackText:
     for experience_id, reason in rendered.skipped:
         session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
         session.telemetry.record("guardrail", rule="injection")
-    session.books.files.prompt(rendered.text)
+    session.books.prompt(rendered.text)
     return rendered.text
 
 
@@ -109,14 +109,14 @@ def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupR
 
 def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
     """Write a batch, which is final even after a timeout of a rewarder. Failures go into the journal first."""
-    session.books.files.items(spec.item for spec in specs)
+    session.books.items(spec.item for spec in specs)
     for result in results:
         for rollout in result.rollouts:
             if isinstance(rollout.outcome, Failed):
                 record_failure(session, rollout.outcome)
         for broken in result.broken_calls:
             record_failure(session, broken)
-    session.books.files.groups(results)
+    session.books.groups(results)
 
 
 def record_failure(session: Session, failure: Failed | ReflectionFailure) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.agents import steps as kit
-from tfgrpo.flows.run.loop.records import RunFiles
+from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -66,11 +66,11 @@ async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) ->
     run = TaskPaths.of(folder, "t").run("run")
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]
-    files = RunFiles(run, "run", specs[0].size)
+    books = Books(run, "run", specs[0].size)
     for spec in specs:
-        files.prompt(spec.pack)
-    files.items(spec.item for spec in specs)
-    files.groups(results)
+        books.prompt(spec.pack)
+    books.items(spec.item for spec in specs)
+    books.groups(results)
     write_manifest(run, running)
     return run
 

@@ -11,8 +11,8 @@ import pytest
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run import champion
 from tfgrpo.flows.run.loop import learn
+from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.learn import reason_label
-from tfgrpo.flows.run.loop.records import RunFiles
 from tfgrpo.prompt_packs.inject import MergedPrompt
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
@@ -172,7 +172,7 @@ def test_the_warning_of_lost_rollouts_names_their_share(tmp_path):
 
 
 def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatch):
-    real, early = RunFiles.groups, []
+    real, early = Books.groups, []
 
     def recorded(files, results):
         final = {row["key"] for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"}
@@ -180,7 +180,7 @@ def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatc
         early.extend(key not in final for key in broken)
         real(files, results)
 
-    monkeypatch.setattr(RunFiles, "groups", recorded)
+    monkeypatch.setattr(Books, "groups", recorded)
     with Server() as server:
         server.before_answer = lambda number: 500 if number % 9 == 0 else None
         assert run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0)).exit_code == 0

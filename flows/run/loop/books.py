@@ -1,6 +1,6 @@
-"""Line files of a run: rollouts, groups, items, prompts and metrics.
+"""Books of a run: its manifest, its line files (rollouts, groups, items, prompts, metrics) and their totals.
 
-Every file is keyed, so that a resumed run, which repeats its batches, adds only missing lines. Totals are sums: memory
+Every line file is keyed, so that a resumed run, which repeats its batches, adds only missing lines. Totals are sums: memory
 does not grow with the number of rollouts.
 """
 
@@ -13,18 +13,23 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import CalibrationTally
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import to_builtins
-from tfgrpo.stores.outcomes import Scored
+from tfgrpo.stores.outcomes import Refused, Scored, scored_rewards
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.stores.usage import Usage, add_costs
+from tfgrpo.tasks.evaluation import PairedEvidence
+from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
 
@@ -42,12 +47,37 @@ def voided_groups(paths: RunPaths) -> dict[str, str]:
     return found
 
 
-class RunFiles:
-    """Line files of one run."""
+@dataclasses.dataclass(slots=True)
+class LearningState:
+    """Mutable learning state of one run: the candidate library, rejected proposals and lost learning steps."""
+
+    library: Library
+    """The candidate library."""
+    remembered: tuple[str, ...] = ()
+    """Texts of rejected proposals, shown to the curator."""
+    rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    """Every proposal that curation refused, with the reason."""
+    stored: int = 0
+    """Records stored by this run."""
+    losses: Losses = dataclasses.field(default_factory=Losses)
+    """Reflections and curations of the current epoch."""
+
+
+class Books:
+    """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
     def __init__(
         self, paths: RunPaths, run_id: str, group_size: int, rewarders: Sequence[WeightedRewarder] = ()
     ) -> None:
+        self.manifest = ManifestFile(paths.manifest)
+        self.epochs: list[EpochEnd] = []
+        self.failed_epochs: dict[int, str] = {}
+        """Reason by epoch."""
+        self.rollouts = 0
+        """Completed rollouts, including those of an abandoned batch."""
+        self.lost_rollouts = 0
+        """Completed rollouts without a reward."""
+        self.gate: tuple[PairedEvidence, GateDecision] | None = None
         self._run_id = run_id
         self._group_size = group_size
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
@@ -55,10 +85,17 @@ class RunFiles:
         self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
         self._items = KeyedJsonl(paths.items, lambda row: row["item_id"])
         self._metrics = MetricsStore(paths.root)
+        self._cohorts: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, _ToolSum] = {}
-        self._epochs: dict[int, _EpochSum] = {}
+        self._epoch_use: dict[int, _EpochSum] = {}
         self._judges = CalibrationTally(rewarders)
+
+    def cohort(self, epoch: int, cohort: Cohort) -> None:
+        """Write the items of an epoch into the manifest."""
+        items = [item.id for item in cohort.items]
+        self._cohorts[str(epoch)] = {"items": items, "sampling": dict(cohort.metadata)}
+        self.manifest.update(cohorts=self._cohorts)
 
     def prompt(self, pack: PackText) -> None:
         """Write a system text as sent, once."""
@@ -87,46 +124,68 @@ class RunFiles:
         for result in results:
             self._judges.add(result)
 
-    def failure(self, epoch: int, reason: str) -> None:
-        """Write that an epoch failed (requirement 63)."""
-        self._metrics.append_failure(self._run_id, epoch, reason)
+    def count(self, result: GroupResult) -> None:
+        """Count the rollouts of a completed group."""
+        made = [rollout.outcome for rollout in result.rollouts if not isinstance(rollout.outcome, Refused)]
+        self.rollouts += len(made)
+        self.lost_rollouts += len(made) - len(scored_rewards(made))
 
-    def close_epoch(self, ended: Sequence[EpochEnd] = ()) -> None:
-        """Write ``per-epoch.json``."""
+    def epoch_failed(self, epoch: int, reason: str) -> None:
+        """Record that the evidence of an epoch is void because a rewarder timed out (requirement 63)."""
+        self.failed_epochs[epoch] = reason
+        self._metrics.append_failure(self._run_id, epoch, reason)
+        self.manifest.warn(f"epoch {epoch} failed, its evidence is void: {reason}")
+
+    def epoch_ended(self, end: EpochEnd, learning: LearningState) -> None:
+        """Write the summary of an epoch into metrics and manifest, with warnings for its losses."""
+        self.epochs.append(end)
         self._metrics.write_per_epoch(
             {
-                end.epoch: {
-                    "asked": end.learning_asked,
-                    "lost": end.learning_lost,
-                    "lost_mostly": end.learning_lost_mostly,
+                each.epoch: {
+                    "asked": each.learning_asked,
+                    "lost": each.learning_lost,
+                    "lost_mostly": each.learning_lost_mostly,
                 }
-                for end in ended
+                for each in self.epochs
             }
         )
+        self.manifest.update(tfgrpo=self.tfgrpo_block(learning))
+        if end.lost:
+            lost = f"{end.lost} of {pluralize(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
+            self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
+        if end.learning_loss:
+            self.manifest.warn(f"epoch {end.epoch}: {end.learning_loss}")
 
-    def reward_scores(self) -> dict[str, dict[str, float]]:
-        """Return mean and number of scores by rewarder; ``total`` is the weighted reward."""
-        return {name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())}
+    def tfgrpo_block(self, learning: LearningState) -> dict[str, Any]:
+        """Return the ``tfgrpo`` block of the manifest (requirement 68). An unknown cost is None."""
+        return {
+            "epochs": [
+                {
+                    **dataclasses.asdict(end),
+                    # The specification's own names for two fields.
+                    "tfgrpo_epoch": end.epoch,
+                    "group_size": self._group_size,
+                    **to_builtins(self._epoch_use.get(end.epoch, _EpochSum())),
+                }
+                for end in self.epochs
+            ],
+            "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
+            "experiences_written": learning.stored,
+            "library": [entry.experience_id for entry in learning.library.entries],
+            "reward_scores": {
+                name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
+            },
+            "calibration": self.calibration(),
+            "per_tool_metrics": [
+                {"tool": name, **to_builtins(tool), "tool_cost_usd": tool.cost_usd}
+                for name, tool in sorted(self._tools.items())
+            ],
+            "rejected": [list(pair) for pair in learning.rejected],
+        }
 
     def calibration(self) -> dict[str, Any] | None:
         """Return the calibration of the judges; None without judges."""
         return self._judges.as_json()
-
-    def per_tool(self) -> list[dict[str, Any]]:
-        """Return the use of each tool over the run; a cost is None if any call has an unknown price."""
-        return [
-            {"tool": name, **to_builtins(tool), "tool_cost_usd": tool.cost_usd}
-            for name, tool in sorted(self._tools.items())
-        ]
-
-    def epoch_use(self, epoch: int) -> dict[str, Any]:
-        """Return the tool cost of an epoch (None if any is unknown) and the summed latency of its attempts."""
-        # The specification's own names for two fields.
-        return {
-            "tfgrpo_epoch": epoch,
-            "group_size": self._group_size,
-            **to_builtins(self._epochs.get(epoch, _EpochSum())),
-        }
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:
@@ -135,7 +194,7 @@ class RunFiles:
             self._score("total", rollout.outcome.reward)
         for event in rollout.tools:
             self._tools.setdefault(event.tool, _ToolSum()).add(event)
-        self._epochs.setdefault(rollout.key.epoch, _EpochSum()).add(rollout)
+        self._epoch_use.setdefault(rollout.key.epoch, _EpochSum()).add(rollout)
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])
@@ -159,10 +218,7 @@ class RunFiles:
             reward_spread=result.spread,
             outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
             rollout_latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
-            tools=tuple(
-                ToolUse(name, tool.calls, tool.tokens, tool.cost_usd, tool.latency_ms, tool.errors)
-                for name, tool in sorted(tools.items())
-            ),
+            tools=tuple(ToolUse(name, **to_builtins(tool)) for name, tool in sorted(tools.items())),
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
         )
 

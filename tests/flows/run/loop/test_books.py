@@ -8,10 +8,14 @@ import pytest
 
 from tests.support.agents.steps import group, proposal, record
 from tests.support.runs.running import lines
-from tfgrpo.flows.run.loop.records import RunFiles
+from tfgrpo.flows.console.observer import EpochEnd
+from tfgrpo.flows.run.loop.books import Books, LearningState
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
 from tfgrpo.tasks.shapes import PackText, ReflectionFailure, ToolMetricEvent
+
+NOTHING_LEARNED = LearningState(Library(()))
 
 
 @pytest.fixture
@@ -31,28 +35,31 @@ def scored(index=0, reward=1.0, name="g", **more):
 def test_groups_written_again_by_a_resumed_run_are_there_once(place):
     results = [group((scored(0), scored(1, 0.0))), group((scored(0, name="h"),))]
     for _ in range(2):
-        files = RunFiles(place, "run", 2)
-        files.groups(results)
+        books = Books(place, "run", 2)
+        books.groups(results)
     assert [row["rollout_id"] for row in lines(place.rollouts)] == ["g/0", "g/1", "h/0"]
     assert [row["group_id"] for row in lines(place.groups)] == ["g", "h"]
     assert [row["group_id"] for row in lines(place.metrics)] == ["g", "h"]
     # Sums are of the whole run, also of what was there already.
-    assert files.reward_scores()["total"] == {"mean": pytest.approx(2 / 3), "count": 3}
+    assert books.tfgrpo_block(NOTHING_LEARNED)["reward_scores"]["total"] == {"mean": pytest.approx(2 / 3), "count": 3}
 
 
 def test_a_rollout_without_a_reward_enters_no_mean(place):
-    files = RunFiles(place, "run", 2)
-    files.groups([group((scored(0), record(1, outcome=Failed("ModelTimeout", "late"))))])
-    assert files.reward_scores() == {"gt": {"mean": 1.0, "count": 1}, "total": {"mean": 1.0, "count": 1}}
+    books = Books(place, "run", 2)
+    books.groups([group((scored(0), record(1, outcome=Failed("ModelTimeout", "late"))))])
+    assert books.tfgrpo_block(NOTHING_LEARNED)["reward_scores"] == {
+        "gt": {"mean": 1.0, "count": 1},
+        "total": {"mean": 1.0, "count": 1},
+    }
     (row,) = lines(place.metrics)
     assert row["outcomes"] == {"scored": 1, "failed": 1}
 
 
 def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place):
-    files = RunFiles(place, "run", 2)
+    books = Books(place, "run", 2)
     tools = (event(), event(ok=False), event(None, tool="search"), event(0.1, tool="search"))
-    files.groups([group((scored(0, tools=tools), scored(1)))])
-    look_up, search = files.per_tool()
+    books.groups([group((scored(0, tools=tools), scored(1)))])
+    look_up, search = books.tfgrpo_block(NOTHING_LEARNED)["per_tool_metrics"]
     assert (look_up["tool"], look_up["calls"], look_up["errors"]) == ("look_up", 2, 1)
     assert look_up["cost_usd"] == pytest.approx(0.004)
     assert look_up["tokens"] == 14
@@ -67,8 +74,8 @@ def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place)
 
 def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
     failure = ReflectionFailure("ModelTimeout", "late", "1/train/0/q1/0/0/reflect/0#ab")
-    files = RunFiles(place, "run", 2)
-    files.groups([
+    books = Books(place, "run", 2)
+    books.groups([
         group(
             (scored(0), scored(1, 0.0)),
             (proposal("Add the carry."),),
@@ -86,19 +93,19 @@ def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
 
 def test_a_prompt_is_kept_once_as_it_is_sent(place):
     text = PackText("Be careful.\n", "d1", "arithmetic", "ab", ("e1",))
-    files = RunFiles(place, "run", 2)
-    files.prompt(text)
-    files.prompt(text)
+    books = Books(place, "run", 2)
+    books.prompt(text)
+    books.prompt(text)
     (row,) = lines(place.prompts)
     assert (row["system"], row["digest"], row["experience_ids"]) == ("Be careful.\n", "d1", ["e1"])
 
 
 def test_a_failed_epoch_is_a_line_and_shows_in_the_sums(place):
-    files = RunFiles(place, "run", 2)
-    files.groups([group((scored(0), scored(1)))])
-    files.failure(1, "rewarder slow ran over its limit")
-    files.failure(1, "rewarder slow ran over its limit")
-    files.close_epoch()
+    books = Books(place, "run", 2)
+    books.groups([group((scored(0), scored(1)))])
+    books.epoch_failed(1, "rewarder slow ran over its limit")
+    books.epoch_failed(1, "rewarder slow ran over its limit")
+    books.epoch_ended(EpochEnd(1, "train", 1.0, scored=2, lost=0, informative=0, lessons=0), NOTHING_LEARNED)
     assert [row["status"] for row in lines(place.metrics)] == ["ok", "failed"]
     summed = json.loads(place.per_epoch.read_text())["epochs"]["1"]
     assert summed["status"] == "failed"
