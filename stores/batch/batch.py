@@ -7,20 +7,41 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from tfgrpo.stores.batch.checks import check_groups
+from tfgrpo.stores.batch.checks import check_groups, check_sizes, size_problems
 from tfgrpo.stores.batch.lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
-from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
-from tfgrpo.stores.errors import ShapeError
-from tfgrpo.stores.numeric import is_count, is_number
+from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:
     from tfgrpo.stores.batch.arrays import ExperienceArrays
 
-__all__ = ["ExperienceBatch", "LogProbs", "Rollout", "RolloutGroup", "RolloutUsage", "Sampling"]
+__all__ = [
+    "Exclusion",
+    "ExperienceBatch",
+    "LogProbs",
+    "RaggedPolicy",
+    "Rollout",
+    "RolloutGroup",
+    "RolloutUsage",
+    "Sampling",
+]
+
+RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Rollouts that were excluded, and why."""
+
+    group_id: str
+    rollouts: int
+    """How many rollouts."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +143,7 @@ class ExperienceBatch:
 
     def split(self, size: int) -> tuple[ExperienceBatch, ...]:
         """Return batches of ``size`` groups, the last one with the rest. Raises ``ShapeError`` for a size below 1."""
-        if not is_count(size) or size < 1:
-            raise ShapeError.one("size", "a whole number of at least 1", repr(size))
+        check_sizes(size=size)
         starts = range(0, len(self.groups), size)
         return tuple(ExperienceBatch(self.groups[start : start + size], self.allow_nan) for start in starts)
 
@@ -143,10 +163,74 @@ class ExperienceBatch:
         ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
         below ``min_group_size`` are dropped.
         """
-        shaped = shape_groups(self.groups, policy, group_size=group_size, min_group_size=min_group_size, rng=rng)
-        return ExperienceBatch(shaped.groups, self.allow_nan), shaped.dropped
+        _check_policy(policy, group_size, min_group_size, rng)
+        if policy == "strict":
+            _check_strict(self.groups, group_size)
+        if policy in ("strict", "pad"):
+            return self, ()
+        groups: list[RolloutGroup] = []
+        excluded: list[Exclusion] = []
+        surplus: list[Exclusion] = []
+        for group in self.groups:
+            if (scored := len(group.scored)) < min_group_size:
+                reason = f"{pluralize(scored, 'scored rollout')}, fewer than {min_group_size}"
+                excluded.append(Exclusion(group.id, len(group.rollouts), reason))
+            elif policy == "drop_group" or rng is None:
+                groups.append(group)
+            else:
+                drawn, lost = _resampled(group, group_size or group.target_size, rng)
+                groups.append(drawn)
+                surplus += lost
+        return ExperienceBatch(tuple(groups), self.allow_nan), (*excluded, *surplus)
 
 
 def _differs(group: RolloutGroup, min_spread: float) -> bool:
     spread = group.spread
     return spread is not None and spread > 0.0 and spread >= min_spread
+
+
+def _check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None:
+    """Raise ``ShapeError`` with every group that has another number of scored rollouts than wanted."""
+    problems = [
+        ShapeProblem(
+            "rollouts with a reward", str(wanted), str(len(group.scored)), f"group index {number}, id {group.id!r}"
+        )
+        for number, group in enumerate(groups)
+        if len(group.scored) != (wanted := group.target_size if group_size is None else group_size)
+        or len(group.rollouts) != wanted
+    ]
+    if problems:
+        raise ShapeError(problems)
+
+
+def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[RolloutGroup, list[Exclusion]]:
+    kept = list(group.scored[:size])
+    excess = len(group.rollouts) - len(kept)
+    dropped = [Exclusion(group.id, excess, f"not scored, or beyond the {size} wanted")] if excess else []
+    missing = size - len(kept)
+    # Without repetition while possible, so that no rollout counts more often than its peers by more than one.
+    copies: list[Rollout] = []
+    while len(copies) < missing:
+        copies.extend(rng.sample(kept, min(len(kept), missing - len(copies))))
+    taken = {rollout.index for rollout in kept}
+    free = (index for index in range(len(taken) + missing + max(taken)) if index not in taken)
+    again = [
+        replace(
+            rollout,
+            id=f"{rollout.id}+{number}",
+            index=next(free),
+            metadata={**rollout.metadata, "resampled_from": rollout.id},
+        )
+        for number, rollout in enumerate(copies, start=1)
+    ]
+    return replace(group, rollouts=(*kept, *again), target_size=size), dropped
+
+
+def _check_policy(policy: str, group_size: int | None, min_group_size: int, rng: random.Random | None) -> None:
+    problems = size_problems(group_size=group_size, min_group_size=min_group_size)
+    if policy not in get_args(RaggedPolicy):
+        problems.insert(0, ShapeProblem("policy", " | ".join(get_args(RaggedPolicy)), repr(policy)))
+    if policy == "resample" and rng is None:
+        problems.append(ShapeProblem("rng", "a random.Random, so that the draw can be repeated", "None"))
+    if problems:
+        raise ShapeError(problems)

@@ -47,6 +47,21 @@ def check_groups(groups: Sequence[object], *, allow_nan: bool = False) -> None:
         raise ShapeError(problems)
 
 
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ``ShapeError`` for sizes below 1; None is no size."""
+    if problems := size_problems(**sizes):
+        raise ShapeError(problems)
+
+
+def size_problems(**sizes: int | None) -> list[ShapeProblem]:
+    """Return a problem for each size below 1; None is no size."""
+    return [
+        ShapeProblem(name, "a whole number of at least 1", repr(size))
+        for name, size in sizes.items()
+        if size is not None and (not is_count(size) or size < 1)
+    ]
+
+
 def problems_of_group(group: RolloutGroup, number: int, *, allow_nan: bool = False) -> Iterator[ShapeProblem]:
     """Yield the problems of the group at index ``number`` of its batch."""
     where = f"group index {number}, id {group.id!r}"

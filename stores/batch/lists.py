@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tfgrpo.stores.batch.content_ids import default_id
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup
+from tfgrpo.stores.batch.checks import size_problems
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, default_id
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
-from tfgrpo.stores.numeric import as_list, is_count, is_number
+from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.text import pluralize
 
 
@@ -127,13 +127,10 @@ class _Reader:
     """Reads lists and collects their problems."""
 
     def __init__(self, group_size: int | None, allow_nan: bool) -> None:
-        self.problems: list[ShapeProblem] = []
+        self.problems = size_problems(group_size=group_size)
         self._ids: Sequence[str] = ()
         self._allow_nan = allow_nan
-        self._group_size = group_size
-        if group_size is not None and (not is_count(group_size) or group_size < 1):
-            self.problems.append(ShapeProblem("group_size", "a whole number of at least 1", repr(group_size)))
-            self._group_size = None
+        self._group_size = None if self.problems else group_size
 
     def outer(self, name: str, value: object, count: int | None) -> list[Any] | None:
         """Return the list; None, and a problem, for anything else or a length other than ``count``."""

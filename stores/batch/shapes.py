@@ -6,13 +6,15 @@ The types alone refuse only values outside JSON; batch, window and files check t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
-from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen
+from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen, to_builtins
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, OutcomeName
 
@@ -28,6 +30,8 @@ GRADED: Final = frozenset({"ok", "parse_error"})
 """The statuses with which a rollout can have a reward: what failed is never a number."""
 ROUNDING: Final = 1e-5
 """How far above 0 a log-probability of single precision may be."""
+_ID_DIGITS: Final = 12
+"""Of the digest in a default id: a million groups at one index collide with a probability below 1 in 500."""
 NOT_COMPUTED: Final = -9999.0
 """Marker of OpenAI and vLLM for a log-probability that is minus infinity or was not computed: no value."""
 
@@ -216,6 +220,39 @@ class RolloutGroup:
     def spread(self) -> float | None:
         """Population standard deviation of the rewards; None below two, and for NaN or infinity."""
         return spread_of_rewards([rollout.reward for rollout in self.rollouts if rollout.reward is not None])
+
+
+def default_id(position: int, content: object) -> str:
+    """Return ``g0-`` and hex digits: index ``position`` in its collection, and a digest of the content.
+
+    A position alone would name the first group of every collection alike.
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
+    return f"g{position}-{sha256_hex(text)[:_ID_DIGITS]}"
+
+
+def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
+    """Return the group and its rollouts with their default ids."""
+    value = to_builtins(_without_latency(group))
+    del value["id"]
+    for rollout in value["rollouts"]:
+        del rollout["id"], rollout["group_id"]
+    name = default_id(position, value)
+    rollouts = (replace(rollout, id=f"{name}/{rollout.index}", group_id=name) for rollout in group.rollouts)
+    return replace(group, id=name, rollouts=tuple(rollouts))
+
+
+def same_content(one: RolloutGroup, other: RolloutGroup) -> bool:
+    """Return whether two groups are equal but for latencies."""
+    return one == other or _without_latency(one) == _without_latency(other)
+
+
+def _without_latency(group: RolloutGroup) -> RolloutGroup:
+    return replace(group, rollouts=tuple(replace(rollout, latency_s=None) for rollout in group.rollouts))
+
+
+def _as_json(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def spread_of_rewards(rewards: Sequence[float]) -> float | None:

@@ -12,12 +12,11 @@ from itertools import islice
 from pathlib import Path
 
 from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutGroup
-from tfgrpo.stores.batch.checks import check_groups
-from tfgrpo.stores.batch.content_ids import same_content
+from tfgrpo.stores.batch.checks import check_groups, check_sizes
 from tfgrpo.stores.batch.lines import TextStore, lines_of_group, read_groups
+from tfgrpo.stores.batch.shapes import same_content
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines
-from tfgrpo.stores.numeric import is_count
 
 
 class ExperienceWindow:
@@ -28,7 +27,7 @@ class ExperienceWindow:
     """
 
     def __init__(self, size: int, *, path: Path | None = None, texts: TextStore | None = None) -> None:
-        _check_size("size", size)
+        check_sizes(size=size)
         self._path = path
         self._texts = texts
         self._lock = threading.Lock()
@@ -57,8 +56,7 @@ class ExperienceWindow:
 
     def window(self, count: int | None = None) -> ExperienceBatch:
         """Return the latest ``count`` groups, or all, as a batch. Raises ``ShapeError`` for a count below 1."""
-        if count is not None:
-            _check_size("count", count)
+        check_sizes(count=count)
         groups = tuple(self)
         return ExperienceBatch(groups if count is None else groups[-count:])
 
@@ -92,7 +90,7 @@ def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> 
     Reads the file once, in the memory of ``count`` groups. Raises ``ShapeError`` for a count below 1, and what
     ``read_groups`` raises.
     """
-    _check_size("count", count)
+    check_sizes(count=count)
     latest: OrderedDict[str, RolloutGroup] = OrderedDict()
     for group in read_groups(path, texts=texts):
         latest[group.id] = group
@@ -104,12 +102,7 @@ def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> 
 
 def batches(groups: Iterable[RolloutGroup], size: int) -> Iterator[ExperienceBatch]:
     """Yield batches of ``size`` groups of a stream, the last one with the rest. Raises ``ShapeError``."""
-    _check_size("size", size)
+    check_sizes(size=size)
     stream = iter(groups)
     while chunk := tuple(islice(stream, size)):
         yield ExperienceBatch(chunk)
-
-
-def _check_size(name: str, size: int) -> None:
-    if not is_count(size) or size < 1:
-        raise ShapeError.one(name, "a whole number of at least 1", repr(size))

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.ragged import RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.batch import ExperienceBatch, RaggedPolicy
 from tfgrpo.stores.batch.shapes import (
     LogProbKind,
     LogProbs,
@@ -74,8 +73,7 @@ class ActorCollector:
                 "specs", "at least one, each with a group id of its own", ", ".join(repeated) or "none"
             )
         groups = await gathered([self._group(spec) for spec in specs])
-        shaped = shape_groups(groups, self._ragged, min_group_size=self._min_group_size)
-        return Collected(ExperienceBatch(shaped.groups), shaped.dropped)
+        return Collected(*ExperienceBatch(tuple(groups)).shaped(self._ragged, min_group_size=self._min_group_size))
 
     async def _group(self, spec: GroupSpec) -> RolloutGroup:
         recorded = _Recorded(self._runtime)

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.batch.checks import problems_of_group
-from tfgrpo.stores.batch.content_ids import with_content_id
-from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of
+from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of, with_content_id
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen
 from tfgrpo.stores.numeric import as_list

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.ragged import Exclusion, RaggedPolicy, shape_groups
+from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.numeric import is_count
@@ -71,8 +70,8 @@ class ExperienceCollector:
         finally:
             collection.threads.shutdown()
         policy: RaggedPolicy = "drop_group" if self._options.ragged == "resample" else self._options.ragged
-        shaped = shape_groups(groups, policy, min_group_size=self._options.min_group_size)
-        return Collected(ExperienceBatch(shaped.groups, self._options.allow_nan), shaped.dropped)
+        batch = ExperienceBatch(tuple(groups), self._options.allow_nan)
+        return Collected(*batch.shaped(policy, min_group_size=self._options.min_group_size))
 
     def collect_experiences(self, states: Sequence[Prompt | Json], **generation: Any) -> ExperienceBatch:
         """Run ``collect`` without an event loop and log what was dropped. Raise ``RuntimeError`` inside an event loop."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from tfgrpo.stores.batch.ragged import RaggedPolicy
+from tfgrpo.stores.batch.batch import RaggedPolicy
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import ShapeProblem
 from tfgrpo.stores.numeric import is_count, is_number

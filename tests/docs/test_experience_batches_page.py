@@ -10,7 +10,7 @@ from tests.support.runs.pages import blocks, page, table
 from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS
 from tfgrpo.rewarders.advantages.group import group_advantage
-from tfgrpo.stores.batch.ragged import RaggedPolicy
+from tfgrpo.stores.batch.batch import RaggedPolicy
 
 PAGE = "docs/experience-batches.md"
 

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 from tests.support.records.rollout_groups import group, rollout
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.content_ids import default_id, same_content, with_content_id
-from tfgrpo.stores.batch.shapes import Sampling
+from tfgrpo.stores.batch.shapes import Sampling, default_id, same_content, with_content_id
 
 
 def test_buffers_without_ids_can_be_merged_and_the_same_buffer_has_the_same_ids():
