@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.per_epoch import Column
+from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.stores.usage import add_counts
 from tfgrpo.tasks.models.replies import usage_of
 

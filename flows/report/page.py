@@ -25,7 +25,7 @@ from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.runs.per_epoch import Column, Summary, aggregate
+from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
 _ARMS = {"train": "learning", "champion": "sweep, before", "candidate": "sweep, after"}

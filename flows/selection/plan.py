@@ -40,7 +40,7 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.identifiers import ACCEPTED
-from tfgrpo.stores.patterns.memory import MemoryLimits, MemoryScope, PatternMemory
+from tfgrpo.stores.patterns import MemoryLimits, MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, StageDecision, Use, decide_stage

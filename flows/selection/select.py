@@ -25,7 +25,7 @@ from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.stores.patterns.stats import Observation
+from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.selection.formats import Sound

@@ -22,7 +22,7 @@ from tfgrpo.flows.run.execution import execute
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.advantages.group import EPSILON, group_advantage, relative_ranks
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.patterns.stats import PatternStats
+from tfgrpo.stores.patterns import PatternStats
 from tfgrpo.stores.telemetry import names
 from tfgrpo.tasks.learning.similarity import THRESHOLD
 from tfgrpo.tasks.models.retry import RetryPolicy

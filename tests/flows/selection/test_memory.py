@@ -11,7 +11,7 @@ from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.patterns.memory import MemoryLimits
+from tfgrpo.stores.patterns import MemoryLimits
 from tfgrpo.stores.runs.selections import recorded_rounds
 
 OTHER = "XOR(ACTIVITY(a), ACTIVITY(b))"

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.runs.per_epoch import Column, aggregate
+from tfgrpo.stores.runs.metrics import Column, GroupMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",

@@ -30,7 +30,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
-from tfgrpo.stores.patterns.stats import Observation
+from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import decide_gate

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tfgrpo.pipelines.settings.selection import MemorySettings
-from tfgrpo.stores.patterns.memory import Remembered
-from tfgrpo.stores.patterns.stats import Observation, with_observation
+from tfgrpo.stores.patterns import Observation, Remembered, with_observation
 from tfgrpo.tasks.selection.hints import hint_of
 
 

@@ -13,7 +13,7 @@ from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.stores.patterns.memory import LabelAverages
+from tfgrpo.stores.patterns import LabelAverages
 from tfgrpo.tasks.selection.formats import PowlFormat
 
 # The policy of earlier systems.

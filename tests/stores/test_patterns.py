@@ -18,15 +18,17 @@ from tests.support.vectors import VECTORS
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import PackStamp
 from tfgrpo.stores.numeric import two_decimals
-from tfgrpo.stores.patterns.memory import (
+from tfgrpo.stores.patterns import (
     MAX_TEXT_CHARS,
     LabelAverages,
     MemoryLimits,
     MemoryScope,
+    Observation,
     PatternMemory,
     RunningAverage,
+    rank_patterns,
+    with_observation,
 )
-from tfgrpo.stores.patterns.stats import Observation, rank_patterns, with_observation
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
@@ -203,7 +205,7 @@ def test_a_disk_that_refuses_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise StoreError("no space")
 
-    monkeypatch.setattr("tfgrpo.stores.patterns.memory.append_lines", full)
+    monkeypatch.setattr("tfgrpo.stores.patterns.append_lines", full)
     with pytest.raises(StoreError):
         memory(tmp_path).observe([seen("b", 0.9)], "s2")
     assert (tmp_path / "patterns.jsonl").read_bytes() == before
