@@ -49,7 +49,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
-    from tfgrpo.pipelines.server.access import LocalHosts  # noqa: PLC0415
+    from tfgrpo.pipelines.server.access import require_local_host  # noqa: PLC0415
     from tfgrpo.pipelines.server.app import data_app  # noqa: PLC0415
     from tfgrpo.pipelines.server.listening import serve  # noqa: PLC0415
     from tfgrpo.pipelines.server.service import DataService  # noqa: PLC0415
@@ -70,7 +70,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
         verbose=options.verbose,
     )
     if token is None and is_loopback(options.host):
-        app = LocalHosts(app)
+        app = require_local_host(app)
     try:
         await serve(app, options.host, options.port, lambda url: _welcome(url, options, config, token, console))
         say("[dataserver] stopped")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Callable
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tfgrpo.pipelines.server.replies import answer
@@ -18,43 +20,41 @@ _PORT: Final = re.compile(r":[0-9]*$")
 _REMEDY: Final = "ask for localhost, or start the server with --token-env"
 
 
-class BearerToken:
-    """ASGI middleware that requires the token, except for ``/healthz``. Comparing takes constant time."""
+def require_token(app: ASGIApp, token: str) -> ASGIApp:
+    """Return the app behind a bearer token, except for ``/healthz``. Comparing takes constant time."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._token = token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or answer 401."""
-        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS or self._admits(Headers(scope=scope)):
-            await self._app(scope, receive, send)
-            return
-        refused = answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
-        await refused(scope, receive, send)
-
-    def _admits(self, headers: Headers) -> bool:
+    def refusal(path: str, headers: Headers) -> Response | None:
         kind, _, given = headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._token)
+        right = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+        if path in _OPEN_PATHS or (kind.lower() == "bearer" and right):
+            return None
+        return answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
+
+    return _guarded(app, refusal)
 
 
-class LocalHosts:
-    """ASGI middleware that answers 400 to requests for a host other than this machine's loopback.
+def require_local_host(app: ASGIApp) -> ASGIApp:
+    """Return the app that answers 400 to requests for a host other than this machine's loopback.
 
     A web page in a browser here can reach a port of this machine under its own name, once that name resolves to
     loopback (DNS rebinding); the ``Host`` header shows it.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or answer 400."""
-        header = Headers(scope=scope).get("host", "").strip().lower() if scope["type"] == "http" else "localhost"
+    def refusal(_: str, headers: Headers) -> Response | None:
+        header = headers.get("host", "").strip().lower()
         host = _HOST.fullmatch(_PORT.sub("", header))
         if host is not None and is_loopback(host[1] or host[2].removesuffix(".")):
-            await self._app(scope, receive, send)
-            return
+            return None
         # HTTP/1.0 clients need not send the header; without it the server cannot know the host.
         reason = "the Host header names another machine" if header else "the request has no Host header"
-        await answer({"detail": f"{reason}; {_REMEDY}"}, 400)(scope, receive, send)
+        return answer({"detail": f"{reason}; {_REMEDY}"}, 400)
+
+    return _guarded(app, refusal)
+
+
+def _guarded(app: ASGIApp, refusal: Callable[[str, Headers], Response | None]) -> ASGIApp:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = refusal(scope["path"], Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refused or app)(scope, receive, send)
+
+    return guard

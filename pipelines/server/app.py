@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.server import monitoring
-from tfgrpo.pipelines.server.access import BearerToken
+from tfgrpo.pipelines.server.access import require_token
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_route
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, GradeTally, RequestMeter
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
@@ -45,7 +46,6 @@ _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples, which is two numbers."""
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _ABOUT: Final = "Samples of a staged data mix, and rewards for completions of them."
-_SCHEME: Final = "bearer"
 _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
 """Characters to escape in the regular expressions of every language."""
 
@@ -91,9 +91,9 @@ def data_app(
     _add(app, "/meta", handlers.meta, MetaReply, refusals, "GET")
     _add(app, "/sample", handlers.sample, SampleReply, samples, "POST", small)
     _add(app, "/grade", handlers.grade, GradeReply, grades, "POST", large)
-    description = describe(app, service.config, limits, token=token is not None)
+    description = describe(app, service.config, limits)
     app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
-    guarded: ASGIApp = app if token is None else BearerToken(app, token)
+    guarded: ASGIApp = app if token is None else require_token(app, token)
     return RequestMeter(guarded, telemetry, _ROUTES)
 
 
@@ -111,9 +111,17 @@ def _add(  # noqa: PLR0917 - one row of the table above
     }
     if method == "POST":
         responses[422] = {"model": BadBody, "description": "The body is not what is described here."}
-    router = APIRouter(route_class=route)
-    router.add_api_route(path, handler, methods=[method], response_model=reply, responses=responses)
-    app.include_router(router)
+    # A scheme that refuses nothing, for the description: the token is checked before any route.
+    guards = [Security(HTTPBearer(auto_error=False, scheme_name="bearer"))] if 401 in refusals else None
+    app.router.add_api_route(
+        path,
+        handler,
+        methods=[method],
+        response_model=reply,
+        responses=responses,
+        dependencies=guards,
+        route_class_override=route,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
     """Answer 503 if failing graders left more than a share of the items ungraded; a retry may help only then."""
     lost = [grade for grade in grades if grade.broke or grade.late]
     if len(lost) > max_share * len(grades):
-        reason = monitoring.reasons(lost[-1])[:LONGEST_REASON]
+        reason = lost[-1].reasons[:LONGEST_REASON]
         detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
         raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
 
@@ -190,24 +198,17 @@ def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     if parts:
         result["parts"] = dict(grade.parts)
     if grade.reward is None:
-        return {**result, "error": monitoring.reasons(grade)}
+        return {**result, "error": grade.reasons}
     return {**result, "reward": grade.reward}
 
 
-def describe(app: FastAPI, config: MixConfig, limits: Limits, *, token: bool) -> dict[str, Any]:
+def describe(app: FastAPI, config: MixConfig, limits: Limits) -> dict[str, Any]:
     """Return the description of an app that serves this mix."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     shapes = document["components"]["schemas"]
     shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"] = list(_bounded(shapes, limits))
     shapes["GradeRequest"]["properties"]["items"]["maxItems"] = limits.max_batch
     shapes["GradeItem"]["properties"]["sample_id"]["pattern"] = sample_id_pattern(config)
-    for name in ("HTTPValidationError", "ValidationError"):
-        shapes.pop(name, None)
-    if token:
-        document["components"]["securitySchemes"] = {_SCHEME: {"type": "http", "scheme": "bearer"}}
-        for path, operations in document["paths"].items():
-            for operation in operations.values():
-                operation["security"] = [] if path == "/healthz" else [{_SCHEME: []}]
     return document
 
 

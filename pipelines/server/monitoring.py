@@ -85,14 +85,9 @@ class GradeTally:
             if now - self._reported_at.get(name, float("-inf")) >= _WARNING_INTERVAL_S:
                 self._reported_at[name] = now
                 example = next(grade for grade in grades if name in grade.errors)
-                reason = (example.errors.get(name) or reasons(example))[:LONGEST_REASON]
+                reason = example.errors[name][:LONGEST_REASON]
                 items = pluralize(self._unreported.pop(name), "item")
                 yield f"{_NAME} grader {name} left {items} ungraded; the last: {reason}"
-
-
-def reasons(grade: ItemGrade) -> str:
-    """Return why an item has no reward."""
-    return grade.reasons or "the reward is no finite number"
 
 
 def sample_line(iteration: int, batch_size: int, stage: str) -> str:
@@ -129,7 +124,7 @@ def _item_name(item: GradeItem) -> str:
 
 def _grade_text(grade: ItemGrade) -> str:
     if grade.reward is None:
-        return f"ungraded: {reasons(grade)}"
+        return f"ungraded: {grade.reasons}"
     parts = " ".join(f"{name}={reward:.3f}" for name, reward in grade.parts.items())
     return f"reward={grade.reward:.3f} {parts}".rstrip()
 

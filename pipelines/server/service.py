@@ -19,6 +19,7 @@ from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import DatasetError
 
 _READERS: Final = 4
+_LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})
 _T = TypeVar("_T")
 
 
@@ -44,49 +45,40 @@ class DataService:
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id."""
-        records: dict[str, list[tuple[int, int]]] = {}
-        for position, item in enumerate(items):
-            dataset_id, number = locate(self.config, item.sample_id)
-            records.setdefault(dataset_id, []).append((position, number))
-        graded = await asyncio.gather(*(self._of_one(name, records[name], items) for name in records))
-        by_position = {position: grade for one in graded for position, grade in one.items()}
-        return [by_position[position] for position in range(len(items))]
+        places = [locate(self.config, item.sample_id) for item in items]
+        inputs = await self._in_thread(lambda: list(map(self._input, items, places)))
+        grades = [_LOST] * len(items)
+
+        async def grade_dataset(dataset_id: str) -> None:
+            readable = {
+                at: given for at, given in enumerate(inputs) if given is not None and places[at][0] == dataset_id
+            }
+            graders = self.config.datasets[dataset_id].graders
+            graded = await grade_items(self._runner, graders, list(readable.values()))
+            for at, grade in zip(readable, graded, strict=True):
+                grades[at] = grade
+
+        await asyncio.gather(*map(grade_dataset, dict(places)))
+        return grades
 
     def close(self) -> None:
         """End the threads that read records."""
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    async def _of_one(
-        self, dataset_id: str, numbers: Sequence[tuple[int, int]], items: Sequence[GradeItem]
-    ) -> dict[int, ItemGrade]:
-        """Return the grades of one dataset's items, by their position in the request."""
-        inputs, grades = await self._in_thread(lambda: self._inputs(dataset_id, numbers, items))
-        graded = await grade_items(self._runner, self.config.datasets[dataset_id].graders, list(inputs.values()))
-        return grades | dict(zip(inputs, graded, strict=True))
-
-    def _inputs(
-        self, dataset_id: str, numbers: Sequence[tuple[int, int]], items: Sequence[GradeItem]
-    ) -> tuple[dict[int, GraderInput], dict[int, ItemGrade]]:
-        """Return the inputs of the graders, and the grades of items whose record is unreadable."""
-        records = self.config.datasets[dataset_id].records
-        inputs: dict[int, GraderInput] = {}
-        lost: dict[int, ItemGrade] = {}
-        for position, number in numbers:
-            item = items[position]
-            try:
-                record = records[number]
-            except (DatasetError, OSError):
-                reason = "its line cannot be read, or has changed since the start"
-                lost[position] = ItemGrade(None, {}, {"record": reason})
-                continue
-            inputs[position] = GraderInput.of(
-                item.sample_id,
-                record,
-                item.completion,
-                completion_tokens=item.completion_tokens,
-                completion_index=item.completion_index,
-            )
-        return inputs, lost
+    def _input(self, item: GradeItem, place: tuple[str, int]) -> GraderInput | None:
+        """Return the input of the graders; None for a record that is unreadable."""
+        dataset_id, number = place
+        try:
+            record = self.config.datasets[dataset_id].records[number]
+        except (DatasetError, OSError):
+            return None
+        return GraderInput.of(
+            item.sample_id,
+            record,
+            item.completion,
+            completion_tokens=item.completion_tokens,
+            completion_index=item.completion_index,
+        )
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)

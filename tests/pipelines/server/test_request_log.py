@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
-from tfgrpo.pipelines.server.monitoring import GradeTally, reasons
+from tfgrpo.pipelines.server.monitoring import GradeTally
 from tfgrpo.rewarders.graders.combine import ItemGrade
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
@@ -71,7 +71,7 @@ async def test_replies_are_the_same_with_and_without_verbose(tmp_path, text):
 
 def test_a_failure_names_its_grader_once():
     failed = ItemGrade(None, {}, {"slow": "slow: no reward within 2 s", "bad": "ValueError: no"})
-    assert reasons(failed) == "slow: no reward within 2 s; bad: ValueError: no"
+    assert failed.reasons == "slow: no reward within 2 s; bad: ValueError: no"
     (line, _) = GradeTally(Telemetry(TelemetryOptions()), lambda: 0.0).add([failed])
     assert line == "[dataserver] grader slow left 1 item ungraded; the last: slow: no reward within 2 s"
 
