@@ -6,14 +6,18 @@ import json
 import re
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tfgrpo.pipelines.server.app import up_to
+from tests.support.runs.pages import ROOT
+from tfgrpo.pipelines.server.description import up_to
 from tfgrpo.pipelines.server.replies import encoded
-from tfgrpo.pipelines.server.shapes import WHOLE_NUMBER
+from tfgrpo.pipelines.server.shapes import GradeItem, GradeRequest, SampleRequest
 
+DESCRIPTION = yaml.safe_load((ROOT / "pipelines" / "server" / "openapi.yaml").read_text("utf-8"))
+WHOLE_NUMBER = DESCRIPTION["components"]["schemas"]["GradeRequest"]["properties"]["iteration"]["anyOf"][2]["pattern"]
 NUMBER = TypeAdapter(int)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None, exclude_categories=())),
@@ -31,6 +35,13 @@ def test_texts_that_are_described_as_whole_numbers_are_those_that_are_read_as_su
     else:
         read = True
     assert (re.search(WHOLE_NUMBER, text) is not None and not text.endswith("\n")) is read
+
+
+@pytest.mark.parametrize("model", [SampleRequest, GradeRequest, GradeItem])
+def test_the_requests_that_are_described_are_those_that_are_read(model):
+    described, read = DESCRIPTION["components"]["schemas"][model.__name__], model.model_json_schema()
+    assert set(described["properties"]) == set(read["properties"])
+    assert set(described["required"]) == set(read["required"])
 
 
 @given(st.integers(0, 12_345), st.integers(0, 20_000))
