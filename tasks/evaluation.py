@@ -72,12 +72,15 @@ class PairedEvidence:
 
     pairs: tuple[ItemPair, ...]
     """Ordered by a digest of their ids, which is independent of any property of the items."""
-    lost: tuple[str, ...]
-    """Items without a scored rollout on at least one side, sorted."""
+    lost_pairs: tuple[ItemPair, ...]
+    """Items without a scored rollout on at least one side, sorted by id."""
     identical: bool
     """Both arms had the same system texts, so that there is no comparison."""
-    lost_pairs: tuple[ItemPair, ...] = ()
-    """The lost items with their rewards."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Ids of the lost items."""
+        return tuple(pair.item_id for pair in self.lost_pairs)
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -101,8 +104,8 @@ class PairedEvidence:
     @property
     def lost_share(self) -> float:
         """Share of lost items; without any items 1, or 0 for identical arms."""
-        items = len(self.pairs) + len(self.lost)
-        return len(self.lost) / items if items else float(not self.identical)
+        items = len(self.pairs) + len(self.lost_pairs)
+        return len(self.lost_pairs) / items if items else float(not self.identical)
 
 
 def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResult]) -> PairedEvidence:
@@ -115,11 +118,10 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
         rewards = tuple(before.get(item, ())), tuple(after.get(item, ()))
         return ItemPair(item, *rewards, lost_before[item], lost_after[item])
 
-    pairs = [pair(item) for item in paired.item_ids]
+    in_order = sorted(paired.item_ids, key=lambda item: sha256(item.encode()).digest())
     return PairedEvidence(
-        pairs=tuple(sorted(pairs, key=lambda pair: sha256(pair.item_id.encode()).digest())),
-        lost=paired.excluded,
-        lost_pairs=tuple(pair(item) for item in paired.excluded),
+        pairs=tuple(map(pair, in_order)),
+        lost_pairs=tuple(map(pair, paired.excluded)),
         identical=_prompts(champion) == _prompts(candidate),
     )
 

@@ -54,7 +54,7 @@ class GateDecision:
 def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> GateDecision:
     """Decide by the settings; ``score_range`` is that of the rewards. Never raises."""
     pairs = evidence.pairs
-    chance = _loss_chance(evidence)
+    chance = fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
     unequal = chance <= 1.0 - settings.confidence
     interval = _interval(evidence, settings.confidence, score_range, unequal=unequal)
     decision, reasons = _decide(evidence, interval, settings, score_range)
@@ -195,10 +195,6 @@ def _interval(evidence: PairedEvidence, confidence: float, score_range: Range, *
 
 def _all_rewards(evidence: PairedEvidence) -> list[float]:
     return [reward for pair in (*evidence.pairs, *evidence.lost_pairs) for reward in (*pair.champion, *pair.candidate)]
-
-
-def _loss_chance(evidence: PairedEvidence) -> float:
-    return fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
 
 
 def _unequal_losses(evidence: PairedEvidence, chance: float) -> str:

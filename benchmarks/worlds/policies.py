@@ -122,7 +122,7 @@ class Loop:
             ItemPair(f"{number:03d}", tuple(one.rewards), tuple(other.rewards))
             for number, (one, other) in enumerate(zip(before, after, strict=True))
         )
-        return PairedEvidence(tuple(pairs), lost=(), identical=False)
+        return PairedEvidence(tuple(pairs), lost_pairs=(), identical=False)
 
 
 class Greedy(Loop):

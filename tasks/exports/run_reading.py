@@ -10,9 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,9 +26,9 @@ from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
 from tfgrpo.tasks.exports.line_index import LineIndex, line_index
+from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 Row = Mapping[str, Any]
-_KEPT: Final = ("group_id", "item_id", "draw", "epoch", "phase", "arm", "batch", "rollouts")
 
 
 class RunFacts(BaseModel):
@@ -81,11 +81,14 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iter
         journal = stack.enter_context(line_index(run.journal, attempt_of_key))
         items = stack.enter_context(line_index(run.items, lambda line: _text(line, "item_id")))
         prompts = stack.enter_context(line_index(run.prompts, lambda line: _text(line, "digest")))
-        heads = _Heads(run.groups)
+        numbers = count(1)
+        heads = stack.enter_context(
+            line_index(run.groups, lambda line: _parsed(run.groups, next(numbers), line)["group_id"])
+        )
         tools = [tool["function"]["name"] for tool in facts.tools]
         for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
             rollouts = list(members)
-            head = heads.take(group_id)
+            head = _find(heads, "group_id", group_id)
             if head is None:
                 omitted["of a batch that was never accepted"] += 1
                 continue
@@ -104,23 +107,6 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iter
             yield group
 
 
-class _Heads:
-    """Lines of ``groups.jsonl``, which has nearly the order of ``rollouts.jsonl``; early lines are kept until asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self._rows = _rows(path)
-        self._early: dict[str, Row] = {}
-
-    def take(self, group_id: str) -> Row | None:
-        if group_id in self._early:
-            return self._early.pop(group_id)
-        for row in self._rows:
-            if row["group_id"] == group_id:
-                return row
-            self._early[row["group_id"]] = {name: row[name] for name in _KEPT if name in row}
-        return None
-
-
 def _unusable(run: RunPaths, manifest: Row) -> str:
     if not manifest:
         return "it has no manifest"
@@ -133,32 +119,35 @@ def _unusable(run: RunPaths, manifest: Row) -> str:
     return ""
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise CorruptFile(f"{path}: line {number} is no JSON") from error
-        if not isinstance(row, dict) or not isinstance(row.get("group_id"), str):
-            raise CorruptFile(f"{path}: line {number} names no group")
-        yield row
+def _rows(path: Path) -> Iterator[Row]:
+    return (_parsed(path, number, line) for number, line in enumerate(read_lines(path), start=1))
+
+
+def _parsed(path: Path, number: int, line: str | bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise CorruptFile(f"{path}: line {number} is no JSON") from error
+    if not isinstance(row, dict) or not isinstance(row.get("group_id"), str):
+        raise CorruptFile(f"{path}: line {number} names no group")
+    return row
 
 
 def _text(line: bytes, name: str) -> str | None:
-    try:
-        value = json.loads(line)[name]
-    except (ValueError, KeyError, TypeError):
-        return None
+    value = mapping_of(json_of(line)).get(name)
     return value if isinstance(value, str) else None
 
 
+def _find(index: LineIndex, name: str, key: str) -> Row | None:
+    rows: Iterator[Row] = map(json.loads, index.lines([key]).get(key, ()))
+    return next((row for row in rows if row[name] == key), None)
+
+
 def _one(index: LineIndex, name: str, key: str) -> Row:
-    candidates: Sequence[bytes] = index.lines([key]).get(key, ())
-    for line in candidates:
-        row: Row = json.loads(line)
-        if row[name] == key:
-            return row
-    raise CorruptFile(f"{index.path}: has no line about {key!r}, which a group refers to")
+    row = _find(index, name, key)
+    if row is None:
+        raise CorruptFile(f"{index.path}: has no line about {key!r}, which a group refers to")
+    return row
 
 
 def _group(

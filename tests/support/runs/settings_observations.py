@@ -89,7 +89,7 @@ def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvi
     pairs = [ItemPair(f"better-{n}", (0.0, 0.0), (1.0, 1.0)) for n in range(better)]
     pairs += [ItemPair(f"worse-{n}", (1.0, 1.0), (0.0, 0.0)) for n in range(worse)]
     pairs += [ItemPair(f"even-{n}", (1.0, 0.0), (0.0, 1.0)) for n in range(even)]
-    gone = tuple(f"lost-{n}" for n in range(lost))
+    gone = tuple(ItemPair(f"lost-{n}", (), ()) for n in range(lost))
     return PairedEvidence(tuple(pairs), gone, identical=False)
 
 
