@@ -14,6 +14,7 @@ import numpy as np
 
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -80,13 +81,8 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     by_context = [parameter.name for parameter in required] == ["context"]
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
         raise OptionError(f"a function of {signature}", SIGNATURES)
-    kind = AsyncCallableRewarder if _is_async(function) else CallableRewarder
+    kind = AsyncCallableRewarder if is_async(function) else CallableRewarder
     return kind(name, function, "context" if by_context else "output and answer")
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _whole(name: str, values: object) -> Sequence[Verdict]:

@@ -7,6 +7,7 @@ A call that keeps the interpreter lock (such as a catastrophic regular expressio
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -77,3 +78,9 @@ class RewarderThreads(Executor):
         with self._lock:
             self._running.discard(future)
             self._start_waiting()
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call needs no thread, because it returns a coroutine."""
+    call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import count_or_none, is_cost
@@ -90,9 +91,7 @@ class CallableActor:
         self._function = function
         self.declared = declared_arguments(function)
         """Offered arguments that it takes."""
-        self._asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - looked at, not called
-        )
+        self._asynchronous = is_async(function)
 
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Run the agent, or return its journalled trajectory. Raise ``ActorError`` with what the agent raised."""

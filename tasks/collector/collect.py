@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.batch.checks import problems_of_group
 from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of, with_content_id
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
@@ -34,7 +35,7 @@ from tfgrpo.tasks.collector.protocols import (
     generation_of,
     rewards_of,
 )
-from tfgrpo.tasks.runtime.containment import contained, gathered, without_stop_iteration
+from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
 
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
@@ -238,26 +239,16 @@ class Collection:
         """Call a function within the time limit, on a thread unless it is a coroutine function."""
         try:
             async with asyncio.timeout(self.options.timeout_s) as limit:
-                if _is_coroutine_function(function):
-                    return await contained(function(*args, **options))
-                return await contained(self._on_thread(lambda: function(*args, **options)))
+                call = partial(function, *args, **options)
+                return await contained(call() if is_async(function) else self._on_thread(call))
         except TimeoutError:
             if not limit.expired():
                 raise
             raise ModelTimeout(f"no answer within {self.options.timeout_s:g} s") from None
 
     async def _on_thread(self, call: Callable[[], Any]) -> Any:
-        future = self.threads.submit(without_stop_iteration(call))
-        try:
-            returned = await asyncio.wrap_future(future)
-        finally:
-            self.threads.abandon(future)
+        returned = await in_thread(self.threads, call)
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
-
-
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
-    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have a coroutine for its call
-    return asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(called)
 
 
 def _group_of(prompt: Prompt, name: str, size: int, generations: Mapping[int, Generation]) -> RolloutGroup:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import ActorError
 
 T = TypeVar("T")
@@ -46,6 +47,15 @@ def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
             raise RuntimeError("the code raised StopIteration") from error
 
     return checked
+
+
+async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
+    """Run a blocking function in a thread, which is abandoned when this is cancelled."""
+    future = threads.submit(without_stop_iteration(work))
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        threads.abandon(future)
 
 
 async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -32,7 +32,7 @@ from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
-from tfgrpo.tasks.runtime.containment import without_stop_iteration
+from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.runtime.scrubbing import Scrub
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
@@ -129,11 +129,7 @@ class Runtime:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run a blocking function in a thread, which is abandoned when this is cancelled."""
-        future = self.threads.submit(without_stop_iteration(work))
-        try:
-            return await asyncio.wrap_future(future)
-        finally:
-            self.threads.abandon(future)
+        return await in_thread(self.threads, work)
 
     async def aclose(self) -> None:
         """Close all resources, newest first, despite errors; the last error is raised, after the others in its context."""
