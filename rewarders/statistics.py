@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -81,38 +82,26 @@ def paired_differences(
     return PairedDifferences(tuple(paired), differences, excluded)
 
 
-def mean_and_error(values: Sequence[float]) -> MeanEstimate:
+def mean_and_error(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> MeanEstimate:
     """Return the mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
 
-    Raises ``ValueError`` for no value, and for one that is not finite.
-    """
-    data = _finite(values)
-    if len(data) == 1:
-        return MeanEstimate(data[0], None, 1)
-    mean = _mean(data)
-    squares = math.fsum((value - mean) ** 2 for value in data)
-    return MeanEstimate(mean, math.sqrt(squares / (len(data) - 1) / len(data)), len(data))
-
-
-def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> MeanEstimate:
-    """Return the mean and its standard error when values of one cluster (attempts at one item) correlate.
-
+    ``clusters`` names the cluster of each value where values of one cluster (attempts at one item) correlate; then it is
     ``sqrt(C / (C - 1) * sum over clusters of (sum of residuals)^2) / n`` with C clusters: the cluster-robust error of
     Liang & Zeger (1986), recommended for evaluations by Miller (2024, arXiv:2411.00640). With clusters of one value it
-    is the plain standard error. Raises ``ValueError`` if empty, or if the lengths differ.
+    is the plain standard error. Raises ``ValueError`` for no value, for one that is not finite, or if the lengths differ.
     """
-    data = _finite(values)
-    if len(clusters) != len(data):
-        raise ValueError(f"{len(data)} values but {len(clusters)} cluster names")
-    mean = _mean(data)
+    mean = _mean(values)
+    names = range(len(values)) if clusters is None else clusters
+    if len(names) != len(values):
+        raise ValueError(f"{len(values)} values but {len(names)} cluster names")
     residuals: dict[Hashable, list[float]] = {}
-    for value, cluster in zip(data, clusters, strict=True):
+    for value, cluster in zip(values, names, strict=True):
         residuals.setdefault(cluster, []).append(value - mean)
     count = len(residuals)
     if count == 1:
-        return MeanEstimate(mean, None, len(data))
+        return MeanEstimate(mean, None, len(values))
     squares = math.fsum(math.fsum(group) ** 2 for group in residuals.values())
-    return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(data), len(data))
+    return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(values), len(values))
 
 
 def bootstrap_interval(
@@ -173,18 +162,12 @@ def _check_counts(attempts: int, passed: int, k: int) -> None:
         raise ValueError(f"attempts={attempts}, passed={passed}, k={k}: needs 1 <= k <= n and 0 <= passed <= n")
 
 
-def _finite(values: Sequence[float]) -> list[float]:
-    data = [float(value) for value in values]
-    if not data:
-        raise ValueError("nothing was scored")
-    if not all(map(math.isfinite, data)):
-        raise ValueError("only finite values have a mean")
-    return data
-
-
 def _mean(values: Sequence[float]) -> float:
-    data = _finite(values)
-    return math.fsum(data) / len(data)
+    if not len(values):
+        raise ValueError("nothing was scored")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("only finite values have a mean")
+    return fmean(values)
 
 
 def paired_confidence_sequence(

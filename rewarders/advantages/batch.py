@@ -29,7 +29,7 @@ from tfgrpo.rewarders.advantages.batch_groups import (
     with_lengths,
 )
 from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, Kind, estimator_of
-from tfgrpo.rewarders.advantages.spread import finite_rewards
+from tfgrpo.rewarders.advantages.group import finite_rewards
 
 _NORMAL: Final = NormalDist()
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tfgrpo.rewarders.advantages.spread import spread_of
+from tfgrpo.rewarders.advantages.group import spread_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -25,7 +25,7 @@ RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
 
 
 class Spreads(NamedTuple):
-    """Deviations and standard deviation of every group, as ``advantages.spread`` has them for one."""
+    """Deviations and standard deviation of every group, as ``Spread`` has them for one."""
 
     deviations: Floats
     """``[G, B]``, divided by ``2**exponents``; 0 where a reward is absent."""

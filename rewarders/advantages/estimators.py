@@ -1,4 +1,4 @@
-"""Table of the advantage estimators as data: kind, constants, and inputs other than rewards.
+"""Advantage estimators as data: kind, constants, and inputs other than rewards. Their table is ``estimators.jsonl``.
 
 ``batch`` computes them. In the formulas r are the rewards of one group of size G and m is their mean; s0 and s1 are
 their standard deviations with divisor G and G-1; M, S0 and S1 are the same over the whole batch.
@@ -6,9 +6,11 @@ their standard deviations with divisor G and G-1; M, S0 and S1 are the same over
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -100,6 +102,8 @@ class Estimator:
     """``token_whiten``: whether the mean of the group is subtracted first."""
     normalised: bool = False
     """``top_gap``: divided by the standard deviation. ``rank``: as quantiles of the normal distribution."""
+    alias: str | None = None
+    """Shorter name, of which most name the trainer whose default it is."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -132,62 +136,10 @@ def estimator_of(estimator: str | Estimator) -> Estimator:
     return found
 
 
-_PRESETS: Final = (
-    Estimator("grpo_population_eps1e-8", "group_std", "(r - m) / (s0 + 1e-8)", epsilon=EPSILON),
-    Estimator("grpo_sample_eps1e-4", "group_std", "(r - m) / (s1 + 1e-4)", 1, 1e-4),
-    Estimator("grpo_sample_eps1e-6", "group_std", "(r - m) / (s1 + 1e-6)", 1, 1e-6, singleton="reward"),
-    Estimator(
-        "grpo_sample_eps1e-6_variance_floor",
-        "group_std",
-        "(r - m) / (sqrt(max(s1^2, 1e-6)) + 1e-6)",
-        1,
-        1e-6,
-        variance_floor=1e-6,
-        singleton="reward",
-    ),
-    Estimator("grpo_sample_eps1e-9", "group_std", "(r - m) / (s1 + 1e-9)", 1, 1e-9, singleton="refuse"),
-    Estimator("mean_only", "mean_only", "r - m"),
-    Estimator("batch_std_sample_eps1e-4", "batch_std", "(r - m) / (S1(r) + 1e-4)", 1, 1e-4),
-    Estimator(
-        "group_center_then_batch_whiten_population_eps1e-8",
-        "batch_whiten",
-        "c = r - m; (c - M(c)) / (S0(c) + 1e-8)",
-        epsilon=1e-8,
-    ),
-    Estimator("rloo", "leave_one_out", "(r - m) * G / (G - 1)"),
-    Estimator("rloo_keep_single", "leave_one_out", "(r - m) * G / (G - 1); r where G = 1", singleton="reward"),
-    Estimator(
-        "reinforce_plus_plus",
-        "token_whiten",
-        "(r - M(r)) / sqrt(S1(r)^2 + 1e-8), M and S1 over all tokens",
-        1,
-        1e-8,
-        centred=False,
-    ),
-    Estimator(
-        "reinforce_plus_plus_baseline",
-        "token_whiten",
-        "c = r - m; (c - M(c)) / sqrt(S1(c)^2 + 1e-8), M and S1 over all tokens",
-        1,
-        1e-8,
-    ),
-    Estimator("opo_length_weighted", "length_baseline", "r - sum(L r) / sum(L)"),
-    Estimator("remax", "greedy_baseline", "r - r(greedy)"),
-    Estimator("gpg", "gpg", "a (r - m), a = rewards in the batch / those that are not zero"),
-    Estimator("pass_at_k_top1_minus_top2", "top_gap", "best minus second best for the best, 0 for the rest"),
-    Estimator(
-        "pass_at_k_normalised",
-        "top_gap",
-        "(best minus second best) / (s1 + 1e-6) for the best, 0 for the rest",
-        1,
-        1e-6,
-        normalised=True,
-    ),
-    Estimator("centered_rank", "rank", "(rank - 1) / (G - 1) - 0.5, ties share the mean rank"),
-    Estimator("normal_score", "rank", "normal quantile of rank / (G + 1), ties share the mean rank", normalised=True),
+_ROWS: Final = Path(__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()
+ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType(
+    {each.name: each for each in (Estimator(**json.loads(row)) for row in _ROWS)}
 )
-
-ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType({estimator.name: estimator for estimator in _PRESETS})
 """Every estimator by its own name.
 
 Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.14740, REINFORCE++ 2501.03262, OPO
@@ -195,21 +147,6 @@ Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.1
 """
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "grpo": "grpo_population_eps1e-8",
-        "trl": "grpo_sample_eps1e-4",
-        "verl": "grpo_sample_eps1e-6",
-        "verl_vectorized": "grpo_sample_eps1e-6_variance_floor",
-        "openrlhf": "grpo_sample_eps1e-9",
-        "dr_grpo": "mean_only",
-        "trl_batch": "batch_std_sample_eps1e-4",
-        "batch_whiten": "group_center_then_batch_whiten_population_eps1e-8",
-        "verl_rloo": "rloo_keep_single",
-        "reinforce++": "reinforce_plus_plus",
-        "reinforce++_baseline": "reinforce_plus_plus_baseline",
-        "opo": "opo_length_weighted",
-        "pass_at_k": "pass_at_k_top1_minus_top2",
-        "rank": "centered_rank",
-    }
+    {each.alias: each.name for each in ESTIMATORS.values() if each.alias}
 )
-"""Shorter names; most name the trainer whose default it is."""
+"""Names by alias."""

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tfgrpo.rewarders.statistics import (
     bootstrap_interval,
-    clustered_error,
     mean_and_error,
     mean_at_k,
     paired_differences,
@@ -40,32 +39,32 @@ def test_the_standard_error_of_known_values():
 
 def test_one_value_or_one_cluster_has_no_error_rather_than_zero():
     assert mean_and_error([3.0]).se is None
-    assert clustered_error([1.0, 2.0], ["q", "q"]).se is None
+    assert mean_and_error([1.0, 2.0], ["q", "q"]).se is None
 
 
 def test_the_clustered_error_of_known_values():
     # Residuals 0.5, 0.5 | -0.5, -0.5: cluster sums 1 and -1, so sqrt(2 / (2 - 1) * 2) / 4 = 0.5.
-    assert clustered_error([1, 1, 0, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.5)
-    assert clustered_error([1, 0, 1, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.0)
+    assert mean_and_error([1, 1, 0, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.5)
+    assert mean_and_error([1, 0, 1, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.0)
 
 
 @given(values)
 def test_clusters_of_one_give_the_plain_error(data):
-    clustered = clustered_error(data, range(len(data)))
+    clustered = mean_and_error(data, range(len(data)))
     assert clustered.se == pytest.approx(statistics.stdev(data) / math.sqrt(len(data)), rel=1e-9, abs=1e-9)
 
 
 @given(values)
 def test_repeating_every_attempt_leaves_the_clustered_error_alone(data):
-    once = clustered_error(data, range(len(data)))
-    twice = clustered_error([*data, *data], [*range(len(data)), *range(len(data))])
+    once = mean_and_error(data, range(len(data)))
+    twice = mean_and_error([*data, *data], [*range(len(data)), *range(len(data))])
     assert twice.se == pytest.approx(once.se, rel=1e-9, abs=1e-9)
 
 
 def test_an_empty_input_is_an_error_and_never_a_zero():
     for call in (
         lambda: mean_and_error([]),
-        lambda: clustered_error([], []),
+        lambda: mean_and_error([], []),
         lambda: bootstrap_interval([], seed=1),
         lambda: bootstrap_interval([[1.0], []], seed=1),
         lambda: mean_at_k([], 1),
@@ -77,7 +76,7 @@ def test_an_empty_input_is_an_error_and_never_a_zero():
 
 def test_mismatched_lengths_and_impossible_settings_are_refused():
     with pytest.raises(ValueError, match="cluster names"):
-        clustered_error([1.0], [])
+        mean_and_error([1.0], [])
     with pytest.raises(ValueError, match="confidence"):
         bootstrap_interval([[1.0]], seed=1, confidence=1.0)
     with pytest.raises(ValueError, match="resample"):
