@@ -42,7 +42,7 @@ def completed_address(text: str) -> str | None:
     return f"{scheme}://{text.strip()}{'' if '/' in text else '/v1'}"
 
 
-def checked_address(text: str, example: str) -> str:
+def checked_address(text: str, example: str = "https://host/v1") -> str:
     """Return the address. Raise ``ValueError`` with the accepted form and a suggestion."""
     if is_address(text):
         return text

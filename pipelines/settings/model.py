@@ -6,9 +6,9 @@ Keys are named, never stored: a value that looks like a key is refused.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from tfgrpo.pipelines.settings.addresses import checked_address, looks_like_a_key
 from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
@@ -28,6 +28,18 @@ class PriceSettings(Section):
     """USD per million cached tokens. None: the price of other input."""
 
 
+def _check_key_env(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or looks_like_a_key(value):
+        raise ValueError("the name of an environment variable, not the key itself")
+    return value
+
+
+def _check_key_secret(value: str) -> str:
+    if looks_like_a_key(value):
+        raise ValueError("the name of a Prefect Secret block, not the key itself")
+    return value
+
+
 class ModelSettings(Section):
     """The endpoint and its models."""
 
@@ -35,11 +47,13 @@ class ModelSettings(Section):
     """Name of the actors' model at the endpoint."""
     reflection_name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
     """Model of the reflecting and curating roles. None: the same model."""
-    base_url: Text | None = option(None, flag="--base-url", env="OPENAI_BASE_URL")
+    base_url: Annotated[Text, AfterValidator(checked_address)] | None = option(
+        None, flag="--base-url", env="OPENAI_BASE_URL"
+    )
     """OpenAI-compatible root, usually ending in ``/v1``. None, with ``name`` None too: simulated in process."""
-    api_key_env: Text = "OPENAI_API_KEY"
+    api_key_env: Annotated[Text, AfterValidator(_check_key_env)] = "OPENAI_API_KEY"
     """Name of the environment variable of the key; the key itself is never a setting."""
-    api_key_secret: Text | None = None
+    api_key_secret: Annotated[Text, AfterValidator(_check_key_secret)] | None = None
     """Name of a Prefect Secret block with the key; overrides the environment."""
     max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
     """Completion tokens one call of an actor or judge may use; also what is reserved for it."""
@@ -70,25 +84,6 @@ class ModelSettings(Section):
     def curation_size(self) -> int:
         """Most proposals of one curation call, so that an operation on each fits into the reply."""
         return max(1, self.learner_max_tokens // _OPERATION_TOKENS)
-
-    @field_validator("base_url")
-    @classmethod
-    def _check_address(cls, value: str | None) -> str | None:
-        return value if value is None else checked_address(value, "https://host/v1")
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _check_key_env(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or looks_like_a_key(value):
-            raise ValueError("the name of an environment variable, not the key itself")
-        return value
-
-    @field_validator("api_key_secret")
-    @classmethod
-    def _check_key_secret(cls, value: str | None) -> str | None:
-        if value is not None and looks_like_a_key(value):
-            raise ValueError("the name of a Prefect Secret block, not the key itself")
-        return value
 
 
 class FaultSettings(Section):

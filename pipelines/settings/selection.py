@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.base import Fraction, ListOf, Section, Temperature, Text
@@ -14,6 +15,7 @@ Stage: TypeAlias = Literal["VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
 FormatName: TypeAlias = Literal["text", "json", "powl"]
 MemoryMode: TypeAlias = Literal["off", "record", "exploit", "explore"]
 MAX_K: Final = 16
+OLLAMA: Final = "http://localhost:11434/v1"
 TEMPERATURE_CYCLE: Final = (0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75)
 
 
@@ -43,6 +45,12 @@ class MemorySettings(Section):
     """Rounds after which the weight of an observation is half."""
 
 
+def _check_model(value: str) -> str:
+    if not value.strip():
+        raise ValueError("the name of a model")
+    return value
+
+
 class SelectionSettings(Section):
     """Best of K for one request, as ``tfgrpo select`` runs it."""
 
@@ -60,9 +68,9 @@ class SelectionSettings(Section):
     """Temperatures of the candidates, in a cycle. Repairs keep the temperature of their candidate."""
     timeout_s: float = Field(default=60.0, gt=0.0)
     """Seconds one attempt or repair may take. Replaces ``actor.timeout_s`` here."""
-    base_url: Text = "http://localhost:11434/v1"
+    base_url: Annotated[Text, AfterValidator(partial(checked_address, example=OLLAMA))] = OLLAMA
     """Endpoint where ``model.base_url`` is None: Ollama on this machine."""
-    model: Text = "qwen2.5-coder"
+    model: Annotated[Text, AfterValidator(_check_model)] = "qwen2.5-coder"
     """Model where ``model.name`` and ``model.base_url`` are None."""
     format: FormatName = "text"
     """Format of an answer: ``text``, ``json``, or ``powl``, a process model as text or JSON."""
@@ -72,15 +80,3 @@ class SelectionSettings(Section):
     """Reward without a named rewarder: validity by a judge, or behaviour by the reference. ``auto``: by history."""
     thresholds: StageThresholds = StageThresholds()
     memory: MemorySettings = MemorySettings()
-
-    @field_validator("base_url")
-    @classmethod
-    def _check_address(cls, value: str) -> str:
-        return checked_address(value, "http://localhost:11434/v1")
-
-    @field_validator("model")
-    @classmethod
-    def _check_model(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("the name of a model")
-        return value

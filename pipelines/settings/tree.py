@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, is_address
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
@@ -84,6 +84,33 @@ class ActorSettings(Section):
     """Seconds one rollout may take in total."""
 
 
+def _check_range(value: tuple[float, float]) -> tuple[float, float]:
+    if not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+        raise ValueError("two finite numbers, the lower one first")
+    return value
+
+
+def _refuse_secrets(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    names, texts = set[str](), set[str]()
+    _collect(value, names, texts)
+    if any(SECRET_NAME.search(name) for name in names):
+        raise ValueError("options without secrets: name the environment variable that holds one, not the secret")
+    addresses = (text for text in texts if text.strip().lower().startswith(("http://", "https://")))
+    if not all(map(is_address, addresses)):
+        raise ValueError("options whose addresses have no user name, password or key")
+    return value
+
+
+def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
+    """Add every key and every text of a nested value."""
+    if isinstance(value, str):
+        texts.add(value)
+    elif isinstance(value, Mapping):
+        names.update(value)
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _collect(each, names, texts)
+
+
 class RewarderSettings(Section):
     """One rewarder of the pipeline."""
 
@@ -93,29 +120,10 @@ class RewarderSettings(Section):
     """Share in the total reward, relative to the other rewarders' weights. 0: recorded, not counted."""
     timeout_s: float | None = Field(default=None, gt=0.0)
     """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
-    score_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    score_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_check_range)] | None = None
     """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    options: Annotated[dict[str, JsonValue], AfterValidator(_refuse_secrets)] = Field(default_factory=dict)
     """Options of the rewarder, which refuses unknown ones. Values may be nested."""
-
-    @field_validator("score_range")
-    @classmethod
-    def _check_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
-            raise ValueError("two finite numbers, the lower one first")
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _refuse_secrets(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        names, texts = set[str](), set[str]()
-        _collect(value, names, texts)
-        if any(SECRET_NAME.search(name) for name in names):
-            raise ValueError("options without secrets: name the environment variable that holds one, not the secret")
-        addresses = (text for text in texts if text.strip().lower().startswith(("http://", "https://")))
-        if not all(map(is_address, addresses)):
-            raise ValueError("options whose addresses have no user name, password or key")
-        return value
 
 
 class BudgetSettings(Section):
@@ -143,18 +151,20 @@ class TelemetrySettings(Section):
     """Most seconds the process waits at its end for undelivered telemetry."""
 
 
+def env_text(value: object) -> object:
+    """Return a YAML scalar as the text of a variable; anything else unchanged, for the schema to refuse."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
 class StageSettings(Section):
     """One stage of a pipeline file. ``learn`` runs the loop; ``spec-guard`` checks the run it made."""
 
     name: Literal["learn", "spec-guard"]
     """Name of the stage."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, Annotated[str, BeforeValidator(env_text)]] = Field(default_factory=dict)
     """``TFGRPO_*`` variables of the stage. The real environment overrides them; they override the rest of the file."""
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _scalars_as_text(cls, value: object) -> object:
-        return {name: env_text(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 class Settings(Section):
@@ -198,20 +208,3 @@ class Settings(Section):
             graders = RewarderSettings(name=DATASET_GRADERS), RewarderSettings(name="relative", weight=0.0)
             self.__dict__["rewarders"] = graders  # a frozen model has no other way to set a default by another field
         return self
-
-
-def env_text(value: object) -> object:
-    """Return a YAML scalar as the text of a variable; anything else unchanged, for the schema to refuse."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
-    """Add every key and every text of a nested value."""
-    if isinstance(value, str):
-        texts.add(value)
-    elif isinstance(value, Mapping):
-        names.update(value)
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        _collect(each, names, texts)
