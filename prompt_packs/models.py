@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
@@ -47,6 +47,19 @@ def check_source_name(value: str) -> str:
     return value
 
 
+def _check_stamp(value: str) -> str:
+    lowered = value.lower()
+    if lowered and not _HEX.fullmatch(lowered):
+        raise ValueError("the stamp must be 64 hex digits")
+    return lowered
+
+
+def _check_time(value: str) -> str:
+    if value and datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError("stamped_at must carry a time zone")
+    return value
+
+
 Identifier = Annotated[str, AfterValidator(check_identifier)]
 SourceName = Annotated[str, AfterValidator(check_source_name)]
 
@@ -74,9 +87,9 @@ class PromptPackManifest(_Strict):
     schema_version: Literal[1] = 1
     id: Identifier
     domain: Identifier
-    stamp: str = ""
+    stamp: Annotated[str, AfterValidator(_check_stamp)] = ""
     """Hex SHA-256, see ``tfgrpo.prompt_packs.stamps.compute_stamp``. Empty until the pack is stamped."""
-    stamped_at: str = ""
+    stamped_at: Annotated[str, AfterValidator(_check_time)] = ""
     """Time of the stamp, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
     system: SourceName
     inject: tuple[SourceName, ...] = ()
@@ -87,21 +100,6 @@ class PromptPackManifest(_Strict):
     tags: tuple[Identifier, ...] = ()
     experience_max_words: int | None = Field(default=None, ge=4, le=MAX_WORDS)
     """Longest lesson in words; at most the general limit. None: that limit."""
-
-    @field_validator("stamp")
-    @classmethod
-    def _check_stamp(cls, value: str) -> str:
-        lowered = value.lower()
-        if lowered and not _HEX.fullmatch(lowered):
-            raise ValueError("the stamp must be 64 hex digits")
-        return lowered
-
-    @field_validator("stamped_at")
-    @classmethod
-    def _check_stamped_at(cls, value: str) -> str:
-        if value and datetime.fromisoformat(value).tzinfo is None:
-            raise ValueError("stamped_at must carry a time zone")
-        return value
 
     @model_validator(mode="after")
     def _refuse_repeated_sources(self) -> Self:
@@ -195,8 +193,9 @@ def read_text(directory: Path, name: str) -> str:
         raise PackError.one(str(path), "bytes that are not UTF-8", "UTF-8 text") from None
 
 
-def read_sources(directory: Path, manifest: PromptPackManifest) -> tuple[dict[str, str], tuple[Problem, ...]]:
-    """Read every source of the manifest: return texts by name with their headers, and the problems of the others."""
+def read_pack(directory: Path) -> tuple[PromptPackManifest, dict[str, str]]:
+    """Read the manifest and the text of each of its sources. Raise ``PackError`` with the problems of all."""
+    manifest = read_manifest(directory)
     texts: dict[str, str] = {}
     problems: list[Problem] = []
     for name in manifest.source_names:
@@ -204,7 +203,9 @@ def read_sources(directory: Path, manifest: PromptPackManifest) -> tuple[dict[st
             texts[name] = read_text(directory, name)
         except PackError as error:
             problems += error.problems
-    return texts, tuple(problems)
+    if problems:
+        raise PackError(problems)
+    return manifest, texts
 
 
 def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[Problem, ...]:

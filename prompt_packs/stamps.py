@@ -21,8 +21,7 @@ from tfgrpo.prompt_packs.models import (
     TEMPLATE_FIELDS,
     LoadedPack,
     PromptPackManifest,
-    read_manifest,
-    read_sources,
+    read_pack,
     template_problems,
 )
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -144,12 +143,9 @@ class Inspection(NamedTuple):
 def inspect_pack(directory: Path) -> Inspection:
     """Read and verify one pack. All problems are returned; none is raised."""
     try:
-        manifest = read_manifest(directory)
+        manifest, texts = read_pack(directory)
     except PackError as error:
         return Inspection(None, error.problems)
-    texts, problems = read_sources(directory, manifest)
-    if problems:
-        return Inspection(None, problems)
     verifier = StampVerifier(directory, manifest)
     parsed = {name: parse_source(text) for name, text in texts.items()}
     bodies = {name: source.body for name, source in parsed.items()}
@@ -194,10 +190,7 @@ def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
     A pack with a valid stamp keeps its time and therefore its lessons. The manifest is written last, so an interruption
     leaves a pack that does not verify. Raise ``PackError`` with every problem before writing.
     """
-    manifest = read_manifest(directory)
-    texts, unread = read_sources(directory, manifest)
-    if unread:
-        raise PackError(unread)
+    manifest, texts = read_pack(directory)
     bodies = {name: parse_source(text).body for name, text in texts.items()}
     problems = [problem for name, body in bodies.items() for problem in content_problems(directory / name, body)]
     problems += StampVerifier(directory, manifest).template_problems(bodies)
