@@ -21,9 +21,10 @@ from tfgrpo.pipelines.settings.tree import Settings
 
 JsonSchema: TypeAlias = Mapping[str, Any]
 
-TRUE_WORDS = ("true", "1", "on", "yes")
-FALSE_WORDS = ("false", "0", "off", "no")
-_NONE = "none"
+TRUTH_VALUES = {
+    **dict.fromkeys(("true", "1", "on", "yes"), True),
+    **dict.fromkeys(("false", "0", "off", "no"), False),
+}
 _TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": tuple, "object": dict}
 _PHRASES = {
     "boolean": "true, false, 1, 0, on, off, yes or no",
@@ -96,28 +97,16 @@ def fields_by_env() -> dict[str, SettingField]:
 
 
 def parse_text(field: SettingField, text: str) -> object:
-    """Return the value of a text, not yet checked against its range. Raise ``ValueError``.
+    """Return the value of a text, not yet checked. Raise ``ValueError`` for text that is no number or no JSON.
 
     A whole number is ``int`` of the whole trimmed text: no ``2.0``, no unit, no suffix.
     """
     trimmed = text.strip()
-    if field.optional and trimmed.lower() == _NONE:
+    if field.optional and trimmed.lower() == "none":
         return None
     if field.type is bool:
-        return parse_bool(trimmed)
-    if field.type in {int, float}:
-        return field.type(trimmed)
-    if field.type is str:
-        return trimmed
-    return json.loads(trimmed)
-
-
-def parse_bool(text: str) -> bool:
-    """Parse one of eight words, in any case. Raise ``ValueError``."""
-    word = text.strip().lower()
-    if word not in TRUE_WORDS + FALSE_WORDS:
-        raise ValueError(f"not a truth value: {text!r}")
-    return word in TRUE_WORDS
+        return TRUTH_VALUES.get(trimmed.lower(), text)
+    return json.loads(trimmed) if field.type in {tuple, dict} else field.type(trimmed)
 
 
 def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:

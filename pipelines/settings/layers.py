@@ -19,11 +19,11 @@ from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.problems import shown, unknown
 from tfgrpo.pipelines.settings.fields import (
+    TRUTH_VALUES,
     SettingField,
     fields_by_env,
     fields_by_key,
     invalid_values,
-    parse_bool,
     parse_text,
     setting_fields,
     shown_setting,
@@ -109,7 +109,7 @@ class _LayerReader:
     def __init__(self) -> None:
         self._in_file: list[Problem] = []
         self._unknown: list[Problem] = []
-        self._invalid: list[tuple[str, Problem]] = []
+        self._invalid: list[Problem] = []
 
     def file(self, path: Path) -> _Layer:
         """Return the fields of the pipeline file; without a name in it the pipeline has the file's name."""
@@ -178,17 +178,15 @@ class _LayerReader:
                 written = layer[invalid.key]
                 where = f"{written.where}.{invalid.path}" if invalid.path else written.where
                 given = invalid.given if invalid.path else shown_setting(written.raw, invalid.key)
-                self._invalid.append((invalid.key, Problem(where, given, invalid.accepted)))
+                self._refuse(invalid.key, Problem(where, given, invalid.accepted))
                 invalid_keys.add(invalid.key)
             return {key: value for key, value in layer.items() if key not in invalid_keys}
         return layer
 
     def raise_problems(self) -> None:
         """Raise all problems, if there are any."""
-        log_refusals(problem for key, problem in self._invalid if key == "tfgrpo.group_size")
-        problems = dict.fromkeys([*self._in_file, *self._unknown, *(problem for _, problem in self._invalid)])
-        if problems:
-            raise (PipelineError if self._in_file else SettingsError)(tuple(problems)) from None
+        if problems := tuple(dict.fromkeys([*self._in_file, *self._unknown, *self._invalid])):
+            raise (PipelineError if self._in_file else SettingsError)(problems)
 
     def _put(self, layer: _Layer, field: SettingField, raw: str | bool, source: str, where: str) -> None:
         try:
@@ -197,9 +195,14 @@ class _LayerReader:
             given, accepted = shown_setting(raw, field.key), field.accepted
             if field.type in {tuple, dict}:
                 given, accepted = f"{len(str(raw))} characters that are no JSON", f"{field.accepted}, as JSON"
-            self._invalid.append((field.key, Problem(where, given, accepted)))
+            self._refuse(field.key, Problem(where, given, accepted))
         else:
             layer[field.key] = _LayerValue(value, source, where, raw)
+
+    def _refuse(self, key: str, problem: Problem) -> None:
+        if key == "tfgrpo.group_size":
+            log_refusals([problem])
+        self._invalid.append(problem)
 
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
         known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
@@ -208,21 +211,12 @@ class _LayerReader:
             if name not in known:
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():
-                yield key, _file_value(fields_by_key()[key], value)
+                is_bool = fields_by_key()[key].type is bool
+                yield key, TRUTH_VALUES.get(str(value).lower(), value) if is_bool else value
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)
             elif value is not None:  # None is a section whose every key is commented out
-                self._invalid.append((key, Problem(f"{label}: {key}", shown(value), "a mapping")))
-
-
-def _file_value(field: SettingField, value: object) -> object:
-    """Convert the eight words for truth values; all else keeps its YAML type."""
-    if field.type is bool and isinstance(value, str | int):
-        try:
-            return parse_bool(str(value))
-        except ValueError:
-            return value
-    return value
+                self._refuse(key, Problem(f"{label}: {key}", shown(value), "a mapping"))
 
 
 def _nested(layer: _Layer) -> dict[str, Any]:
