@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
@@ -25,11 +25,12 @@ from tfgrpo.tasks.models.base import Message, Role
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.runtime.scrubbing import scrubbed
-from tfgrpo.tasks.shapes import Frame, ToolMetricEvent, Trajectory
+from tfgrpo.tasks.shapes import Frame, Trajectory
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 OFFERED = ("prompt", "system", "item", "temperature", "seed", "chat")
 """Keyword arguments an agent may declare."""
+_ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,6 @@ class _Finished:
     """Attempt of an agent, as journalled."""
 
     trajectory: Trajectory
-    events: tuple[ToolMetricEvent, ...]
     calls: tuple[Usage, ...]
     """Usage of each model call."""
 
@@ -45,30 +45,18 @@ class _Finished:
         usage = asdict(Usage.total(self.calls))
         del usage["cost_usd"]
         tally = {**usage, "costs": [call.cost_usd for call in self.calls]}
-        return {
-            "trajectory": asdict(self.trajectory),
-            "events": [asdict(event) for event in self.events],
-            "tally": tally,
-        }
+        # Events would be calls of our tools, which an agent has none of.
+        return {"trajectory": asdict(self.trajectory), "events": [], "tally": tally}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Finished:
         trajectory = value["trajectory"]
         frames = tuple(Frame(**frame) for frame in trajectory["frames"])
-        events = tuple(ToolMetricEvent(**event) for event in value["events"])
-        return cls(
-            Trajectory(trajectory["output"], frames, trajectory["finish_reason"]),
-            events,
-            tuple(_calls_of(value["tally"])),
-        )
-
-
-def _calls_of(tally: Mapping[str, Any]) -> Iterator[Usage]:
-    """Yield usage as journalled: the counts of all calls, then the cost of each. Implausible figures are unknown."""
-    counts = (count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens"))
-    yield Usage(*counts)
-    for cost in tally["costs"]:
-        yield Usage(cost_usd=cost if is_cost(cost) else None)
+        tally = value["tally"]
+        # The counts of all calls, then the cost of each. Implausible figures are unknown.
+        counts = Usage(*(count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens")))
+        costs = (Usage(cost_usd=cost if is_cost(cost) else None) for cost in tally["costs"])
+        return cls(Trajectory(trajectory["output"], frames, trajectory["finish_reason"]), (counts, *costs))
 
 
 def _reported_calls(frames: Sequence[Frame]) -> tuple[Usage, ...]:
@@ -109,7 +97,7 @@ class CallableActor:
             encode=_Finished.to_json,
             decode=_Finished.from_json,
         )
-        attempt.adopt(done.calls, done.trajectory.frames, done.events)
+        attempt.adopt(done.calls, done.trajectory.frames)
         return done.trajectory
 
     async def _run(self, attempt: AttemptContext) -> _Finished:
@@ -129,7 +117,7 @@ class CallableActor:
         trajectory = scrubbed(_trajectory(value, attempt), attempt.runtime.scrub)
         unseen = attempt.usage.calls is None
         calls = _reported_calls(trajectory.frames) if unseen else tuple(attempt.calls)
-        return _Finished(trajectory, attempt.tool_events, calls)
+        return _Finished(trajectory, calls)
 
     async def _call(self, attempt: AttemptContext) -> object:
         async def chat(messages: ChatInput) -> str:
@@ -185,17 +173,11 @@ def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
     """Return messages; a text is a user message, and the group's system text goes first unless there is another."""
     raw: Sequence[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    messages = tuple(Message(_role(entry["role"]), entry["content"]) for entry in raw)
-    if any(message.role == "system" for message in messages):
-        return messages
-    return (Message("system", system), *messages)
-
-
-def _role(text: str) -> Role:
-    roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-    if text in roles:
-        return roles[text]
-    raise ActorError(f"a message of role {text!r}; chat takes system, user and assistant")
+    for entry in raw:
+        if entry["role"] not in _ROLES:
+            raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
+    messages = tuple(Message(_ROLES[entry["role"]], entry["content"]) for entry in raw)
+    return messages if any(message.role == "system" for message in messages) else (Message("system", system), *messages)
 
 
 def _trajectory(value: object, attempt: AttemptContext) -> Trajectory:

@@ -159,13 +159,13 @@ class AttemptContext:
         self._turns = 0
         self._tool_calls = 0
         self._frames: list[Frame | None] = []
-        self._events: list[ToolMetricEvent | None] = []
+        self._adopted: tuple[Frame, ...] | None = None
         self.seed = self._seed()
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Calls that returned, in the order in which they were made."""
-        return tuple(frame for frame in self._frames if frame is not None)
+        """Calls that returned, in the order in which they were made, or what was adopted in their place."""
+        return tuple(filter(None, self._frames)) if self._adopted is None else self._adopted
 
     @property
     def usage(self) -> Usage:
@@ -175,7 +175,19 @@ class AttemptContext:
     @property
     def tool_events(self) -> tuple[ToolMetricEvent, ...]:
         """One event per tool call that returned, in the order in which they were made."""
-        return tuple(event for event in self._events if event is not None)
+        return tuple(
+            ToolMetricEvent(
+                epoch=self._spec.key.epoch,
+                group_id=self._spec.group_id,
+                tool=frame.name,
+                tokens=frame.tokens or 0,
+                cost_usd=frame.cost_usd,
+                latency_ms=frame.latency_ms,
+                ok=frame.error is None,
+            )
+            for frame in filter(None, self._frames)
+            if frame.kind == "tool"
+        )
 
     @property
     def user_text(self) -> str:
@@ -193,7 +205,6 @@ class AttemptContext:
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
         """Ask the model. Raise what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
-        self._refuse_when_over()
         turn, slot = self._turns, self._slot()
         self._turns += 1
         context = self.runtime.context
@@ -223,10 +234,8 @@ class AttemptContext:
 
         Mistakes of the model and errors of the tool are a result whose ``ok`` is false.
         """
-        self._refuse_when_over()
         number, slot = self._tool_calls, self._slot()
         self._tool_calls += 1
-        self._events.append(None)
         key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
         result = await self.recorder.once(
             key,
@@ -236,14 +245,12 @@ class AttemptContext:
             decode=lambda value: ToolResult(**value),
         )
         self._frames[slot] = _tool_frame(tool, result)
-        self._events[number] = self._event(tool, result)
         return result
 
-    def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame], events: Sequence[ToolMetricEvent]) -> None:
+    def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame]) -> None:
         """Replace the measurements: by those of a journalled attempt, or of an agent's own."""
         self.calls, self.own_calls = list(calls), False
-        self._frames = list(frames)
-        self._events = list(events)
+        self._adopted = tuple(frames)
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
         """Return the key of one call of this attempt."""
@@ -255,11 +262,10 @@ class AttemptContext:
         run_seed = self.runtime.context.settings.tfgrpo.seed_of(key.phase)
         return derive_seed(run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
 
-    def _refuse_when_over(self) -> None:
+    def _slot(self) -> int:
+        """Return the position of a new call's frame."""
         if self._over:
             raise ActorError("the attempt is over")
-
-    def _slot(self) -> int:
         self._frames.append(None)
         return len(self._frames) - 1
 
@@ -271,17 +277,6 @@ class AttemptContext:
             if not result.ok:
                 span.fail("tool_error")
         return result
-
-    def _event(self, tool: Tool, result: ToolResult) -> ToolMetricEvent:
-        return ToolMetricEvent(
-            epoch=self._spec.key.epoch,
-            group_id=self._spec.group_id,
-            tool=tool.spec.name,
-            tokens=estimated_tokens(result.text),
-            cost_usd=result.cost_usd,
-            latency_ms=result.latency_ms,
-            ok=result.ok,
-        )
 
 
 class Actor(Protocol):
