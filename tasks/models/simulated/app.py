@@ -75,8 +75,7 @@ class _Service:
         self._authorise(request)
         value, body = _read(await request.body())
         digest = digest_of(value)
-        seen = self._engine.arrive(body, digest)
-        response = self._respond(body, digest, seen, self._engine.fault(digest, seen))
+        response = self._respond(digest, *self._engine.answer(body, digest))
         # The time to compute the answer is part of the latency asked for, not added to it.
         if (left := due - clock()) > 0.0:
             await asyncio.sleep(left)
@@ -88,7 +87,7 @@ class _Service:
         if key is not None and not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
             raise _Refused(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
 
-    def _respond(self, body: ChatBody, digest: str, seen: int, fault: FaultKind | None) -> Response:
+    def _respond(self, digest: str, fault: FaultKind | None, value: dict[str, Any]) -> Response:
         match fault:
             case "rate_limit":
                 limited = error_body("Rate limit reached.", kind="rate_limit_error", code="rate_limit_exceeded")
@@ -97,7 +96,6 @@ class _Service:
                 return _Refused(500, error_body("The server had an error.", kind="server_error")).response
             case "hang":
                 return _HangingResponse(self.closing)
-        value = self._engine.answer(body, digest, seen, cut_off=fault == "truncated")
         if fault == "empty":
             value["choices"][0]["message"] = {"role": "assistant", "content": "", "refusal": None}
         raw = _encoded(value)

@@ -92,21 +92,18 @@ class Engine:
             del self._seen[next(iter(self._seen))]
         return before
 
-    def fault(self, digest: str, seen: int) -> FaultKind | None:
-        """Return how this call breaks, or None."""
-        return choose_fault(self._options.faults, self._options.seed, digest, seen) if self._faulty else None
-
-    def answer(self, body: ChatBody, digest: str, seen: int, *, cut_off: bool = False) -> dict[str, Any]:
-        """Return the completion. ``cut_off``: its text ends halfway."""
-        count = seen if body.seed is None else 0
-        rng = random.Random(derive_seed(self._options.seed, "reply", digest, count))
+    def answer(self, body: ChatBody, digest: str) -> tuple[FaultKind | None, dict[str, Any]]:
+        """Return how this call breaks, or None, and its completion."""
+        seen, seed = self.arrive(body, digest), self._options.seed
+        fault = choose_fault(self._options.faults, seed, digest, seen) if self._faulty else None
+        rng = random.Random(derive_seed(seed, "reply", digest, seen if body.seed is None else 0))
         learned = learned_answer(self._world, body, rng)
         if learned is not None:
             turn = Turn(json.dumps(learned, ensure_ascii=False))
         else:
-            turn = act(self._world, body, self._options.seed, rng)
+            turn = act(self._world, body, seed, rng)
             turn = Turn(structured_answer(body, turn.text), turn.calls)
-        return _completion(body, digest, turn, cut_off=cut_off)
+        return fault, _completion(body, digest, turn, cut_off=fault == "truncated")
 
 
 def _completion(body: ChatBody, digest: str, turn: Turn, *, cut_off: bool) -> dict[str, Any]:

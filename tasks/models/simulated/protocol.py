@@ -46,35 +46,29 @@ class _Wire(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class TextPart(_Wire):
-    """One text of a message."""
-
+class _TextPart(_Wire):
     type: Literal["text"]
     text: str
 
 
-class CalledFunction(_Wire):
-    """Name and raw arguments of a call."""
-
+class _CalledFunction(_Wire):
     name: str = Field(pattern=_NAME)
     arguments: str
 
 
-class WireToolCall(_Wire):
-    """A call the assistant made earlier in the dialogue."""
-
+class _WireToolCall(_Wire):
     id: str
     type: Literal["function"] = "function"
-    function: CalledFunction
+    function: _CalledFunction
 
 
 class WireMessage(_Wire):
     """One message of the dialogue."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[_TextPart] | None = None
     name: str | None = None
-    tool_calls: list[WireToolCall] | None = None
+    tool_calls: list[_WireToolCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
 
@@ -96,9 +90,7 @@ class WireMessage(_Wire):
         return self
 
 
-class OfferedFunction(_Wire):
-    """A function that may be called."""
-
+class _OfferedFunction(_Wire):
     name: str = Field(pattern=_NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -111,16 +103,12 @@ class OfferedFunction(_Wire):
         return self
 
 
-class OfferedTool(_Wire):
-    """A tool that may be called."""
-
+class _OfferedTool(_Wire):
     type: Literal["function"]
-    function: OfferedFunction
+    function: _OfferedFunction
 
 
-class NamedSchema(_Wire):
-    """The schema that an answer has to follow."""
-
+class _NamedSchema(_Wire):
     name: str = Field(pattern=_NAME)
     body: dict[str, Any] = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
@@ -133,11 +121,9 @@ class NamedSchema(_Wire):
         return self
 
 
-class ResponseFormat(_Wire):
-    """The form that an answer has to have."""
-
+class _ResponseFormat(_Wire):
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: NamedSchema | None = None
+    json_schema: _NamedSchema | None = None
 
     @model_validator(mode="after")
     def _has_its_schema(self) -> Self:
@@ -155,10 +141,10 @@ class ChatBody(_Wire):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
-    tools: list[OfferedTool] | None = None
+    tools: list[_OfferedTool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: Literal[True] | None = None
-    response_format: ResponseFormat | None = None
+    response_format: _ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: Literal[0] | None = None
     top_p: _ONE | None = None
