@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, product
@@ -56,36 +56,28 @@ class _Answer:
 
 _Read: TypeAlias = tuple[int | None, Model | PowlError | None]
 """The number of a line, and its model, its refusal, or None for a blank line."""
-_Answered: TypeAlias = tuple[int | None, _Answer | PowlError | None]
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Process every model on standard input."""
-    answers = _consensus(options, console) if _compares_lines(options) else _one_by_one(options, console)
+    read: Iterable[_Read] = _models(options, console)
+    answer_for: Callable[[Model], _Answer] = partial(_answer, options=options)
+    if options.action == "score":
+        read, answer_for = _scoring(options, read)
     code = 0
-    for line, answer in answers:
-        if isinstance(answer, _Answer):
-            _print(console, line, answer)
-        elif line is not None and options.action not in _MULTILINE and not console.as_json:
-            console.text("")  # keeps the line numbers of output and input equal
-        if isinstance(answer, PowlError):
-            _print_refusal(console, line, answer)
-        if isinstance(answer, PowlError) or (answer is not None and not answer.ok):
-            code = _REFUSED
+    for line, model in read:
+        if isinstance(model, PowlError) or model is None:
+            if line is not None and options.action not in _MULTILINE and not console.as_json:
+                console.text("")  # keeps the line numbers of output and input equal
+            if model is not None:
+                _print_refusal(console, line, model)
+                code = _REFUSED
+            continue
+        answer = answer_for(model)
+        text = f"{answer.text}\n" if line is not None and "\n" in answer.text else answer.text
+        console.answer({**({} if line is None else {"line": line}), **answer.value}, text)
+        code = code if answer.ok else _REFUSED
     return code
-
-
-def _compares_lines(options: argparse.Namespace) -> bool:
-    """Return whether the models are compared with each other. Raise ``SettingsError`` for options that do not fit."""
-    if options.action != "score":
-        return False
-    if options.consensus and (options.reference is not None or not options.lines):
-        raise SettingsError.one("--consensus", "it so", "it with --lines and without --reference")
-    if options.reference is None and not options.consensus:
-        for name in ("mode", "aggregate"):
-            if getattr(options, name) is not None:
-                raise SettingsError.one(f"--{name}", "it alone", "it with --reference or --consensus")
-    return bool(options.consensus)
 
 
 def _models(options: argparse.Namespace, console: Console) -> Iterator[_Read]:
@@ -110,76 +102,47 @@ def _model(line: int | None, raw: bytes, options: argparse.Namespace, console: C
     return model
 
 
-def _parse(model: Model) -> _Answer:
-    text = to_text(model)
-    key = structural_key(model)
-    return _Answer({"model": to_value(model), "text": text, "activities": list(labels_of(model)), "key": key}, text)
-
-
-def _validate(model: Model, options: argparse.Namespace) -> _Answer:
-    result = validate(model, allowed_labels=options.allow or None)
-    findings = [{**finding._asdict(), "severity": finding.severity} for finding in result.findings]
-    texts = [str(finding) for finding in result.findings] or ["valid"]
-    text = ("; " if options.lines else "\n").join(texts)
-    return _Answer({"valid": result.valid, "findings": findings}, text, result.valid)
-
-
-def _footprint(model: Model, options: argparse.Namespace) -> _Answer:
-    relations = footprint(model, options.mode or "block")
-    return _Answer(footprint_to_value(relations), table_of(relations))
-
-
-def _scorer(options: argparse.Namespace) -> Callable[[Model], _Answer]:
-    """Return what scores a model: its similarity to the reference, which is read once, or its self-consistency."""
-    if options.reference is None:
-        return lambda model: _scored("self_consistency", self_consistency(model))
-    how = _comparison(options)
-    reference = read_reference(Path(options.reference), how["mode"])
-    return lambda model: _scored("footprint_similarity", footprint_similarity(model, reference, **how), **how)
-
-
-def _draw(model: Model) -> _Answer:
+def _answer(model: Model, options: argparse.Namespace) -> _Answer:
+    match options.action:
+        case "parse":
+            text, key = to_text(model), structural_key(model)
+            value = {"model": to_value(model), "text": text, "activities": list(labels_of(model)), "key": key}
+            return _Answer(value, text)
+        case "validate":
+            result = validate(model, allowed_labels=options.allow or None)
+            findings = [{**finding._asdict(), "severity": finding.severity} for finding in result.findings]
+            text = ("; " if options.lines else "\n").join(map(str, result.findings)) or "valid"
+            return _Answer({"valid": result.valid, "findings": findings}, text, result.valid)
+        case "footprint":
+            relations = footprint(model, options.mode or "block")
+            return _Answer(footprint_to_value(relations), table_of(relations))
     chart = to_mermaid(model)
     return _Answer({"mermaid": chart}, chart)
 
 
-def _work_of(options: argparse.Namespace) -> Callable[[Model], _Answer]:
-    match options.action:
-        case "validate":
-            return partial(_validate, options=options)
-        case "footprint":
-            return partial(_footprint, options=options)
-        case "score":
-            return _scorer(options)
-        case "draw":
-            return _draw
-        case _:
-            return _parse
+def _scoring(options: argparse.Namespace, read: Iterable[_Read]) -> tuple[Iterable[_Read], Callable[[Model], _Answer]]:
+    """Return what is read, and what scores each of its models, in order.
 
-
-def _one_by_one(options: argparse.Namespace, console: Console) -> Iterator[_Answered]:
-    work = _work_of(options)
-    for line, model in _models(options, console):
-        yield line, model if model is None or isinstance(model, PowlError) else work(model)
-
-
-def _consensus(options: argparse.Namespace, console: Console) -> Iterator[_Answered]:
-    """Score each model by its agreement with the others."""
-    results = list(_models(options, console))
-    models = [model for _, model in results if model is not None and not isinstance(model, PowlError)]
-    if len(models) < 2:
-        raise SettingsError.one("--consensus", f"{len(models)} model(s) that can be read", "at least two")
-    how = _comparison(options)
-    scores = iter(group_consensus(models, **how))
-    for line, model in results:
-        if model is None or isinstance(model, PowlError):
-            yield line, model
-        else:
-            yield line, _scored("group_consensus", next(scores), **how)
-
-
-def _comparison(options: argparse.Namespace) -> dict[str, Any]:
-    return {"aggregate": options.aggregate or "pooled", "mode": options.mode or "block"}
+    A score is the similarity to the reference, which is read once, the agreement with all others, or the self-consistency.
+    Raise ``SettingsError`` for options that do not fit together.
+    """
+    if options.consensus and (options.reference is not None or not options.lines):
+        raise SettingsError.one("--consensus", "it so", "it with --lines and without --reference")
+    how: dict[str, Any] = {"aggregate": options.aggregate or "pooled", "mode": options.mode or "block"}
+    if options.reference is not None:
+        reference = read_reference(Path(options.reference), how["mode"])
+        return read, lambda model: _scored("footprint_similarity", footprint_similarity(model, reference, **how), **how)
+    if options.consensus:
+        read = list(read)
+        models = [model for _, model in read if model is not None and not isinstance(model, PowlError)]
+        if len(models) < 2:
+            raise SettingsError.one("--consensus", f"{len(models)} model(s) that can be read", "at least two")
+        scores = iter(group_consensus(models, **how))
+        return read, lambda _: _scored("group_consensus", next(scores), **how)
+    for name in ("mode", "aggregate"):
+        if getattr(options, name) is not None:
+            raise SettingsError.one(f"--{name}", "it alone", "it with --reference or --consensus")
+    return read, lambda model: _scored("self_consistency", self_consistency(model))
 
 
 def _scored(measure: str, score: float, **how: str) -> _Answer:
@@ -189,12 +152,10 @@ def _scored(measure: str, score: float, **how: str) -> _Answer:
 def table_of(relations: Footprint) -> str:
     """Return the matrix of the textbooks; a pair in several relations shows all of them."""
     names = [" ".join(label.split()) for label in relations.activities]
-    cells = list(_cells(relations.rows, len(names)))
-    widths = [max(len(name), *(len(row[column]) for row in cells)) for column, name in enumerate(names)]
-    first = max(map(len, names), default=0)
-    lines = [" " * first + "".join(f"  {name:<{width}}" for name, width in zip(names, widths, strict=True))]
-    for name, row in zip(names, cells, strict=True):
-        lines.append(f"{name:<{first}}" + "".join(f"  {cell:<{w}}" for cell, w in zip(row, widths, strict=True)))
+    rows = [["", *names]]
+    rows += ([name, *cells] for name, cells in zip(names, _cells(relations.rows, len(names)), strict=True))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -204,13 +165,6 @@ def _cells(rows: Sequence[Sequence[int]], count: int) -> Iterator[list[str]]:
     precedes = ("".join(column) for column in zip(*follows, strict=True))
     for digits in zip(follows, precedes, together, never, strict=True):
         yield [_SIGNS[four] for four in zip(*digits, strict=True)]
-
-
-def _print(console: Console, line: int | None, answer: _Answer) -> None:
-    if console.as_json:
-        console.result({**({} if line is None else {"line": line}), **answer.value})
-    else:
-        console.text(f"{answer.text}\n" if line is not None and "\n" in answer.text else answer.text)
 
 
 def _located(line: int | None, error: PowlError) -> str:
