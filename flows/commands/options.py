@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.console.parsing import Parser
@@ -153,3 +154,9 @@ def _help(leaf: SettingField) -> str:
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""
     return f"{text.rstrip('.')}{default}{variable}".replace("%", "%%")
+
+
+def packs_root_of(options: argparse.Namespace) -> Path | None:
+    """Return the directory of packs that the option, else the environment, names."""
+    root = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
+    return Path(root) if root else None

@@ -1,17 +1,21 @@
-"""``tfgrpo export RUN --to TARGET``: convert the groups of a run, or of a file of groups, for a trainer."""
+"""``tfgrpo export`` converts groups of rollouts for a trainer; ``tfgrpo import`` checks those that other programs collected.
+
+Both write a new file, or one that they wrote before; never a record of a run.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from tfgrpo.flows.commands.library.output_files import check_output_file
 from tfgrpo.flows.commands.options import run_of
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.environment import write_error
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -19,6 +23,8 @@ from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
 from tfgrpo.tasks.exports.exporting import export_groups, report_path
+from tfgrpo.tasks.exports.importing import ImportForm, import_groups
+from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"
 _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
@@ -27,10 +33,12 @@ _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
     "min_reward": ("trl-kto", "trl-sft"),
 }
 """Options that mean something for some targets only."""
+_MAX_LINE_BYTES: Final = 1 << 26
+_EXPORTS: Final = "exports"
+_DIRECTORIES: Final = ("runs", "replays", _EXPORTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(NamedTuple):
     """The groups to export."""
 
     name: str
@@ -39,16 +47,24 @@ class _Source:
     export_path: Callable[[str], Path]
     """Default path of an export by its file name."""
     notes: tuple[str, ...] = ()
-    min_spread: float | None = None
+    limits: Mapping[str, Any] = MappingProxyType({})
+    """Limits that the run sets."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def export(options: argparse.Namespace, console: Console) -> int:
     """Write the export and its report; exit code 1 when there is nothing to write."""
     if options.to is None:
         raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
     limits = _limits(options)
     source = _source(options)
-    wanted = _wanted(options, source, limits)
+    wanted = ExportOptions(
+        target=options.to,
+        prompt=options.prompt,
+        degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
+        phase=options.phase,
+        **limits,
+        **source.limits,
+    )
     ending = "groups" if wanted.target == "jsonl" else wanted.target
     path = Path(options.file) if options.file else source.export_path(f"{source.name}-{ending}.jsonl")
     if path.suffix == _PARQUET and wanted.target != "verl":
@@ -77,21 +93,7 @@ def _limits(options: argparse.Namespace) -> dict[str, Any]:
     return limits
 
 
-def _wanted(options: argparse.Namespace, source: _Source, limits: dict[str, Any]) -> ExportOptions:
-    wanted = ExportOptions(
-        target=options.to,
-        prompt=options.prompt,
-        degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
-        phase=options.phase,
-        **limits,
-    )
-    return wanted if source.min_spread is None else replace(wanted, min_spread=source.min_spread)
-
-
 def _source(options: argparse.Namespace) -> _Source:
-    # `--help` need not import what the journal of a run is read with.
-    from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run  # noqa: PLC0415
-
     path = Path(options.run)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
@@ -111,7 +113,7 @@ def _source(options: argparse.Namespace) -> _Source:
         lambda omitted: groups_of_run(run, facts, omitted),
         TaskPaths(run.root.parent.parent).export,
         tuple(notes),
-        facts.min_spread,
+        {"min_spread": facts.min_spread},
     )
 
 
@@ -139,3 +141,68 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
             wrap=False,
         )
         console.text(report.file)
+
+
+def import_file(options: argparse.Namespace, console: Console) -> int:
+    """Check everything, then write in one step a file that ``export`` takes; a file with any fault is refused whole."""
+    if options.file is None:
+        raise SettingsError.one("--file", "nothing", "the .jsonl file to write")
+    source, target = Path(options.source), Path(options.file)
+    if target.suffix != ".jsonl" or target.resolve() == source.resolve():
+        raise SettingsError.one("--file", options.file, "a .jsonl file other than the one that is read")
+    check_output_file(target, _is_groups_file, "one of rollout groups; or remove that one first")
+    form: ImportForm = options.form or ("jsonl" if source.suffix == ".jsonl" else "lists")
+    groups, rollouts = import_groups(source, form, target)
+    if not console.as_json:
+        console.say(f"{pluralize(rollouts, 'rollout')} in {pluralize(groups, 'group')}", wrap=False)
+    console.answer({"file": str(target), "groups": groups, "rollouts": rollouts}, str(target))
+    return 0
+
+
+def _is_groups_file(path: Path) -> bool:
+    """Return whether the first line of a file is a group as we write it."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(_MAX_LINE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.get("kind") == "group"
+
+
+def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
+    """Raise ``SettingsError`` for a file that may not be written.
+
+    ``is_ours`` returns whether an existing file may be replaced; ``accepted`` describes those in a message.
+    """
+    why = _why_not(path)
+    if why is not None:
+        raise SettingsError.one("--file", f"{str(path)!r}, {why}", "a file of your own that can be written")
+    if path.exists() and not is_ours(path):
+        raise SettingsError.one("--file", f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
+
+
+def _why_not(path: Path) -> str | None:
+    try:
+        whole = path.resolve()
+        if whole.is_dir():
+            return "a directory"
+        if _is_recorded(whole):
+            return "which belongs to the records of a task"
+    except (OSError, RuntimeError) as error:  # names too long, links in a circle
+        return str(error)
+    why = write_error(whole.parent)
+    return None if why is None else f"where nothing can be written ({why})"
+
+
+def _is_recorded(path: Path) -> bool:
+    """Return whether a file is a record of a task, or in the directory of a run or replay other than its exports."""
+    if path in TaskPaths(path.parent).own_files() and _is_task(path.parent):
+        return True
+    inside = (parent.name for parent in path.parents if parent.name in _DIRECTORIES and _is_task(parent.parent))
+    return next(inside, _EXPORTS) != _EXPORTS
+
+
+def _is_task(directory: Path) -> bool:
+    return any(path.is_file() for path in TaskPaths(directory).own_files()) or any(
+        directory.glob("runs/*/manifest.json")
+    )

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.flows.commands.library.task_experiences import packs_root_of
-from tfgrpo.flows.commands.options import task_of
+from tfgrpo.flows.commands.options import packs_root_of, task_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack

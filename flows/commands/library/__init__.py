@@ -1,1 +1,0 @@
-"""Sub-commands for lessons, packs, exports and imports."""
