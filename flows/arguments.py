@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
@@ -197,9 +196,9 @@ def prepared_run(items: Items | None, fields: Mapping[str, Any], *, starts: bool
     if items is None or isinstance(items, str | os.PathLike):
         return _checked({**fields, "dataset": items}, preflight=starts)
     checks = ProblemCollector()
-    lines = checks.run(partial(_json_lines, items))
+    lines = checks.run(_json_lines, items)
     if not lines:
-        checks.run(partial(_checked, fields, preflight=False))
+        checks.run(_checked, fields, preflight=False)
         checks.raise_problems()
     name = f"{hashlib.sha256(lines[0].encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
     if starts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
-from tfgrpo.stores.errors import ConfigError, Problem
+from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 
 _MAX_PROBLEMS: Final = 50
 _MAX_SHOWN = 80
@@ -14,6 +14,7 @@ _MAX_SUGGESTIONS = 30
 _MAX_NAMES = 20
 _NAME_CHARS = 60
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class ProblemCollector:
@@ -22,13 +23,18 @@ class ProblemCollector:
     def __init__(self) -> None:
         self._errors: list[ConfigError] = []
 
-    def run(self, check: Callable[[], _T]) -> list[_T]:
+    def run(self, check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> list[_T]:
         """Return the check's result as the only element, or an empty list if it raised ``ConfigError``."""
         try:
-            return [check()]
+            return [check(*args, **kwargs)]
         except ConfigError as error:
             self._errors.append(error)
             return []
+
+    def refuse(self, problems: Sequence[Problem]) -> None:
+        """Add problems of settings, if there are any."""
+        if problems:
+            self._errors.append(SettingsError(problems))
 
     def raise_problems(self) -> None:
         """Raise all problems as one error, if there are any."""

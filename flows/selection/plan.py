@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.selection.item import answer_asked, format_asked, item_asked, rewarders_asked
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.plan import BasePlan, load_pack, raise_problems
+from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
@@ -80,13 +79,13 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     resolved = _resolved(request, env)
     settings, models = resolved.settings, choose_models(resolved.settings)
     simulated, checks = models.answers_simulated, ProblemCollector()
-    items = checks.run(partial(item_asked, request, settings))
-    answers = checks.run(partial(answer_asked, request, settings))
-    formats = checks.run(partial(format_asked, settings))
-    tasks = checks.run(partial(_task, resolved))
-    packs = checks.run(partial(_pack, resolved, tasks[0] if tasks else None, simulated=simulated))
-    named = checks.run(partial(rewarders_asked, request, resolved))
-    checks.run(partial(_check_numbers, settings, has_task=any(tasks)))
+    items = checks.run(item_asked, request, settings)
+    answers = checks.run(answer_asked, request, settings)
+    formats = checks.run(format_asked, settings)
+    tasks = checks.run(_task, resolved)
+    packs = checks.run(_pack, resolved, tasks[0] if tasks else None, simulated=simulated)
+    named = checks.run(rewarders_asked, request, resolved)
+    checks.run(_check_numbers, settings, has_task=any(tasks))
     checks.raise_problems()
     task, pack, graded, stage = tasks[0], packs[0], named[0], None
     # A reference in the request counts before that of the item.
@@ -95,10 +94,10 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         stage = _stage(settings, item, task, simulated=simulated)
         graded = _graded(settings, stage, item, given=answers[0] is not None)
     settings = settings.model_copy(update={"rewarders": graded, "pack": pack.manifest.id})
-    checks.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
-    checks.run(partial(raise_problems, lambda each: check_actor(each.actor), settings))
-    rewarders = checks.run(partial(_built, settings))
-    checks.run(partial(raise_problems, partial(_without_reference, item), settings))
+    checks.run(validate_tfgrpo_config, settings, sources=resolved.sources)
+    checks.refuse(check_actor(settings.actor))
+    rewarders = checks.run(_built, settings)
+    checks.refuse(_without_reference(item, settings))
     checks.raise_problems()
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))

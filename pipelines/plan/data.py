@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
@@ -136,7 +135,7 @@ def read_data(settings: Settings, config: MixConfig | None) -> RunData:
         return RunData(mix.split, (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings), mix.data.domains, mix)
     checks = ProblemCollector()
     fields, share = settings.dataset.fields, settings.dataset.held_out
-    read = [data for path in _paths(settings) for data in checks.run(partial(read_dataset, path, fields))]
+    read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, fields)]
     checks.raise_problems()
     _refuse_without_answers(settings, read)
     split = split_items(read[0].items, share) if len(read) == 1 else pair_datasets(*(each.items for each in read))

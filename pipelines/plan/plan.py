@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -113,14 +112,14 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     """
     settings = resolved.settings
     checks = ProblemCollector()
-    checks.run(partial(validate_tfgrpo_config, settings, sources=resolved.sources))
+    checks.run(validate_tfgrpo_config, settings, sources=resolved.sources)
     for check in extra_checks:
-        checks.run(partial(raise_problems, check, settings))
-    paths = checks.run(partial(_task_paths, settings)) if not any(task_id_problems(settings)) else []
-    pack = checks.run(partial(load_pack, settings, settings.pack))
-    mix = checks.run(partial(mix_of, settings))
-    rewarders = checks.run(partial(_rewarders, settings, mix[0])) if mix else []
-    data = checks.run(partial(read_data, settings, mix[0])) if mix else []
+        checks.refuse(check(settings))
+    paths = checks.run(_task_paths, settings) if not any(task_id_problems(settings)) else []
+    pack = checks.run(load_pack, settings, settings.pack)
+    mix = checks.run(mix_of, settings)
+    rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
+    data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     split, learning = data[0].split, settings.tfgrpo
     evaluation = draw_evaluation(split.held_out, settings=learning)
@@ -153,12 +152,6 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
         warnings=warnings,
         paths=paths[0],
     )
-
-
-def raise_problems(check: ExtraCheck, settings: Settings) -> None:
-    """Raise what a check finds as one ``SettingsError``."""
-    if problems := check(settings):
-        raise SettingsError(problems)
 
 
 def _task_paths(settings: Settings) -> TaskPaths:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.datasets.items import Item
@@ -36,7 +35,7 @@ def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted
     built = [
         WeightedRewarder(rewarder, entry.weight, entry.timeout_s, entry.score_range)
         for number, entry in enumerate(settings.rewarders)
-        for rewarder in checks.run(partial(_rewarder, entry, mix, f"rewarders.{number}"))
+        for rewarder in checks.run(_rewarder, entry, mix, f"rewarders.{number}")
     ]
     checks.raise_problems()
     return tuple(built)
@@ -78,7 +77,7 @@ def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> No
         for grader in _graders_of(weighted.rewarder):
             from tfgrpo.rewarders.graders.loading import refuse_no_grader  # noqa: PLC0415 - see _graders_of
 
-            checks.run(partial(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}"))
+            checks.run(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}")
     checks.raise_problems()
 
 
