@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from filelock import FileLock
 
@@ -76,11 +76,6 @@ class PatternStats:
     total: float
     """Sum of their rewards."""
 
-    @property
-    def std_error(self) -> float | None:
-        """Standard error of the mean; None for a single observation."""
-        return math.sqrt(self.m2 / (self.count - 1) / self.count) if self.count > 1 else None
-
     def faded(self, now: int, half_life: float) -> PatternStats:
         """Return the statistics at a later round: observations ``half_life`` rounds ago have half their weight."""
         factor = 0.5 ** (max(0, now - self.round) / half_life)
@@ -89,23 +84,11 @@ class PatternStats:
 
 def with_observation(before: PatternStats | None, seen: Observation, now: int, half_life: float) -> PatternStats:
     """Return the statistics after one more observation in round ``now``."""
-    success = seen.reward >= SUCCESS
     if before is None:
-        return PatternStats(
-            structure=seen.structure,
-            label=seen.label,
-            text=seen.text,
-            count=1,
-            mean=seen.reward,
-            m2=0.0,
-            best=seen.reward,
-            weight=1.0,
-            weighted=seen.reward,
-            round=now,
-            hits=int(success),
-            total=seen.reward if success else 0.0,
-        )
+        none_yet = PatternStats(seen.structure, seen.label, "", 0, 0.0, 0.0, -math.inf, 0.0, 0.0, now, 0, 0.0)
+        return with_observation(none_yet, seen, now, half_life)
     faded = before.faded(now, half_life)
+    success = seen.reward >= SUCCESS
     count = before.count + 1
     deviation = seen.reward - before.mean
     mean = before.mean + deviation / count
@@ -157,12 +140,11 @@ def rank_patterns(patterns: Sequence[PatternStats], now: int, half_life: float) 
     return Ranked(tuple(good), tuple(bad), tuple(sorted(current, key=seen)))
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAverage:
+class RunningAverage(NamedTuple):
     """Successes of one set of labels."""
 
-    hits: int
-    total: float
+    hits: int = 0
+    total: float = 0.0
 
     @property
     def average(self) -> float:
@@ -183,23 +165,24 @@ class LabelAverages:
     @classmethod
     def of(cls, patterns: Iterable[PatternStats]) -> LabelAverages:
         """Return the table of all observations in ``patterns``."""
-        entries: dict[str, RunningAverage] = {}
-        for pattern in sorted(patterns, key=lambda pattern: pattern.round):
-            if pattern.hits:
-                before = entries.pop(pattern.label, RunningAverage(0, 0.0))
-                entries[pattern.label] = RunningAverage(before.hits + pattern.hits, before.total + pattern.total)
-        return cls(MappingProxyType(entries))
+        latest_last = sorted(patterns, key=lambda pattern: pattern.round)
+        return cls().with_successes(
+            (pattern.label, pattern.hits, pattern.total) for pattern in latest_last if pattern.hits
+        )
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def remember(self, rewards: Iterable[tuple[str, float]]) -> LabelAverages:
         """Return the table after a round of (label key, reward), in order. NaN and rewards below 0.5 are ignored."""
+        return self.with_successes((label, 1, reward) for label, reward in rewards if reward >= SUCCESS)
+
+    def with_successes(self, successes: Iterable[tuple[str, int, float]]) -> LabelAverages:
+        """Return the table after more successes: label key, their number and the sum of their rewards."""
         entries = dict(self.entries)
-        for label, reward in rewards:
-            if reward >= SUCCESS:
-                before = entries.pop(label, RunningAverage(0, 0.0))
-                entries[label] = RunningAverage(before.hits + 1, before.total + reward)
+        for label, hits, total in successes:
+            before = entries.pop(label, RunningAverage())
+            entries[label] = RunningAverage(before.hits + hits, before.total + total)
         return LabelAverages(MappingProxyType(entries))
 
     def hint(self, most: int) -> str:

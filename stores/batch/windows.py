@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutGroup
@@ -98,11 +97,3 @@ def latest_groups(path: Path, count: int, *, texts: TextStore | None = None) -> 
         if len(latest) > count:
             latest.popitem(last=False)
     return ExperienceBatch(tuple(latest.values()))
-
-
-def batches(groups: Iterable[RolloutGroup], size: int) -> Iterator[ExperienceBatch]:
-    """Yield batches of ``size`` groups of a stream, the last one with the rest. Raises ``ShapeError``."""
-    check_sizes(size=size)
-    stream = iter(groups)
-    while chunk := tuple(islice(stream, size)):
-        yield ExperienceBatch(chunk)

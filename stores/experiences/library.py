@@ -7,7 +7,6 @@ the end are not. ``state.json`` is a view of a task for people and other program
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,8 @@ from pydantic import AwareDatetime, Field
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.record import ExperienceRecord, Strict
-from tfgrpo.stores.files.atomic import read_lines, replace_json
+from tfgrpo.stores.files.atomic import read_json, read_lines, replace_json
 from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
 
 _ID_DIGITS = 16
@@ -112,15 +110,7 @@ def write_state(
 
 def read_state(path: Path) -> dict[str, Any] | None:
     """Return the view, or None without a file. Raises ``CorruptFile`` when it is not a JSON object."""
-    try:
-        state = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise CorruptFile(f"{path}: {error}") from error
-    if not isinstance(state, dict):
-        raise CorruptFile(f"{path}: not an object")
-    return state
+    return read_json(path, "the view of a task")
 
 
 class Promotion(Strict):

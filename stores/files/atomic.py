@@ -35,6 +35,19 @@ def read_lines(path: Path) -> Iterator[str]:
             raise CorruptFile(f"{path}: the line at byte {line.offset} is not UTF-8") from error
 
 
+def read_json(path: Path, what: str) -> dict[str, Any] | None:
+    """Return a file that is one JSON object; None without a file. Raises ``CorruptFile`` when it is not ``what``."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CorruptFile(f"{path}: is not {what}: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptFile(f"{path}: is not {what}: not an object")
+    return value
+
+
 def replace_json(path: Path, value: Any) -> None:
     """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` for values outside JSON."""
     try:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tfgrpo.stores.identifiers import check_identifier
-
-
-class _HasRoot(Protocol):
-    @property
-    def root(self) -> Path: ...
 
 
 class _File:
@@ -20,7 +14,7 @@ class _File:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, directory: _HasRoot, owner: type[object] | None = None) -> Path:
+    def __get__(self, directory: RunPaths | TaskPaths, owner: type[object] | None = None) -> Path:
         return directory.root / self.name
 
 
@@ -84,15 +78,7 @@ class TaskPaths:
 
     def own_files(self) -> tuple[Path, ...]:
         """Return the files of a task outside the directories of its runs."""
-        return (
-            self.experiences,
-            self.experiences_index,
-            self.batches,
-            self.promotions,
-            self.state,
-            self.selections,
-            self.patterns,
-        )
+        return tuple(self.root / file.name for file in vars(TaskPaths).values() if isinstance(file, _File))
 
     def export(self, name: str) -> Path:
         """Return the path of a file that ``tfgrpo export`` writes."""

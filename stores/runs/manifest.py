@@ -5,12 +5,11 @@ Replaced atomically at every change. Secrets are never among the settings, so ne
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.atomic import replace_json
+from tfgrpo.stores.files.atomic import read_json, replace_json
 
 SCHEMA_VERSION: Final = 1
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed"]
@@ -25,13 +24,10 @@ class ManifestFile:
 
     def read(self) -> dict[str, Any]:
         """Return the manifest, empty before the first ``update``. Raises ``CorruptFile``."""
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        content = read_json(self.path, "a manifest")
+        if content is None:
             return {}
-        except ValueError as error:
-            raise CorruptFile(f"{self.path}: is not a manifest: {error}") from error
-        if not isinstance(content, dict) or not 1 <= content.get("schema_version", 0) <= SCHEMA_VERSION:
+        if not 1 <= content.get("schema_version", 0) <= SCHEMA_VERSION:
             raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION} or older")
         return content
 

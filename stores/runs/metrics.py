@@ -31,6 +31,7 @@ SCHEMA_VERSION: Final = 1
 Summary: TypeAlias = dict[str, int | float | None]
 PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
+_COLUMNS_OF_ARM: Final = ("reward_mean", "reward_spread", "latency_ms")
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
@@ -164,17 +165,15 @@ class Column:
 class _Arm:
     outcomes: Counter[str] = field(default_factory=Counter)
     signals: Counter[str] = field(default_factory=Counter)
-    reward_mean: Column = field(default_factory=Column)
-    reward_spread: Column = field(default_factory=Column)
-    latency_ms: Column = field(default_factory=Column)
+    columns: dict[str, Column] = field(default_factory=lambda: {name: Column() for name in _COLUMNS_OF_ARM})
 
     def add(self, line: dict[str, Any]) -> None:
         self.outcomes.update(line["outcomes"])
         self.signals[line["signal"]] += 1
-        self.reward_mean.add(line["reward_mean"])
-        self.reward_spread.add(line["reward_spread"])
+        self.columns["reward_mean"].add(line["reward_mean"])
+        self.columns["reward_spread"].add(line["reward_spread"])
         for latency in line["rollout_latency_ms"]:
-            self.latency_ms.add(latency)
+            self.columns["latency_ms"].add(latency)
 
     def result(self) -> dict[str, Any]:
         return {
@@ -182,36 +181,23 @@ class _Arm:
             "rollouts": self.outcomes.total(),
             "outcomes": dict(sorted(self.outcomes.items())),
             "signals": dict(sorted(self.signals.items())),
-            "reward_mean": self.reward_mean.summary(),
-            "reward_spread": self.reward_spread.summary(),
-            "latency_ms": self.latency_ms.summary(),
+            **{name: column.summary() for name, column in self.columns.items()},
         }
 
 
 @dataclass(slots=True)
 class _Tool:
-    calls: int = 0
-    tokens: int = 0
-    errors: int = 0
-    latency_ms: float = 0.0
+    sums: Counter[str] = field(default_factory=Counter)
     cost_usd: Column = field(default_factory=Column)
 
     def add(self, use: dict[str, Any]) -> None:
-        self.calls += use["calls"]
-        self.tokens += use["tokens"]
-        self.errors += use["errors"]
-        self.latency_ms += use["latency_ms"]
+        self.sums.update({name: use[name] for name in ("calls", "errors", "tokens", "latency_ms")})
         self.cost_usd.add(use["cost_usd"])
 
     def result(self) -> dict[str, Any]:
-        return {
-            "calls": self.calls,
-            "errors": self.errors,
-            "tokens": self.tokens,
-            "latency_ms": self.latency_ms,
-            "mean_latency_ms": self.latency_ms / self.calls if self.calls else None,
-            "cost_usd": self.cost_usd.summary(),
-        }
+        calls = self.sums["calls"]
+        mean = self.sums["latency_ms"] / calls if calls else None
+        return {**self.sums, "mean_latency_ms": mean, "cost_usd": self.cost_usd.summary()}
 
 
 @dataclass(slots=True)

@@ -63,10 +63,8 @@ def test_every_observation_counts(rewards):
     assert pattern.best == max(rewards)
     assert pattern.hits == sum(reward >= 0.5 for reward in rewards)
     if len(rewards) > 1:
-        wanted = statistics.stdev(rewards) / math.sqrt(len(rewards))
-        assert pattern.std_error == pytest.approx(wanted, rel=1e-6, abs=1e-6)
-    else:
-        assert pattern.std_error is None
+        spread = math.sqrt(pattern.m2 / (pattern.count - 1))
+        assert spread == pytest.approx(statistics.stdev(rewards), rel=1e-6, abs=1e-6)
 
 
 def test_an_observation_has_half_its_weight_after_a_half_life():

@@ -10,7 +10,7 @@ import pytest
 from tests.support.records.rollout_groups import group, rollout
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import append_groups, read_groups
-from tfgrpo.stores.batch.windows import ExperienceWindow, batches, latest_groups
+from tfgrpo.stores.batch.windows import ExperienceWindow, latest_groups
 from tfgrpo.stores.errors import RecordRejected, ShapeError
 
 
@@ -75,7 +75,6 @@ def test_an_invalid_size_is_refused(size):
     for ask in (
         lambda: ExperienceWindow(size),
         lambda: ExperienceWindow(3).window(size),
-        lambda: list(batches([group()], size)),
     ):
         with pytest.raises(ShapeError, match="a whole number of at least 1"):
             ask()
@@ -111,14 +110,6 @@ def test_threads_may_add_while_others_look():
     for thread in threads:
         thread.join()
     assert len(window) == 50
-
-
-def test_a_stream_is_split_into_batches():
-    assert [names(part) for part in batches((group(f"q{index}") for index in range(5)), 2)] == [
-        ["q0", "q1"],
-        ["q2", "q3"],
-        ["q4"],
-    ]
 
 
 def test_a_single_group_is_unchecked_and_nan_is_refused_on_use(tmp_path):

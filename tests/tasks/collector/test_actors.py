@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
 from tfgrpo.stores.batch.lines import lines_of_group
-from tfgrpo.stores.batch.windows import batches
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -223,4 +222,4 @@ def test_resample_is_refused_for_journalled_calls(tmp_path):
 
 async def test_a_collected_batch_streams_on(tmp_path):
     _, result = await collected(attempts("Answer: 7", "Answer: 8"), tmp_path)
-    assert [len(part) for part in batches(result.batch, 1)] == [1]
+    assert [len(part) for part in result.batch.split(1)] == [1]
