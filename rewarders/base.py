@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tfgrpo.rewarders.judge.model import JudgeModel
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
@@ -108,6 +108,11 @@ class Rewarder(Protocol):
     def score(self, context: RewardContext) -> Sequence[Verdict] | Awaitable[Sequence[Verdict]]:
         """Score every attempt. A plain method runs in a thread; ``async def`` runs on the event loop and must not block."""
         ...
+
+
+def declares(rewarder: object, attribute: Literal["quick", "ranks", "compares", "asks_model", "limits_itself"]) -> bool:
+    """Return whether a rewarder has an optional attribute, and it is true."""
+    return bool(getattr(rewarder, attribute, False))
 
 
 def abstain_on_all(rewarder: Rewarder, context: RewardContext, reason: str) -> list[Verdict]:

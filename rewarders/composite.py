@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import (
     ACCEPTED_RANGE,
@@ -21,12 +21,14 @@ from tfgrpo.rewarders.base import (
     Rewarder,
     Verdict,
     declared_range,
+    declares,
     pop_rewarder_id,
     weighted_mean,
 )
 from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
 from tfgrpo.rewarders.judge.voting import all_of
-from tfgrpo.rewarders.running import RewarderRunner, asks_model
+from tfgrpo.rewarders.running import RewarderRunner
+from tfgrpo.rewarders.scoring import WeightedRewarder, counting, repeated_ids, total_range
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import frozen
@@ -46,31 +48,14 @@ _MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A rewarder with its share in the mean."""
-
-    rewarder: Rewarder
-    weight: float = 1.0
-    score_range: Range | None = None
-    """Lowest and highest score. None: as the rewarder declares."""
-
-
-class Fault(NamedTuple):
-    """A problem of a composite, and what is accepted instead."""
-
-    given: str
-    accepted: str
-
-
-@dataclass(frozen=True, slots=True)
 class CompositeRewarder:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
 
-    Gates score from 0 to 1. Raises ``ValueError`` for weights that are not finite, below 0, or all 0, for two members of
-    one name, and for a member that ranks totals, which only the pipeline has.
+    Gates score from 0 to 1. Raises ``ValueError`` for weights that are all 0 or too large, for two members of one name,
+    and for a member that ranks totals, which only the pipeline has.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[WeightedRewarder, ...]
     gates: tuple[Rewarder, ...] = ()
     on_abstain: OnAbstain = "fail"
     """Effect of a part that abstains: ``fail``, the composite abstains; ``skip``, the other parts decide; ``zero``, it
@@ -78,9 +63,9 @@ class CompositeRewarder:
     rewarder_id: str = "composite"
 
     def __post_init__(self) -> None:
-        faults = composite_faults(self.parts, self.gates, self.on_abstain)
+        faults = _faults(self.parts, self.gates, self.on_abstain)
         if faults:
-            raise ValueError("; ".join(f"{fault.given}; accepted: {fault.accepted}" for fault in faults))
+            raise ValueError("; ".join(f"{given}; accepted: {accepted}" for given, accepted in faults))
 
     @property
     def members(self) -> tuple[Rewarder, ...]:
@@ -90,24 +75,22 @@ class CompositeRewarder:
     @property
     def score_range(self) -> Range:
         """Range of the composite score."""
-        ranges = [(part.weight, declared_range(part.rewarder, part.score_range)) for part in self._counting]
-        lows, highs = [(weight, ends[0]) for weight, ends in ranges], [(weight, ends[1]) for weight, ends in ranges]
-        if self.on_abstain == "zero":
-            lows, highs = [(w, min(0.0, low)) for w, low in lows], [(w, max(0.0, high)) for w, high in highs]
-        low, high = weighted_mean(lows), weighted_mean(highs)
         if self.on_abstain == "skip":
-            low, high = min(end for _, end in lows), max(end for _, end in highs)
+            ranges = [total_range([part]) for part in self._counting]
+            low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        else:
+            low, high = total_range(self.parts, or_zero=self.on_abstain == "zero")
         return (min(0.0, low), max(0.0, high)) if self.gates else (low, high)
 
     @property
     def asks_model(self) -> bool:
         """Whether any member calls a model."""
-        return any(asks_model(member) for member in self.members)
+        return any(declares(member, "asks_model") for member in self.members)
 
     @property
     def compares(self) -> bool:
         """Whether any member cannot score a single attempt."""
-        return any(getattr(member, "compares", False) for member in self.members)
+        return any(declares(member, "compares") for member in self.members)
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of the judges among its members for one group."""
@@ -135,8 +118,8 @@ class CompositeRewarder:
             return await self.combine(context, RewarderRunner(threads, context.time_limit_s).verdicts)
 
     @property
-    def _counting(self) -> tuple[Part, ...]:
-        return tuple(part for part in self.parts if part.weight > 0)
+    def _counting(self) -> tuple[WeightedRewarder, ...]:
+        return counting(self.parts)
 
     def _opening(self, gates: Sequence[Verdict]) -> float | Abstained:
         """Return the product of the gate scores, or ``Abstained``."""
@@ -191,27 +174,22 @@ class CompositeRewarder:
         return weighted_mean(weighted)
 
 
-def composite_faults(parts: Sequence[Part], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[Fault]:
-    """Return the problems of a composite of these members; none when they are usable."""
+def _faults(parts: Sequence[WeightedRewarder], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[tuple[str, str]]:
+    """Return the problems of a composite of these members, each with what is accepted instead."""
     weights = [part.weight for part in parts]
     members = [*gates, *(part.rewarder for part in parts)]
-    names = [member.rewarder_id for member in members]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    ranking = [member.rewarder_id for member in members if getattr(member, "ranks", False)]
+    ranking = [member.rewarder_id for member in members if declares(member, "ranks")]
     faults = []
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        faults.append(Fault(f"weights are {weights}", "finite numbers of at least 0"))
-    elif not any(weights):
-        faults.append(Fault("no part has a weight above 0", "at least one that has"))
+    if not any(weights):
+        faults.append(("no part has a weight above 0", "at least one that has"))
     elif not math.isfinite(sum(weights)):
-        faults.append(Fault(f"weights are {weights}, which sum to infinity", "smaller weights"))
+        faults.append((f"weights are {weights}, which sum to infinity", "smaller weights"))
     if on_abstain not in get_args(OnAbstain):
-        faults.append(Fault(f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
-    if doubled:
-        faults.append(Fault(f"{', '.join(doubled)} more than once", "a rewarder_id of its own for each"))
+        faults.append((f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
+    faults += repeated_ids(members)
     if ranking:
         faults.append(
-            Fault(f"{', '.join(ranking)} ranks totals, which only the pipeline has", "rewarders that score outputs")
+            (f"{', '.join(ranking)} ranks totals, which only the pipeline has", "rewarders that score outputs")
         )
     return faults
 
@@ -273,13 +251,15 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
         problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
     if not problems:
         closing = tuple(part.rewarder for part in gates)
-        problems = [Problem(place, *fault) for fault in composite_faults(parts, closing, on_abstain)]
+        problems = [Problem(place, *fault) for fault in _faults(parts, closing, on_abstain)]
         if not problems:
             return CompositeRewarder(tuple(parts), closing, on_abstain, name)
     raise PipelineError(problems)
 
 
-def _members(given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool) -> list[Part]:
+def _members(
+    given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool
+) -> list[WeightedRewarder]:
     if not isinstance(given, list | tuple) or (weighted and not given):
         accepted = f"a list of {'at least one mapping' if weighted else 'mappings'} with {', '.join(_MEMBER[weighted])}"
         problems.append(Problem(place, "nothing" if given is None else repr(given), accepted))
@@ -293,7 +273,7 @@ def _members(given: object, place: str, build: Build, problems: list[Problem], *
     return members
 
 
-def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
+def _member(entry: object, place: str, build: Build, *, weighted: bool) -> WeightedRewarder:
     keys = _MEMBER[weighted]
     if not isinstance(entry, Mapping):
         raise PipelineError([Problem(place, repr(entry), ", ".join(keys))])
@@ -317,4 +297,4 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Part:
             problems.extend(error.problems)
     if problems:
         raise PipelineError(problems)
-    return Part(built, float(weight) if weighted else 1.0, score_range)
+    return WeightedRewarder(built, float(weight) if weighted else 1.0, score_range=score_range)

@@ -16,7 +16,7 @@ from functools import partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict
+from tfgrpo.rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict, declares
 from tfgrpo.rewarders.faults import described, each_alone
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import canonical_json
@@ -65,16 +65,16 @@ class RewarderRunner:
             return await _contained(rewarder, rewarder.combine(context, self.verdicts), expected)
         limit = self.timeout_s
         if limit is None:
-            limit = MODEL_TIMEOUT_S if asks_model(rewarder) else TIMEOUT_S
+            limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
         limited = replace(context, time_limit_s=limit)
         if inspect.iscoroutinefunction(rewarder.score):
-            if getattr(rewarder, "limits_itself", False):
+            if declares(rewarder, "limits_itself"):
                 return await _contained(rewarder, rewarder.score(limited), expected)
-            most = limit + (_GRACE_S if asks_model(rewarder) else 0.0)
+            most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
             outcome = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
             return outcome or _late(rewarder, limit)
         chars = sum(len(attempt.output) for attempt in context.outputs)
-        if getattr(rewarder, "quick", False) and chars <= _QUICK_CHARS:
+        if declares(rewarder, "quick") and chars <= _QUICK_CHARS:
             return _answer(rewarder, limited, limit)
         return await self._in_thread(rewarder, limited, limit)
 
@@ -106,11 +106,6 @@ class RewarderRunner:
             answer.cancel()
             if isinstance(self.executor, RewarderThreads):
                 self.executor.abandon(future)
-
-
-def asks_model(rewarder: Rewarder) -> bool:
-    """Return whether the time of a rewarder is that of calls to a model."""
-    return bool(getattr(rewarder, "asks_model", False))
 
 
 async def _in_time(work: Coroutine[Any, Any, Outcome], limit_s: float) -> Outcome | None:

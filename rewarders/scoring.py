@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tfgrpo.rewarders.base import (
     DECIMALS,
@@ -20,9 +22,10 @@ from tfgrpo.rewarders.base import (
     Verdict,
     abstain_on_all,
     declared_range,
+    declares,
     weighted_mean,
 )
-from tfgrpo.rewarders.running import Fault, Outcome, RewarderRunner
+from tfgrpo.rewarders.running import Fault, RewarderRunner
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -60,6 +63,14 @@ class GroupScores:
     """The fault of the first rewarder that exceeded its time limit: the epoch's evidence is void."""
 
 
+class _Scored(NamedTuple):
+    """A rewarder with its verdicts; all of them abstain when it had a fault."""
+
+    weighted: WeightedRewarder
+    verdicts: tuple[Verdict, ...]
+    fault: Fault | None = None
+
+
 def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 2) -> None:
     """Refuse rewarders without a total for groups of ``group_size``.
 
@@ -67,14 +78,8 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
     ones that count rank the totals of others, when one that counts would rank a single attempt, or when one declares an
     invalid range.
     """
-    problems = []
-    names = [weighted.rewarder.rewarder_id for weighted in rewarders]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        problems.append(
-            Problem("rewarders", f"{', '.join(doubled)} more than once", "a rewarder_id of its own for each")
-        )
-    if not any(weighted.weight > 0 and not _ranks(weighted) for weighted in rewarders):
+    problems = [Problem("rewarders", *fault) for fault in repeated_ids(each.rewarder for each in rewarders)]
+    if all(declares(weighted.rewarder, "ranks") for weighted in counting(rewarders)):
         problems.append(
             Problem("rewarders", "no weight above 0 on a rewarder that scores outputs", "at least one, such as gt")
         )
@@ -83,7 +88,8 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
             declared_range(weighted.rewarder, weighted.score_range)
         except OptionError as error:
             problems.append(Problem(f"rewarders: {weighted.rewarder.rewarder_id}", error.given, error.accepted))
-    alone = [weighted.rewarder.rewarder_id for weighted in rewarders if weighted.weight > 0 and _compares(weighted)]
+    each = [weighted.rewarder for weighted in counting(rewarders)]
+    alone = [one.rewarder_id for one in each if declares(one, "ranks") or declares(one, "compares")]
     if alone and group_size < 2:
         given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
         problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
@@ -91,10 +97,25 @@ def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 
         raise PipelineError(problems)
 
 
-def total_range(rewarders: Sequence[WeightedRewarder]) -> Range:
-    """Return the range of the total: the weighted means of the lower and of the upper ends. Raises ``ValueError``."""
-    counting = [weighted for weighted in rewarders if weighted.weight > 0]
-    ranges = [(weighted.weight, declared_range(weighted.rewarder, weighted.score_range)) for weighted in counting]
+def repeated_ids(rewarders: Iterable[Rewarder]) -> list[tuple[str, str]]:
+    """Return the problem that rewarders have the same id, and what is accepted; nothing when all differ."""
+    repeated = sorted(name for name, count in Counter(each.rewarder_id for each in rewarders).items() if count > 1)
+    return [(f"{', '.join(repeated)} more than once", "a rewarder_id of its own for each")] if repeated else []
+
+
+def counting(rewarders: Iterable[WeightedRewarder]) -> tuple[WeightedRewarder, ...]:
+    """Return the rewarders with a weight above 0."""
+    return tuple(weighted for weighted in rewarders if weighted.weight > 0)
+
+
+def total_range(rewarders: Iterable[WeightedRewarder], *, or_zero: bool = False) -> Range:
+    """Return the range of the total: the weighted means of the lower and of the upper ends. Raises ``ValueError``.
+
+    ``or_zero``: each score may also be 0.
+    """
+    ranges = [(each.weight, declared_range(each.rewarder, each.score_range)) for each in counting(rewarders)]
+    if or_zero:
+        ranges = [(weight, (min(0.0, low), max(0.0, high))) for weight, (low, high) in ranges]
     low = weighted_mean([(weight, ends[0]) for weight, ends in ranges])
     return low, weighted_mean([(weight, ends[1]) for weight, ends in ranges])
 
@@ -109,61 +130,42 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
     ``executor`` should be a ``RewarderThreads``, which abandons a call past its time limit. With any other executor a
     hanging call keeps its thread, and waiting for a thread counts towards the limit. Errors of rewarders become faults.
     """
-    first = [weighted for weighted in rewarders if not _ranks(weighted)]
-    last = [weighted for weighted in rewarders if _ranks(weighted)]
-    outcomes = await _run_all(first, context, executor)
-    prior = replace(context, prior_scores=_totals(first, outcomes, context))
-    outcomes |= await _run_all(last, prior, executor)
-    ordered = [(weighted.rewarder.rewarder_id, outcomes[id(weighted)]) for weighted in rewarders]
-    faults = {name: outcome.reason for name, outcome in ordered if isinstance(outcome, Fault)}
-    late = [outcome.reason for _, outcome in ordered if isinstance(outcome, Fault) and outcome.timed_out]
-    verdicts = tuple(
-        tuple(_verdict_at(weighted, outcomes[id(weighted)], index) for weighted in rewarders)
-        for index in range(len(context.outputs))
-    )
-    return GroupScores(verdicts, _totals(rewarders, outcomes, context), faults, late[0] if late else None)
+    first = [weighted for weighted in rewarders if not declares(weighted.rewarder, "ranks")]
+    last = [weighted for weighted in rewarders if declares(weighted.rewarder, "ranks")]
+    scored = await asyncio.gather(*(_run(weighted, context, executor) for weighted in first))
+    prior = replace(context, prior_scores=_totals(scored, context))
+    scored += await asyncio.gather(*(_run(weighted, prior, executor) for weighted in last))
+    by_rewarder = {id(each.weighted): each for each in scored}
+    scored = [by_rewarder[id(weighted)] for weighted in rewarders]
+    faults = {each.weighted.rewarder.rewarder_id: each.fault.reason for each in scored if each.fault}
+    late = next((each.fault.reason for each in scored if each.fault and each.fault.timed_out), None)
+    verdicts = tuple(tuple(each.verdicts[index] for each in scored) for index in range(len(context.outputs)))
+    return GroupScores(verdicts, _totals(scored, context), faults, late)
 
 
-async def _run_all(
-    rewarders: Sequence[WeightedRewarder], context: RewardContext, executor: Executor
-) -> dict[int, Outcome]:
-    """Return outcomes by identity of the weighted rewarder."""
-
-    async def run(weighted: WeightedRewarder) -> Outcome:
-        if _ranks(weighted) and len(context.prior_scores) < 2:
-            return tuple(abstain_on_all(weighted.rewarder, context, "fewer than two attempts have a total to rank"))
-        return await RewarderRunner(executor, weighted.timeout_s).run(weighted.rewarder, context)
-
-    outcomes = await asyncio.gather(*map(run, rewarders))
-    return {id(weighted): outcome for weighted, outcome in zip(rewarders, outcomes, strict=True)}
-
-
-def _verdict_at(weighted: WeightedRewarder, outcome: Outcome, index: int) -> Verdict:
-    if not isinstance(outcome, Fault):
-        verdict = outcome[index]
-        return replace(verdict, broke=False) if isinstance(verdict, Abstained) and not weighted.weight else verdict
-    # An exceeded time limit has another consequence: it voids the epoch.
-    return Abstained(weighted.rewarder.rewarder_id, outcome.reason, broke=weighted.weight > 0 and not outcome.timed_out)
+async def _run(weighted: WeightedRewarder, context: RewardContext, executor: Executor) -> _Scored:
+    rewarder = weighted.rewarder
+    if declares(rewarder, "ranks") and len(context.prior_scores) < 2:
+        abstained = abstain_on_all(rewarder, context, "fewer than two attempts have a total to rank")
+        return _Scored(weighted, tuple(abstained))
+    outcome = await RewarderRunner(executor, weighted.timeout_s).run(rewarder, context)
+    if isinstance(outcome, Fault):
+        # An exceeded time limit has another consequence: it voids the epoch.
+        broke = weighted.weight > 0 and not outcome.timed_out
+        lost = Abstained(rewarder.rewarder_id, outcome.reason, broke=broke)
+        return _Scored(weighted, (lost,) * len(context.outputs), outcome)
+    if weighted.weight > 0:
+        return _Scored(weighted, outcome)
+    return _Scored(weighted, tuple(replace(v, broke=False) if isinstance(v, Abstained) else v for v in outcome))
 
 
-def _totals(
-    rewarders: Sequence[WeightedRewarder], outcomes: Mapping[int, Outcome], context: RewardContext
-) -> dict[str, float]:
+def _totals(scored: Sequence[_Scored], context: RewardContext) -> dict[str, float]:
     """Return ``sum(weight * score) / sum(weight)`` for each attempt that every counting rewarder scored."""
-    counting = [weighted for weighted in rewarders if weighted.weight > 0]
+    counted = [(each.weighted.weight, each.verdicts) for each in scored if each.weighted.weight > 0]
     totals = {}
     for index, attempt in enumerate(context.outputs):
-        verdicts = [(weighted.weight, _verdict_at(weighted, outcomes[id(weighted)], index)) for weighted in counting]
-        known = [(weight, verdict.score) for weight, verdict in verdicts if isinstance(verdict, RewardScore)]
-        if known and len(known) == len(verdicts):
+        given = [(weight, verdicts[index]) for weight, verdicts in counted]
+        known = [(weight, verdict.score) for weight, verdict in given if isinstance(verdict, RewardScore)]
+        if known and len(known) == len(given):
             totals[attempt.rollout_id] = round(weighted_mean(known), DECIMALS)
     return totals
-
-
-def _ranks(weighted: WeightedRewarder) -> bool:
-    return bool(getattr(weighted.rewarder, "ranks", False))
-
-
-def _compares(weighted: WeightedRewarder) -> bool:
-    """Return whether it cannot score a single attempt."""
-    return _ranks(weighted) or bool(getattr(weighted.rewarder, "compares", False))

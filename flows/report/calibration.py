@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.report.figures import percent
+from tfgrpo.rewarders.base import declares
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import REWARDER_BROKE
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
@@ -20,7 +21,7 @@ class CalibrationTally:
     def __init__(self, rewarders: Sequence[WeightedRewarder]) -> None:
         self._truth: str | None = None
         self._found: dict[str, RankCalibration] = {}
-        if any(getattr(each.rewarder, "asks_model", False) for each in rewarders):
+        if any(declares(each.rewarder, "asks_model") for each in rewarders):
             # A run without judges does without their modules.
             from tfgrpo.rewarders.judge.calibration import (  # noqa: PLC0415
                 RankCalibration,

@@ -15,11 +15,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfgrpo.rewarders.base import Rewarder
+from tfgrpo.rewarders.base import Rewarder, declares
 from tfgrpo.rewarders.composite import CompositeRewarder
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.reading import Preference
-from tfgrpo.rewarders.running import asks_model
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -179,12 +178,12 @@ def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
         path
         for weighted in rewarders
         for path, each in _walk(weighted.rewarder)
-        if asks_model(each) and not _holds_truth(each)
+        if declares(each, "asks_model") and not _holds_truth(each)
     ]
     counting = [weighted.rewarder for weighted in rewarders if weighted.weight > 0]
-    opinion = any(asks_model(rewarder) for rewarder in counting)
+    opinion = any(declares(rewarder, "asks_model") for rewarder in counting)
     if opinion and not any(_holds_truth(rewarder) for rewarder in counting):
-        paths += [weighted.rewarder.rewarder_id for weighted in rewarders if getattr(weighted.rewarder, "ranks", False)]
+        paths += [weighted.rewarder.rewarder_id for weighted in rewarders if declares(weighted.rewarder, "ranks")]
     return tuple(paths)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, by_output, judged
 from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.composite import CompositeRewarder, Part
+from tfgrpo.rewarders.composite import CompositeRewarder
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.model import judge_loads
@@ -48,7 +48,7 @@ class Scripted:
 
 
 def part(name, script, weight=1.0):
-    return Part(Scripted(name, script), weight)
+    return WeightedRewarder(Scripted(name, script), weight)
 
 
 async def scored(composite, outputs=("A",), judge=None, timeout_s=None):
@@ -68,7 +68,7 @@ async def test_the_score_is_the_weighted_mean_of_the_parts_and_the_parts_are_kep
 
 async def test_a_part_of_weight_zero_is_not_asked():
     unused = Scripted("unused", ValueError("would poison"))
-    (verdict,), _ = await scored(CompositeRewarder((part("a", 0.4), Part(unused, 0.0))))
+    (verdict,), _ = await scored(CompositeRewarder((part("a", 0.4), WeightedRewarder(unused, 0.0))))
     assert verdict.score == 0.4
     assert unused.asked == []
 
@@ -76,7 +76,7 @@ async def test_a_part_of_weight_zero_is_not_asked():
 async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_on():
     costly = Scripted("costly", 0.8)
     gate = Scripted("form", {"A": 1.0, "B": 0.0, "C": 0.5})
-    verdicts, _ = await scored(CompositeRewarder((Part(costly),), (gate,)), "ABC")
+    verdicts, _ = await scored(CompositeRewarder((WeightedRewarder(costly),), (gate,)), "ABC")
     assert [verdict.score for verdict in verdicts] == [0.8, 0.0, 0.4]
     assert costly.asked == ["A", "C"]
     assert verdicts[1].evidence == "closed by form"
@@ -121,7 +121,7 @@ async def test_a_part_that_hangs_is_named_and_the_group_is_told():
             release.wait(30)
             return []
 
-    composite = CompositeRewarder((part("a", 0.5), Part(Hanging())))
+    composite = CompositeRewarder((part("a", 0.5), WeightedRewarder(Hanging())))
     verdicts, given = await scored(composite, timeout_s=0.05)
     release.set()
     assert given.timed_out == "hanging: no verdict within 0.05 s"
@@ -136,24 +136,24 @@ async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
 
 async def test_judges_plain_functions_and_composites_work_together():
     judge = FakeJudge(by_output({"A": 0.6, "B": 0.2}))
-    inner = CompositeRewarder((Part(JudgeRewarder()),), rewarder_id="inner")
-    composite = CompositeRewarder((Part(inner, 0.5), Part(GroundTruthRewarder(), 0.5)))
+    inner = CompositeRewarder((WeightedRewarder(JudgeRewarder()),), rewarder_id="inner")
+    composite = CompositeRewarder((WeightedRewarder(inner, 0.5), WeightedRewarder(GroundTruthRewarder(), 0.5)))
     verdicts, _ = await scored(composite, "AB", judge)
     assert [verdict.score for verdict in verdicts] == [0.3, 0.1]
     assert composite.asks_model
-    assert not CompositeRewarder((part("a", 1.0), Part(JudgeRewarder(), 0.0))).asks_model
+    assert not CompositeRewarder((part("a", 1.0), WeightedRewarder(JudgeRewarder(), 0.0))).asks_model
 
 
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():
     gate = Scripted("gate", {"A": 1.0, "B": 0.0})
-    composite = CompositeRewarder((Part(PairwiseRewarder()),), (gate,))
+    composite = CompositeRewarder((WeightedRewarder(PairwiseRewarder()),), (gate,))
     verdicts, _ = await scored(composite, "AB", FakeJudge(by_order("AB")))
     assert [verdict.score for verdict in verdicts] == [1.0, 0.0]
     assert composite.compares
 
 
 async def test_a_composite_can_be_asked_directly():
-    composite = CompositeRewarder((part("a", 0.5), Part(JudgeRewarder())))
+    composite = CompositeRewarder((part("a", 0.5), WeightedRewarder(JudgeRewarder())))
     context = judged(["A"], FakeJudge(by_output({"A": 1.0})))
     assert [verdict.score for verdict in await composite.score(replace(context, time_limit_s=5.0))] == [0.75]
     assert list(await composite.score(replace(context, outputs=()))) == []
@@ -162,18 +162,22 @@ async def test_a_composite_can_be_asked_directly():
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ((part("a", 1.0, -1.0),), "finite"),
-        ((part("a", 1.0, float("nan")),), "finite"),
-        ((part("a", 1.0, float("inf")),), "finite"),
         ((part("a", 1.0, 0.0),), "weight above 0"),
+        ((part("a", 1.0, 1.7e308), part("b", 1.0, 1.7e308)), "sum to infinity"),
         ((), "weight above 0"),
         ((part("a", 1.0), part("a", 1.0)), "more than once"),
-        ((Part(RelativeRewarder()),), "ranks totals"),
+        ((WeightedRewarder(RelativeRewarder()),), "ranks totals"),
     ],
 )
 def test_weights_and_members_are_checked_once(parts, problem):
     with pytest.raises(ValueError, match=problem):
         CompositeRewarder(parts)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_is_finite_and_not_below_zero(weight):
+    with pytest.raises(ValueError, match="finite"):
+        part("a", 1.0, weight)
 
 
 def test_a_policy_that_does_not_exist_is_refused():
@@ -325,7 +329,7 @@ def test_composites_do_not_nest_without_end():
 
 
 def test_what_the_judges_of_a_composite_take_is_known_beforehand():
-    parts = (Part(JudgeRewarder(JudgeOptions(votes=2))), part("a", 1.0))
+    parts = (WeightedRewarder(JudgeRewarder(JudgeOptions(votes=2))), part("a", 1.0))
     (load,) = judge_loads(CompositeRewarder(parts), 2)
     assert (load.calls_low, load.calls_high) == (2, 8)
     (gated,) = judge_loads(CompositeRewarder(parts, (Scripted("gate", 1.0),)), 2)
@@ -333,14 +337,14 @@ def test_what_the_judges_of_a_composite_take_is_known_beforehand():
 
 
 def test_comparing_alone_is_refused_where_it_counts():
-    composite = CompositeRewarder((Part(PairwiseRewarder()),))
+    composite = CompositeRewarder((WeightedRewarder(PairwiseRewarder()),))
     check_rewarders([WeightedRewarder(composite)], group_size=2)
     with pytest.raises(PipelineError, match="groups of 1"):
         check_rewarders([WeightedRewarder(composite)], group_size=1)
 
 
 async def test_a_judge_without_a_model_breaks_only_itself():
-    _, given = await scored(CompositeRewarder((Part(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
+    _, given = await scored(CompositeRewarder((WeightedRewarder(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
     assert given.totals == {"r0": 0.5}
     lost, _ = given.verdicts[0][0].details["parts"]
     assert (lost["name"], lost["score"], "no model" in lost["evidence"]) == ("judge", None, True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, judged, material
-from tfgrpo.rewarders.composite import CompositeRewarder, Part
+from tfgrpo.rewarders.composite import CompositeRewarder
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.calibration import (
     RankCalibration,
@@ -147,9 +147,9 @@ def test_only_opinions_are_held_against_the_truth():
     assert judged_paths([weighted(gt), weighted(relative, 0.0)]) == ()
     assert judged_paths([weighted(gt), weighted(judge), weighted(relative, 0.0)]) == ("judge",)
     assert judged_paths([weighted(gt, 0.0), weighted(judge), weighted(relative, 0.0)]) == ("judge", "relative")
-    mixed = CompositeRewarder((Part(judge), Part(gt)))
+    mixed = CompositeRewarder((WeightedRewarder(judge), WeightedRewarder(gt)))
     assert judged_paths([weighted(mixed), weighted(relative, 0.0)]) == ("composite/judge",)
-    pure = CompositeRewarder((Part(judge),))
+    pure = CompositeRewarder((WeightedRewarder(judge),))
     assert judged_paths([weighted(pure)]) == ("composite", "composite/judge")
     assert true_path([weighted(judge), weighted(mixed)]) == "composite/gt"
     assert true_path([weighted(gt), weighted(mixed)]) == "gt"
@@ -164,7 +164,7 @@ def opinion(question):
 
 
 async def test_a_group_is_calibrated_from_what_was_recorded():
-    judge = CompositeRewarder((Part(JudgeRewarder()),))
+    judge = CompositeRewarder((WeightedRewarder(JudgeRewarder()),))
     rewarders = [weighted(judge), weighted(GroundTruthRewarder(), 0.0), weighted(PairwiseRewarder(), 0.0)]
     context = judged(["Answer: 42", "Answer: 41", "Answer: 40"], FakeJudge(opinion))
     with RewarderThreads() as threads:
