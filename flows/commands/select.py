@@ -43,12 +43,12 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 def show(selected: Selected, console: Console) -> None:
     """Show people the table and the reasons; print the chosen text as the result."""
     from tfgrpo.tasks.selection.formats import Sound  # noqa: PLC0415 - not for `--help`
-    from tfgrpo.tasks.selection.shapes import NotChosen, first_line  # noqa: PLC0415 - not for `--help`
+    from tfgrpo.tasks.selection.shapes import first_line  # noqa: PLC0415 - not for `--help`
 
     for warning in selected.warnings:
         console.say(f"warning: {warning}", style="yellow")
     selection = selected.selection
-    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+    chosen = selected.chosen
     console.show(_COLUMNS, _rows(selection, chosen))
     for candidate in selection.candidates:
         if not isinstance(candidate.outcome, Sound):

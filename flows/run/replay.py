@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.report.files import rows_of
@@ -25,6 +24,11 @@ _IGNORED: Final = frozenset(
     }
 )
 """Times, values computed from times, and fields that differ between versions."""
+_COMPARED: Final = (
+    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id")),
+    *(("gate", "decision"), ("promotion", "decision")),
+)
+"""What is compared row by row, and the field that names a row."""
 _SHOWN = 80
 
 
@@ -38,38 +42,31 @@ def compare_with_original(session: Session, message: str, gate: Mapping[str, Any
         difference = str(error)
     if difference is not None:
         return "failed", f"the replay differs from its run: {difference}"
-    count = sum(1 for _ in _records(session, session.store))
+    count = sum(record.run_id == session.run_id for record in session.store.records())
     return "finished", f"the replay came to the same store, {count} records; {message}"
 
 
 def _differences(session: Session, task: TaskPaths, gate: Mapping[str, Any] | None) -> Iterator[str]:
-    then, now = task.run(session.run_id), session.paths
-    yield from _in_rows("rollout", "rollout_id", _valid(session, then.rollouts), _valid(session, now.rollouts))
-    yield from _in_rows("group", "group_id", _valid(session, then.groups), _valid(session, now.groups))
     approved = approved_stamps([session.plan.pack])
     store = ExperienceStore(task.experiences, approved=approved, task_id=session.settings.task_id)
-    yield from _in_rows("record", "experience_id", _records(session, store), _records(session, session.store))
-    yield from _in_rows("gate", "decision", _gate(ManifestFile(then.manifest).read().get("gate")), _gate(gate))
-    yield from _in_rows("promotion", "decision", _decisions(session, task), _decisions(session, session.task))
+    gate_then = ManifestFile(task.run(session.run_id).manifest).read().get("gate")
+    then, now = _rows(session, task, store, gate_then), _rows(session, session.task, session.store, gate)
+    for (noun, name), old, new in zip(_COMPARED, then, now, strict=True):
+        yield from _in_rows(noun, name, old, new)
 
 
-def _valid(session: Session, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield all rows but those of void groups: a rewarder that timed out may be in time in the replay."""
-    return (row for row in rows_of(path) if row.get("group_id") not in session.voided)
-
-
-def _records(session: Session, store: ExperienceStore) -> Iterator[dict[str, Any]]:
-    for record in store.records():
-        if record.run_id == session.run_id:
-            yield {**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)}
-
-
-def _gate(gate: Mapping[str, Any] | None) -> list[Any]:
-    return [] if gate is None else [json.loads(json.dumps(gate))]
-
-
-def _decisions(session: Session, task: TaskPaths) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for one in promotions(task.promotions) if one.run_id == session.run_id]
+def _rows(
+    session: Session, task: TaskPaths, store: ExperienceStore, gate: Mapping[str, Any] | None
+) -> Iterator[Iterable[dict[str, Any]]]:
+    """Yield what a task has of the run, in the order of ``_COMPARED``."""
+    run = task.run(session.run_id)
+    # Without void groups: a rewarder that timed out may be in time in the replay.
+    yield (row for row in rows_of(run.rollouts) if row.get("group_id") not in session.voided)
+    yield (row for row in rows_of(run.groups) if row.get("group_id") not in session.voided)
+    records = (record for record in store.records() if record.run_id == session.run_id)
+    yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
+    yield [] if gate is None else [json.loads(json.dumps(gate))]
+    yield (one.model_dump(mode="json") for one in promotions(task.promotions) if one.run_id == session.run_id)
 
 
 def _in_rows(

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
 from tfgrpo.flows.run.prepare import check_endpoint_of
@@ -24,13 +24,14 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.frozen_json import to_builtins
-from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.round import select_best
-from tfgrpo.tasks.selection.shapes import Candidate, NotChosen, Selection
+from tfgrpo.tasks.selection.shapes import Candidate, Grade, NotChosen, Selection
+
+_UNGRADED: Final = Grade(None, None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ class Selected:
     def text(self) -> str:
         """The chosen answer. Raises ``SelectionFailed`` when there is none."""
         return self.selection.best.text
+
+    @property
+    def chosen(self) -> int | None:
+        """Index of the chosen candidate; None when there is none."""
+        choice = self.selection.choice
+        return None if isinstance(choice, NotChosen) else choice.index
 
     @property
     def status(self) -> Status:
@@ -79,8 +86,7 @@ class Selected:
 
     def as_json(self) -> dict[str, Any]:
         """Return the selection as one JSON object."""
-        selection, plan = self.selection, self.plan
-        chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
+        selection, plan, chosen = self.selection, self.plan, self.chosen
         return {
             "status": self.status,
             "message": self.message,
@@ -120,43 +126,40 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
     warnings = await check_endpoint_of(plan)
     runtime = await open_runtime(plan.context, journaled=False)
     try:
-        selection = await select_best(plan.spec, runtime)
+        selected = Selected(plan, await select_best(plan.spec, runtime), ())
     finally:
         await runtime.aclose()
         lost = await asyncio.to_thread(runtime.telemetry.shutdown)
-    kept = await asyncio.to_thread(_remember, plan, selection, clock)
-    return Selected(plan, selection, (*plan.warnings, *warnings, *kept, *([lost] if lost else [])))
+    kept = await asyncio.to_thread(_remember, selected, clock)
+    return replace(selected, warnings=(*plan.warnings, *warnings, *kept, *([lost] if lost else [])))
 
 
-def _remember(plan: SelectionPlan, selection: Selection, clock: Clock) -> tuple[str, ...]:
+def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     """Write history and memory; a ``StoreError`` becomes a warning, so that the answer is not lost."""
+    plan, selection = selected.plan, selected.selection
     if plan.task is None:
         return ()
     try:
-        record_round(plan.task.selections, _round_of(plan, selection, clock))
+        record_round(plan.task.selections, _round_of(selected, clock))
         if plan.memory is not None:
-            plan.memory.observe(_observations(selection), selection.spec.selection_id)
+            plan.memory.observe(list(_observations(selection)), selection.spec.selection_id)
     except StoreError as error:
         return (f"the selection was not remembered: {error}",)
     return ()
 
 
-def _observations(selection: Selection) -> list[Observation]:
-    """Return an observation of every graded candidate whose format has a structure."""
-    found = []
+def _observations(selection: Selection) -> Iterator[Observation]:
+    """Yield an observation of every graded candidate whose format has a structure."""
     for candidate in selection.candidates:
-        grade = selection.grades.get(candidate.index)
-        if grade is None or grade.reward is None:
-            continue
+        reward = selection.grades.get(candidate.index, _UNGRADED).reward
         pattern = None if candidate.value is None else selection.spec.format.pattern(candidate.value)
-        if pattern is not None:
-            found.append(Observation(pattern.structure, pattern.label, pattern.text, grade.reward))
-    return found
+        if reward is not None and pattern is not None:
+            yield Observation(pattern.structure, pattern.label, pattern.text, reward)
 
 
-def _round_of(plan: SelectionPlan, selection: Selection, clock: Clock) -> SelectionRound:
-    chosen = None if isinstance(selection.choice, NotChosen) else selection.choice.index
-    grade = None if chosen is None else selection.grades.get(chosen)
+def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
+    plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
+    grade = _UNGRADED if selected.chosen is None else selection.grades.get(selected.chosen, _UNGRADED)
     return SelectionRound(
         selection_id=selection.spec.selection_id,
         at=clock(),
@@ -170,41 +173,39 @@ def _round_of(plan: SelectionPlan, selection: Selection, clock: Clock) -> Select
         outcomes={str(name): count for name, count in selection.outcomes.items()},
         answered=sum(bool(candidate.text.strip()) for candidate in selection.candidates),
         valid=sum(candidate.valid for candidate in selection.candidates),
-        chosen=chosen,
-        reward=None if grade is None else grade.reward,
+        chosen=selected.chosen,
+        reward=grade.reward,
         mean_reward=selection.mean_reward,
-        calls=None if selection.cost.unmeasured_attempts else selection.cost.calls,
-        tokens=None if selection.cost.unmeasured_attempts else selection.cost.tokens,
-        cost_usd=selection.cost.usd,
+        calls=None if cost.unmeasured_attempts else cost.calls,
+        tokens=None if cost.unmeasured_attempts else cost.tokens,
+        cost_usd=cost.usd,
         duration_s=selection.duration_s,
     )
 
 
 def _candidate_json(candidate: Candidate, selection: Selection) -> dict[str, Any]:
-    grade = selection.grades.get(candidate.index)
-    outcome = candidate.outcome
+    grade, outcome = selection.grades.get(candidate.index, _UNGRADED), candidate.outcome
     return {
         "index": candidate.index,
         "outcome": outcome.name,
         "reason": None if isinstance(outcome, Sound) else outcome.reason,
         "error_type": getattr(outcome, "error_type", None),
         "text": candidate.text,
-        "reward": None if grade is None else grade.reward,
-        "advantage": None if grade is None else grade.advantage,
-        "scores": [] if grade is None else [_score_json(score) for score in grade.scores],
-        "ungraded": grade.reason or None if grade is not None else None,
+        "reward": grade.reward,
+        "advantage": grade.advantage,
+        "scores": [
+            {
+                "name": each.rewarder_id,
+                "score": each.score,
+                "evidence": each.evidence,
+                "details": to_builtins(each.details),
+            }
+            for each in grade.scores
+        ],
+        "ungraded": grade.reason or None,
         "repairs": [{"text": text, "reason": reason} for text, reason in candidate.refused],
         "temperature": candidate.temperature,
         "seed": candidate.seed,
         **asdict(candidate.usage),
         "latency_s": candidate.latency_s,
-    }
-
-
-def _score_json(score: RewardScore) -> dict[str, Any]:
-    return {
-        "name": score.rewarder_id,
-        "score": score.score,
-        "evidence": score.evidence,
-        "details": to_builtins(score.details),
     }
