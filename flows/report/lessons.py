@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
-
-from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts
-from tfgrpo.pipelines.datasets.datasets import prompts_by_id, shipped_dataset
-from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.errors import ConfigError
+from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts, rows_of
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -22,7 +17,7 @@ class Contrast(NamedTuple):
     """Best and worst attempt of one group, as lines of ``rollouts.jsonl``; a single one if the others are lost."""
 
     prompt: str
-    """Empty when the dataset can no longer be read."""
+    """Empty for a run from before items were recorded."""
     attempts: tuple[Json, ...]
 
 
@@ -56,8 +51,11 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     pairs = {name: _contrasted(record.evidence) for name, record in records.items()}
     shown = {rollout for groups in pairs.values() for pair in groups[:_CONTRASTS] for rollout in pair}
     rollouts = read_rollouts(run, shown)
-    found = rollouts.wanted | _elsewhere(task, own, records.values(), shown)
-    prompts = _prompts(manifest, {row["item_id"] for row in found.values()})
+    earlier = [task.run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
+    found = {name: row for each in earlier for name, row in read_rollouts(each, shown).wanted.items()} | rollouts.wanted
+    items = {row["item_id"] for row in found.values()}
+    rows = (row for each in (*earlier, run) for row in rows_of(each.items))
+    prompts = {row["item_id"]: row["prompt"] for row in rows if row["item_id"] in items}
     lessons = {
         name: Lesson(record, len(pairs[name]), tuple(_contrasts(pairs[name][:_CONTRASTS], found, prompts)))
         for name, record in records.items()
@@ -81,30 +79,3 @@ def _contrasts(
     for pair in pairs:
         if rows := tuple(found[name] for name in pair if name in found):
             yield Contrast(prompts.get(rows[0]["item_id"], ""), rows)
-
-
-def _elsewhere(
-    task: TaskPaths, own: str, records: Iterable[ExperienceRecord], shown: set[str]
-) -> dict[str, dict[str, Any]]:
-    """Return the evidence that earlier runs of the task recorded."""
-    found: dict[str, dict[str, Any]] = {}
-    for run_id in sorted({record.run_id for record in records} - {own}):
-        found |= read_rollouts(task.run(run_id), shown).wanted
-    return found
-
-
-def _prompts(manifest: Json, wanted: set[str]) -> dict[str, str]:
-    """Return the prompts of items by id, out of the dataset as it is now; empty when it cannot be read."""
-    settings = manifest.get("settings", {})
-    dataset = settings.get("dataset", {})
-    if not wanted or not dataset:
-        return {}
-    try:
-        if dataset.get("mix"):
-            from tfgrpo.pipelines.mix.items import mix_prompts  # noqa: PLC0415 - a run on a dataset needs no mix
-
-            return mix_prompts(dataset["mix"], wanted)
-        path = dataset.get("path") or str(shipped_dataset(settings["simulated"]["world"]))
-        return prompts_by_id(path, FieldMap.model_validate(dataset.get("fields", {})), wanted)
-    except (ConfigError, ValidationError, KeyError, OSError):
-        return {}

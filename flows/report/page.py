@@ -1,7 +1,6 @@
 """Render ``report.html``: self-contained, and a pure function of the files of a task and a run.
 
-Only the prompts of items are looked up in addition, in the dataset that the run names; without it the page does
-without them. Fields that an older manifest or a run that ended early lacks are omitted.
+Fields that an older manifest or a run that ended early lacks are omitted.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ Equal prompts, unused columns and missing answers are warnings. A large dataset 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, take, texts_of
+from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, texts_of
 from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
 from tfgrpo.pipelines.problems import CappedProblems, did_you_mean
 from tfgrpo.pipelines.settings.tree import FieldMap
@@ -61,13 +61,6 @@ def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: 
         else:
             reader.add(row)
     return reader.dataset(path)
-
-
-def prompts_by_id(path: str, fields: FieldMap, ids: Collection[str]) -> dict[str, str]:
-    """Return the prompts of these items as the data are now, without ids that are missing. Raise ``DatasetError``."""
-    items = read_dataset(path, fields).items
-    wanted = [index for index, name in enumerate(ids_of(items)) if name in ids]
-    return {item.id: item.prompt for item in take(items, wanted)}
 
 
 def shipped_dataset(world: str) -> Path:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from tfgrpo.pipelines.datasets.items import ids_of, take
 from tfgrpo.pipelines.datasets.sources import Row, row_changed
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.records import unservable
-from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
+from tfgrpo.pipelines.mix.sampling import MixSampler, sample_id
 from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.settings.learning import LearningSettings
@@ -149,20 +148,6 @@ def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
             f"the run goes from step 0 to {steps[-1]} of the {mix.config.total_iterations} of its mix, one batch after "
             f"another: never in force are {', '.join(missed[:_SHOWN])}; dataset.mix_stride makes the steps longer"
         )
-
-
-def mix_prompts(path: str, ids: Collection[str]) -> dict[str, str]:
-    """Return the prompts of a mix's records by id, without missing ids. Raise ``PipelineError`` for a bad mix."""
-    from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415 - few report pages are about a mix
-
-    config = load_mix_config(path, check_records=False, build_graders=False)
-    prompts = {}
-    for name in ids:
-        with suppress(DatasetError):
-            _, record = record_of(config, name)
-            if isinstance(record, dict) and isinstance(record.get("prompt"), str):
-                prompts[name] = record["prompt"]
-    return prompts
 
 
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:

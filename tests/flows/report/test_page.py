@@ -339,11 +339,13 @@ def test_lessons_that_another_store_holds_are_counted(own_run):
     assert "1 more stand in another store" in page_of(own_run).text
 
 
-def test_without_the_dataset_the_page_does_without_prompts(own_run):
+def test_prompts_are_those_that_the_run_recorded_whatever_became_of_the_dataset(own_run):
     edit(own_run.paths.manifest, lambda value: value["settings"]["dataset"].update(path="/nowhere/items.jsonl"))
+    assert "euros" in page_of(own_run).text
+    own_run.paths.items.unlink()
     text = page_of(own_run).text
+    assert "euros" not in text
     assert "better" in text
-    assert "gone" not in text
 
 
 def test_long_outputs_are_cut_and_say_so(own_run):

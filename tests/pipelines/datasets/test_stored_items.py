@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tracemalloc
@@ -13,15 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.pipelines.mixes import write_mix, write_rows
-from tfgrpo.pipelines.datasets.datasets import prompts_by_id, read_dataset
+from tfgrpo.pipelines.datasets.datasets import read_dataset
 from tfgrpo.pipelines.datasets.items import StoredItems, equals, ids_of, pick, take, texts_of
-from tfgrpo.pipelines.mix.items import mix_prompts
 from tfgrpo.pipelines.plan.data import pair_datasets, split_items
 from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation
 from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.errors import DatasetError, PipelineError
+from tfgrpo.stores.errors import DatasetError
 
 LARGE = 200_000
 
@@ -128,13 +124,3 @@ print(len(split.learn) + len(split.held_out), len(cohort.items), peak() - before
     items, drawn, grown = map(int, done.stdout.split())
     assert (items, drawn) == (LARGE, 100)
     assert grown < 80_000_000 < size * 0.7, f"{grown:,} of {size:,} bytes"
-
-
-def test_prompts_are_looked_up_by_id(path: Path, tmp_path: Path) -> None:
-    assert prompts_by_id(str(path), FieldMap(), {"q-3", "none"}) == {"q-3": "Question 1?"}
-    mix = write_mix(tmp_path)
-    assert mix_prompts(str(mix), ["a:3", "a:99", "c:0"]) == {"a:3": "a 3?"}
-    write_rows(tmp_path / "data" / "a.jsonl", [json.dumps([1]), "{", json.dumps({"prompt": 4})])
-    assert mix_prompts(str(mix), ["a:0", "a:1", "a:2", "b:1"]) == {"b:1": "b 1?"}
-    with pytest.raises(PipelineError):
-        mix_prompts(str(tmp_path / "none.yaml"), ["a:0"])
