@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from benchmarks.table import Row, table
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatModel, ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient

@@ -18,8 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
-from tfgrpo.stores.identifiers import check_identifier
-from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"

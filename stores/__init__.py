@@ -8,8 +8,6 @@ __all__ = [
     "experiences",
     "files",
     "frozen_json",
-    "group_key",
-    "identifiers",
     "ledger",
     "numeric",
     "outcomes",

@@ -1,4 +1,4 @@
-"""Measure, clean and phrase text: one word count for every script, and safe characters.
+"""Measure, clean and phrase text: one word count for every script, safe characters, identifiers for file names.
 
 Words are what white space separates. In scripts without spaces every ideograph and kana counts as one word, and four
 letters of Thai, Lao, Burmese or Khmer count as one. Texts over a limit are refused by the caller, never cut here.
@@ -19,6 +19,13 @@ _LETTER_OF_LONG_WORDS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _LETTERS_A_WORD = 4
 _PART = re.compile(
     f"(?P<ideographs>[{_IDEOGRAPH}]+)|(?P<letters>[{_LETTER_OF_LONG_WORDS}]+)|[^{_IDEOGRAPH}{_LETTER_OF_LONG_WORDS}]+"
+)
+LONGEST_IDENTIFIER = 100
+_IDENTIFIER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_IDENTIFIER - 1}}}")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+IDENTIFIER_RULE = (
+    f"1 to {LONGEST_IDENTIFIER} of A-Z a-z 0-9 . _ -, starting with a letter or digit, "
+    "not ending in a dot, no device name"
 )
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _MARKS = frozenset({"Mn", "Mc", "Me"})
@@ -64,6 +71,13 @@ def replace_surrogates(text: str) -> str:
 def pluralize(count: int, noun: str) -> str:
     """Return ``1 lesson``, ``2 lessons``, ``1,200 lessons``, for nouns with a plural in s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def check_identifier(value: str) -> str:
+    """Return the value when it is safe as a file name on every platform; raise ``ValueError`` otherwise."""
+    if not _IDENTIFIER.fullmatch(value) or value.endswith(".") or ".." in value or _RESERVED.fullmatch(value):
+        raise ValueError(f"{value[:60]!r} is not an identifier; accepted: {IDENTIFIER_RULE}")
+    return value
 
 
 def _chunks(text: str) -> list[str]:

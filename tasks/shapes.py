@@ -7,8 +7,7 @@ from typing import Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
-from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.outcomes import Outcome, RewardScore, Signal
+from tfgrpo.stores.outcomes import GroupKey, Outcome, RewardScore, Signal
 from tfgrpo.stores.usage import Usage
 
 

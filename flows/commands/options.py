@@ -13,7 +13,7 @@ from tfgrpo.flows.run.index import find_run, known_runs, known_tasks
 from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.identifiers import ACCEPTED
+from tfgrpo.stores.text import IDENTIFIER_RULE
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.prepare import Prepared
@@ -120,7 +120,7 @@ def task_of(options: argparse.Namespace) -> TaskPaths:
     try:
         return TaskPaths.of(out, task)
     except ValueError as error:
-        raise SettingsError.one("--task-id", repr(task), ACCEPTED) from error
+        raise SettingsError.one("--task-id", repr(task), IDENTIFIER_RULE) from error
 
 
 def names_task(options: argparse.Namespace) -> bool:
@@ -136,7 +136,7 @@ def run_of(options: argparse.Namespace) -> RunPaths:
     try:
         run = find_run(task_of(options), options.run, everywhere=not names_task(options))
     except ValueError as error:
-        raise SettingsError.one("RUN", repr(options.run), ACCEPTED) from error
+        raise SettingsError.one("RUN", repr(options.run), IDENTIFIER_RULE) from error
     if run is None:
         task = existing_task(options)
         raise SettingsError.one("RUN", repr(options.run), f"a run of {task.root}: {known_runs(task)}")

@@ -35,14 +35,13 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.identifiers import LONGEST
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import Budget, Totals
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
 from tfgrpo.tasks.runtime.runtime import LEARNING_RULES, RunContext, Runtime
@@ -127,7 +126,7 @@ async def _itself(runtime: Runtime) -> Runtime:
 def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
     """Create a task directory for the replay of a run, under the first free number."""
     endings = (f"-{number}" for number in itertools.count(1))
-    tasks = (source.replay(run_id[: LONGEST - len(ending)] + ending) for ending in endings)
+    tasks = (source.replay(run_id[: LONGEST_IDENTIFIER - len(ending)] + ending) for ending in endings)
     return next(filter(_is_new, tasks))
 
 

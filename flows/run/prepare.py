@@ -22,7 +22,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.identifiers import ACCEPTED
+from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
@@ -128,7 +128,7 @@ def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
     try:
         taken = paths.run(request.run_id).manifest.exists()
     except ValueError as error:
-        raise SettingsError.one("--run-id", repr(request.run_id), ACCEPTED) from error
+        raise SettingsError.one("--run-id", repr(request.run_id), IDENTIFIER_RULE) from error
     if taken:
         accepted = f"a name not used before; to go on with that run: --resume {request.run_id}"
         raise SettingsError.one("--run-id", repr(request.run_id), accepted)

@@ -38,9 +38,9 @@ from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.identifiers import ACCEPTED
 from tfgrpo.stores.patterns import MemoryLimits, MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
+from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, StageDecision, Use, decide_stage
 from tfgrpo.tasks.runtime.runtime import RunContext
@@ -183,7 +183,7 @@ def _task(resolved: Resolved) -> TaskPaths | None:
     try:
         return TaskPaths.of(settings.out, settings.task_id)
     except ValueError as error:
-        raise SettingsError.one("--task-id", repr(settings.task_id[:80]), ACCEPTED) from error
+        raise SettingsError.one("--task-id", repr(settings.task_id[:80]), IDENTIFIER_RULE) from error
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:

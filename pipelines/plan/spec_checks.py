@@ -18,10 +18,9 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
-from tfgrpo.stores.outcomes import OutcomeName
+from tfgrpo.stores.outcomes import GroupKey, OutcomeName
 from tfgrpo.stores.runs.journal import attempt_and_role, attempt_name
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 

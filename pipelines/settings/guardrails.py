@@ -24,7 +24,7 @@ from tfgrpo.pipelines.settings.model_choice import (
 )
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.identifiers import check_identifier
+from tfgrpo.stores.text import check_identifier
 
 LOGGER_NAME = "tfgrpo.guardrails"
 _log = logging.getLogger(LOGGER_NAME)

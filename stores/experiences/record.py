@@ -15,8 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.identifiers import check_identifier
-from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
+from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.stores.identifiers import check_identifier
+from tfgrpo.stores.text import check_identifier
 
 
 class _File:

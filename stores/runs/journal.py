@@ -21,7 +21,7 @@ from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
 from tfgrpo.stores.files.line_file import Line, LineReader, LockedFile
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")

@@ -25,9 +25,9 @@ from tfgrpo.stores.errors import (
     SettingsError,
 )
 from tfgrpo.stores.frozen_json import FrozenDict, Json
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices

@@ -21,7 +21,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import FrozenDict
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS, LearningSettings
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.ask import Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.operations import ORDER, Change, LibraryDraft, Limits, RejectedLesson, reversal_error

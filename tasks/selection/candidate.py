@@ -14,8 +14,7 @@ from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
-from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
+from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, Ungraded
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout

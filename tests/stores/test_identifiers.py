@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgrpo.stores.identifiers import check_identifier
+from tfgrpo.stores.text import check_identifier
 
 
 @pytest.mark.parametrize("good", ["a", "task-1", "A.b_c-9", "0", "x" * 100, "console", "com10", "nullable"])

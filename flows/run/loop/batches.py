@@ -16,8 +16,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Arm, Failed, Phase, Ungraded
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Arm, Failed, GroupKey, Phase, Ungraded
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
 

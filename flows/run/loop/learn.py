@@ -27,8 +27,7 @@ from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Promotion, fold, in_force, promotions, record_decided
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
-from tfgrpo.stores.group_key import GroupKey
-from tfgrpo.stores.outcomes import Arm, Outcome, Scored, scored_rewards
+from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, Scored, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results

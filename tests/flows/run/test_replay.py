@@ -11,7 +11,7 @@ import pytest
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run.replay import compare_with_original
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.identifiers import LONGEST
+from tfgrpo.stores.text import LONGEST_IDENTIFIER
 
 
 def test_a_run_of_its_own_is_no_replay():
@@ -31,7 +31,7 @@ def test_only_records_of_the_run_itself_are_compared(tmp_path):
 
 
 def test_a_replay_takes_the_first_number_that_is_free(tmp_path):
-    name = "n" * LONGEST
+    name = "n" * LONGEST_IDENTIFIER
     run(tmp_path, run_id=name, **SMALL)
     replays = TaskPaths.of(tmp_path, TASK).root / "replays"
     for _ in range(2):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
 from tfgrpo.stores.files.line_file import LockedFile
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,10 +17,9 @@ from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
-from tfgrpo.stores.outcomes import Scored
+from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.registry import ChatActor

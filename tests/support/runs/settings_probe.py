@@ -34,7 +34,7 @@ from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.models.transport import client_over

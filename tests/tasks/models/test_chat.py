@@ -24,9 +24,9 @@ from tfgrpo.stores.errors import (
     ModelUnreachable,
     TfgrpoError,
 )
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient

@@ -29,9 +29,9 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from tfgrpo.stores.group_key import GroupKey
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.models.base import ChatRequest, Message
 from tfgrpo.tasks.models.chat import ChatClient

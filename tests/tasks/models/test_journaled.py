@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import (
     ReplayMiss,
     TfgrpoError,
 )
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.models.calls import NOW, client
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelCallError, ModelRequestRejected, ModelServerFault
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.refusals import hint_of

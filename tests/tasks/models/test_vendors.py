@@ -20,7 +20,7 @@ from tfgrpo.stores.errors import (
     ModelRequestRejected,
     ModelServerFault,
 )
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.learning.replies import SHORTENED
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall

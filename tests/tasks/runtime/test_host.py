@@ -15,7 +15,7 @@ from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import PackError, StoreError
-from tfgrpo.stores.group_key import GroupKey
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.models.simulated.worlds.items import generate_items
