@@ -8,7 +8,6 @@ __all__ = [
     "graders",
     "importing",
     "judge",
-    "names",
     "options",
     "powl",
     "registry",

@@ -9,29 +9,41 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 from tfgrpo.rewarders.base import Rewarder, pop_rewarder_id
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
-from tfgrpo.rewarders.names import COMPARING, GRADER_NAMES, POWL_NAMES
 from tfgrpo.rewarders.relative import RelativeRewarder, Variant
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 
+T = TypeVar("T")
 OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""
 
-_READERS: Final = frozenset({"composite", "judge", "relative"})
-"""Rewarders that read their options, which may be nested, themselves."""
-COMPARING_REWARDERS: Final = frozenset({"gt", *COMPARING})
+_COMPARING_GRADERS: Final = frozenset(
+    {"category_match", "label_match", "math_exact", "math_verify", "math-verify", "number_match"}
+)
+GRADERS: Final = _COMPARING_GRADERS | {
+    "completion_length_cap",
+    "json_schema",
+    "json_valid",
+    "latex_only",
+    "number_only",
+    "reasoning_format",
+    "remote",
+    "xml_schema",
+}
+COMPARING_REWARDERS: Final = frozenset({"gt", *_COMPARING_GRADERS})
 """Rewarders that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
 """Rewarders that abstain on an item without a process model as its answer or in its metadata."""
+_MODEL_REWARDERS: Final = COMPARING_MODELS | {"powl_group_consensus", "powl_self_consistency", "powl_valid"}
 
 
 def known_rewarders() -> tuple[str, ...]:
     """Return the built-in names, sorted."""
-    return tuple(sorted({"gt", *POWL_NAMES, *_READERS, *GRADER_NAMES}))
+    return tuple(sorted({"composite", "gt", "judge", "relative", *_MODEL_REWARDERS, *GRADERS}))
 
 
 def build_rewarder(
@@ -44,37 +56,33 @@ def build_rewarder(
     """
     where = f"{source}: {name}"
     given = dict(options or {})
-    if name in _READERS:
-        return _read(name, given, where)
-    if name in GRADER_NAMES:
-        from tfgrpo.rewarders.graders.naming import build_grader_rewarder  # noqa: PLC0415 - see _read
-
-        return build_grader_rewarder(name, given, where)
-    if name == "gt":
-        return _usable(name, _construct(GroundTruthRewarder, given, where), where)
-    if name in POWL_NAMES:
-        from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS  # noqa: PLC0415 - see _read
-
-        return _usable(name, _construct(POWL_REWARDERS[name], given, where), where)
-    if ":" not in name:
-        accepted = (
-            f"{', '.join(known_rewarders())}, or module:attr or path/to/file.py:attr for a Python function or class"
-        )
-        raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
-    return _from_python(name, load_object(name, where), given, where)
-
-
-def _read(name: str, options: Mapping[str, Any], where: str) -> Rewarder:
     # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
+    if name in GRADERS:
+        from tfgrpo.rewarders.graders.naming import build_grader_rewarder  # noqa: PLC0415
+
+        return build_grader_rewarder(name, given, where, comparing=name in _COMPARING_GRADERS)
+    build: Callable[..., Rewarder] | None = GroundTruthRewarder if name == "gt" else None
+    if name in _MODEL_REWARDERS:
+        from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS  # noqa: PLC0415
+
+        build = POWL_REWARDERS[name]
+    if build is not None:
+        return _construct(build, given, where)
     if name == "composite":
         from tfgrpo.rewarders.composite import build_composite  # noqa: PLC0415
 
-        return build_composite(options, where, lambda part, given, place: build_rewarder(part, given, source=place))
+        return build_composite(given, where, lambda part, its, place: build_rewarder(part, its, source=place))
     if name == "judge":
         from tfgrpo.rewarders.judge.judge import build_judge  # noqa: PLC0415
 
-        return build_judge(options, where)
-    return _relative(options, where)
+        return build_judge(given, where)
+    if name == "relative":
+        return _relative(given, where)
+    if ":" not in name:
+        known = ", ".join(known_rewarders())
+        accepted = f"{known}, or module:attr or path/to/file.py:attr for a Python function or class"
+        raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
+    return _from_python(name, load_object(name, where), given, where)
 
 
 def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
@@ -87,7 +95,7 @@ def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
     ]
     build: Callable[[Variant, str], Rewarder] = RelativeRewarder
     if isinstance(judge, Mapping):
-        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - see _read
+        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - see above
         from tfgrpo.rewarders.judge.pairs import PairwiseRewarder  # noqa: PLC0415
 
         try:
@@ -105,7 +113,7 @@ def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
     if hasattr(found, "grade_batch") and not hasattr(found, "score"):
-        from tfgrpo.rewarders.graders.naming import rewarder_of_grader  # noqa: PLC0415 - see _read
+        from tfgrpo.rewarders.graders.naming import rewarder_of_grader  # noqa: PLC0415 - see above
 
         return rewarder_of_grader(name, found, options, where)
     if isinstance(found, type):
@@ -124,7 +132,7 @@ def _usable(name: str, found: object, where: str) -> Rewarder:
         if not isinstance(getattr(found, "rewarder_id", None), str):
             raise PipelineError([Problem(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")])
         return cast("Rewarder", found)
-    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see _read
+    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see above
 
     if not callable(found):
         accepted = "a function (output, answer) or (context), or a class with rewarder_id and score(context)"
@@ -136,16 +144,15 @@ def _usable(name: str, found: object, where: str) -> Rewarder:
         raise PipelineError([Problem(where, given, f"a function of {SIGNATURES}")]) from error
 
 
-def _construct(build: Callable[..., Any], options: dict[str, OptionValue], where: str) -> object:
+def _construct(build: Callable[..., T], options: dict[str, OptionValue], where: str) -> T:
     _check_options(build, options, where)
     try:
-        built: object = build(**options)
+        return build(**options)
     except OptionError as error:
         raise PipelineError([Problem(f"{where}: options", error.given, error.accepted)]) from error
     except Exception as error:
         given = str(error) or type(error).__name__
         raise PipelineError([Problem(f"{where}: options", given, "values the rewarder takes")]) from error
-    return built
 
 
 def _check_options(

@@ -14,21 +14,27 @@ from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
 from tfgrpo.rewarders.graders.loading import BUILT_IN, as_grader, constructed
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, Parse, QuickGraderRewarder, reading_problems
-from tfgrpo.rewarders.names import COMPARING, REMOTE
 from tfgrpo.rewarders.options import placed
 from tfgrpo.stores.errors import PipelineError
 
-_SLOW: Final = frozenset({REMOTE, "math_verify", "math-verify"})
+_REMOTE: Final = "remote"
+"""Name of the grader that calls a grading service."""
+_SLOW: Final = frozenset({_REMOTE, "math_verify", "math-verify"})
 """Graders that are too slow for the event loop."""
 _OWN: Final = ("parse", "rewarder_id")
 
 
-def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str) -> GraderRewarder | QuickGraderRewarder:
-    """Build the rewarder of one of ``GRADER_NAMES``. Raises ``PipelineError``; ``where`` is the location in messages."""
-    build = RemoteGrader if name == REMOTE else BUILT_IN[name]
+def build_grader_rewarder(
+    name: str, options: Mapping[str, Any], where: str, *, comparing: bool
+) -> GraderRewarder | QuickGraderRewarder:
+    """Build the rewarder of a built-in grader. Raises ``PipelineError``; ``where`` is the location in messages.
+
+    ``comparing``: it needs a reference answer.
+    """
+    build = RemoteGrader if name == _REMOTE else BUILT_IN[name]
     grader, rewarder_id, parse = _built(name, options, where, partial(constructed, build))
     kind = GraderRewarder if name in _SLOW else QuickGraderRewarder
-    return kind(_alone(name, grader), rewarder_id, parse, name in COMPARING)
+    return kind(_alone(name, grader), rewarder_id, parse, comparing)
 
 
 def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], where: str) -> GraderRewarder:

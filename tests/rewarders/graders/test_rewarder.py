@@ -14,8 +14,7 @@ from aiohttp import web
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.graders import BUILT_IN, GraderRewarder, GraderSet, NamedGrader, grader
 from tfgrpo.rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
-from tfgrpo.rewarders.names import GRADER_NAMES
-from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.registry import GRADERS, build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, RewardError
@@ -53,7 +52,7 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(GRADER_NAMES))
+@pytest.mark.parametrize("name", sorted(GRADERS))
 def test_every_built_in_grader_can_be_named_in_a_pipeline(name):
     if name.startswith("math") and "verify" in name:
         pytest.importorskip("math_verify")
@@ -62,7 +61,7 @@ def test_every_built_in_grader_can_be_named_in_a_pipeline(name):
     assert getattr(rewarder, "quick", False) == (name not in {"remote", "math_verify", "math-verify"})
     again = pickle.loads(pickle.dumps(rewarder))
     assert again.rewarder_id == name
-    assert set(GRADER_NAMES) == {*BUILT_IN, "remote"}
+    assert set(GRADERS) == {*BUILT_IN, "remote"}
 
 
 @pytest.mark.parametrize(
