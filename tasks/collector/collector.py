@@ -39,11 +39,7 @@ class ExperienceCollector:
     """
 
     def __init__(
-        self,
-        policy_model: object,
-        reward_model: object,
-        group_size: int = 64,
-        options: CollectorOptions | None = None,
+        self, policy_model: object, reward_model: object, group_size: int = 64, options: CollectorOptions | None = None
     ) -> None:
         self._options = CollectorOptions() if options is None else options
         problems = self._options.problems()

@@ -10,8 +10,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -23,6 +23,8 @@ from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.replies import usage_of
 
+_Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
+"""Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 _DIGITS: Final = 16
@@ -41,17 +43,6 @@ class Answered:
     """As the endpoint reports it; None when no call is known."""
     usage_known: bool = True
     reasoning_tokens: int | None = None
-
-
-@dataclass(slots=True)
-class _Calls:
-    """Journalled calls of one attempt; of a key that occurs twice, the later entry."""
-
-    replies: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    """By turn."""
-    tools: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    """Digest of the call and text of the result, by turn and number."""
-    agent: Mapping[str, Any] | None = None
 
 
 def attempt_of_key(line: bytes) -> str | None:
@@ -82,21 +73,29 @@ def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[
     ``lines`` may contain entries of other attempts. Raise ``CorruptFile`` for a damaged entry.
     """
     calls = _calls(lines, name)
-    if calls.agent is not None:
-        return _of_agent(calls, recorded)
-    if not calls.replies:
+    turns = [payload for _, (_, payload) in sorted(calls["rollout"].items())]
+    model = turns[-1]["model"] if turns else None
+    known = bool(turns) and all(reply["usage"] for reply in turns)
+    agent = next(iter(calls["agent"].values()), None)
+    if agent is not None:
+        output = agent[1]["trajectory"]["output"]
+        # No call's log-probabilities are those of the answer of an agent's own code.
+        return Answered(output if _ends(output, recorded) else None, model=model, usage_known=known)
+    if not turns:
         whole = len(recorded) < RECORDED_CHARS or not _SHORTENED.search(recorded)
         return Answered(recorded if whole and recorded else None, usage_known=False)
-    turns = [calls.replies[turn] for turn in sorted(calls.replies)]
-    model, known = turns[-1]["model"], all(reply["usage"] for reply in turns)
-    ended = shorten_middle(turns[-1]["content"] or "", RECORDED_CHARS) == recorded and bool(recorded)
+    ended = _ends(turns[-1]["content"] or "", recorded)
     completion = (turns[0]["content"] if len(turns) == 1 else _conversation(calls, tools)) if ended else None
     reasoning = sum(reply["usage"].reasoning for reply in turns) if known else None
     return Answered(completion, _logprobs(turns) if ended else None, model, known, reasoning)
 
 
+def _ends(text: str, recorded: str) -> bool:
+    return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
+
+
 def _calls(lines: Iterable[bytes], name: str) -> _Calls:
-    calls = _Calls()
+    calls: _Calls = {role: {} for role in _ROLES}
     for line in lines:
         try:
             entry = json.loads(line)
@@ -106,32 +105,16 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if attempt != name or entry["kind"] != "reply":
                 continue
             if role == "rollout":
-                calls.replies[int(turn)] = {**payload, "usage": usage_of(payload["usage"])}
-            elif role == "tool":
-                calls.tools[int(turn), int(number)] = (digest, payload["text"])
-            else:
-                calls.agent = payload
+                payload["usage"] = usage_of(payload["usage"])
+            calls[role][int(turn), int(number)] = (digest, payload)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error
     return calls
 
 
-def _of_agent(calls: _Calls, recorded: str) -> Answered:
-    """Return the answer of an agent's own code; no call's log-probabilities are those of such an answer."""
-    output = (calls.agent or {})["trajectory"]["output"]
-    ended = bool(recorded) and shorten_middle(output, RECORDED_CHARS) == recorded
-    last = calls.replies[max(calls.replies)] if calls.replies else None
-    return Answered(
-        output if ended else None,
-        model=last["model"] if last else None,
-        usage_known=bool(calls.replies) and all(reply["usage"] for reply in calls.replies.values()),
-    )
-
-
 def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for turn in sorted(calls.replies):
-        reply = calls.replies[turn]
+    for (turn, _), (_, reply) in sorted(calls["rollout"].items()):
         requested = reply.get("tool_calls", ())
         message: dict[str, Any] = {"role": "assistant", "content": reply["content"]}
         if requested:
@@ -140,8 +123,8 @@ def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
                 for name, function, arguments, *_ in requested
             ]
         messages.append(message)
-        results = sorted((number, result) for (at, number), result in calls.tools.items() if at == turn)
-        waiting = [result for _, result in results]
+        results = sorted((key, result) for key, result in calls["tool"].items() if key[0] == turn)
+        waiting = [(digest, payload["text"]) for _, (digest, payload) in results]
         for name, function, arguments, *_ in requested:
             text = _result(waiting, function, arguments, tools)
             messages.append({"role": "tool", "tool_call_id": name, "name": function, "content": text})

@@ -22,10 +22,7 @@ Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 
 _VERSIONS_KEPT: Final = 20
 _ANSWERABLE: Final = ("user", "tool")
-_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
-    "train": "held out for the gate",
-    "eval": "of training, not held out",
-}
+_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {"train": "held out for the gate", "eval": "of training, not held out"}
 """Why a group is omitted, by the phase that is wanted."""
 _NO_BARE_PROMPT: Final = "its bare prompt is not known"
 _NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"

@@ -50,11 +50,7 @@ class StageDecision:
 
 
 def decide_stage(
-    history: Sequence[PastRound],
-    *,
-    reference: bool,
-    use: Use = "history",
-    thresholds: StageThresholds | None = None,
+    history: Sequence[PastRound], *, reference: bool, use: Use = "history", thresholds: StageThresholds | None = None
 ) -> StageDecision:
     """Return the stage of the next round. ``history``: all rounds, oldest first; ``reference``: whether it has one."""
     if use == "production" and reference:

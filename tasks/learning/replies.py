@@ -60,12 +60,7 @@ class ShortenedAnswer(Answer):
 
 # Not generated from the classes above: request digests, and with them the keys of old journals, depend on every word.
 def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _array(items: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,10 +33,7 @@ def hint_of(memory: Remembered, settings: MemorySettings) -> str:
     """Return the block for the prompt, or empty."""
     if settings.mode == "exploit":
         ranked = memory.ranked()
-        lines = [
-            *_lines("did well", ranked.good, settings.hints),
-            *_lines("did badly", ranked.bad, settings.hints),
-        ]
+        lines = [*_lines("did well", ranked.good, settings.hints), *_lines("did badly", ranked.bad, settings.hints)]
         return _block(_EXPLOIT, lines)
     if settings.mode == "explore":
         return _block(_EXPLORE, list(_lines("tried", memory.ranked().tried, settings.hints)))

@@ -58,21 +58,18 @@ def screen_lessons(
     """Screen every lesson by the rules of the pack. ``in_store``: records with valid stamps."""
     known = {(record.polarity, record.summary32): record.experience_id for record in in_store if record.summary32}
     seen: set[tuple[str, str]] = set()
-    screened: list[Screened] = []
-    for lesson in lessons:
+
+    def screen(lesson: Lesson) -> Screened:
         result = screen_lesson(lesson.text, max_words=pack.max_words, max_chars=pack.max_chars)
         if isinstance(result, Rejection):
-            screened.append(Screened(lesson, "", result.reason))
-            continue
+            return Screened(lesson, "", result.reason)
         key = (lesson.polarity, result.text)
         if key in seen:
-            screened.append(Screened(lesson, "", "it stands in the file twice"))
-        elif key in known:
-            screened.append(Screened(lesson, result.text, known_as=known[key]))
-        else:
-            screened.append(Screened(lesson, result.text))
+            return Screened(lesson, "", "it stands in the file twice")
         seen.add(key)
-    return tuple(screened)
+        return Screened(lesson, result.text, known_as=known.get(key, ""))
+
+    return tuple(map(screen, lessons))
 
 
 def records_of(screened: Sequence[Screened], pack: LoadedPack, review: Review, clock: Clock) -> list[ExperienceRecord]:
