@@ -18,7 +18,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.runs.journal import attempt_and_role
-from tfgrpo.tasks.actors.tools import no_such_tool
+from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.replies import usage_of

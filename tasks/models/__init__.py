@@ -1,9 +1,9 @@
 """Call language models.
 
 The path of one call: ``base.ChatModel.complete`` is the interface; ``journaled`` answers from the journal or passes the
-call on; ``chat`` waits for a slot (``limiter``), reserves budget, encodes the request (``wire``), sends it (``transport``
-to an ``endpoint``), reads the reply (``replies``) or the refusal (``refusals``), settles the budget, and repeats failed
-attempts (``retry``). ``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
+call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends it (``transport`` to an
+``endpoint``), reads the reply (``replies``) or the refusal (``retry``), settles the budget, and repeats failed attempts.
+``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
 """
 
 __all__ = [

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -22,10 +24,18 @@ from tfgrpo.stores.ledger.state import Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
-from tfgrpo.tasks.models.refusals import Refusal, hidden_status, hint_of, read_refusal
 from tfgrpo.tasks.models.replies import decode_reply, decode_usage, is_plausible, parse_body, repeats_empty
-from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, classify, reset_after, retry_after
+from tfgrpo.tasks.models.retry import (
+    FailedAttempt,
+    Refusal,
+    RetryPolicy,
+    classify,
+    hidden_status,
+    hint_of,
+    read_refusal,
+    reset_after,
+    retry_after,
+)
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
     Received,
@@ -39,6 +49,7 @@ from tfgrpo.tasks.models.wire import encode_request
 _Charge: TypeAlias = Literal["settled", "lost", "released"]
 _OVERLOADED = frozenset({429, 503, 529})
 _NANO = 1e9
+_DECREASE = 0.5
 _SHOULD_RETRY = {"true": True, "false": False}
 """Values of ``x-should-retry``, a header of OpenAI's that overrules the status."""
 
@@ -68,6 +79,79 @@ class _Attempt:
     """HTTP status; None when no reply came."""
     believed: bool = True
     """False when the reported usage is far above what the request could use."""
+
+
+class AdaptiveLimiter:
+    """At most ``cap`` calls in flight, fewer while the endpoint pushes back; first come first served.
+
+    Additive increase, multiplicative decrease, as in congestion control (Chiu and Jain 1989). The limit starts at the cap.
+    A call that is refused for overload (429, 503) halves it, but only if that call *started* after the last halving: calls
+    that were in flight then belong to the same congestion. Each served call adds ``1 / limit``: about one more call in
+    flight per round trip, up to the cap. The limit never falls below one. For one event loop, so without a lock.
+    """
+
+    def __init__(self, cap: int) -> None:
+        if cap < 1:
+            raise ValueError(f"cap must be at least 1, got {cap}")
+        self._cap = cap
+        self._limit = float(cap)
+        self._in_flight = 0
+        self._round = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def limit(self) -> int:
+        """Calls that may be in flight now."""
+        return int(self._limit)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in flight now."""
+        return self._in_flight
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[int]:
+        """Wait for permission for one call. Yields the round in which it starts, for ``pushed_back``."""
+        await self._enter()
+        try:
+            yield self._round
+        finally:
+            self._leave()
+
+    def served(self) -> None:
+        """Report, before the slot is left, that the endpoint accepted a call."""
+        self._limit = min(float(self._cap), self._limit + 1.0 / self._limit)
+        self._admit()
+
+    def pushed_back(self, started: int) -> None:
+        """Report, before the slot is left, that the endpoint asked for fewer calls."""
+        if started == self._round:
+            self._limit = max(1.0, self._limit * _DECREASE)
+            self._round += 1
+
+    async def _enter(self) -> None:
+        if not self._waiting and self._in_flight < self.limit:
+            self._in_flight += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self._in_flight -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and (self._waiting[0].done() or self._in_flight < self.limit):
+            turn = self._waiting.popleft()
+            if not turn.done():  # cancelled waiters stay in the queue until here
+                self._in_flight += 1
+                turn.set_result(None)
 
 
 @dataclass(repr=False, eq=False)

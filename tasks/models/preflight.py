@@ -13,8 +13,8 @@ import httpx
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.refusals import read_refusal
 from tfgrpo.tasks.models.replies import json_of
+from tfgrpo.tasks.models.retry import read_refusal
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
     Received,

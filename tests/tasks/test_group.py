@@ -17,7 +17,7 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
 from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
 from tfgrpo.tasks import group as group_module
-from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import classify, compare, run_group
 from tfgrpo.tasks.learning.summarize import summarize_trajectory
 from tfgrpo.tasks.models.base import ToolCall

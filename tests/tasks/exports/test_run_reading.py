@@ -14,7 +14,7 @@ from tests.support.agents.exports import read, recorded_run, stream
 from tests.support.agents.steps import item, reply, spec
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.callable import CallableActor
-from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.exports.attempts import attempt_of_key
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import ToolCall

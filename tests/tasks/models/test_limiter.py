@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.models.limiter import AdaptiveLimiter
+from tfgrpo.tasks.models.chat import AdaptiveLimiter
 
 
 async def test_no_more_calls_than_the_cap_are_in_flight_and_all_get_their_turn() -> None:

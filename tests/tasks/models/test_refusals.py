@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.tasks.models.refusals import hidden_status, read_refusal
+from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 
 
 def refusal(status: int, **error: Any) -> Any:

@@ -12,7 +12,7 @@ from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelCallError
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
-from tfgrpo.tasks.models.refusals import hint_of
+from tfgrpo.tasks.models.retry import hint_of
 
 KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64, seed=7)

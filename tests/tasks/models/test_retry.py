@@ -17,8 +17,7 @@ from tfgrpo.stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
-from tfgrpo.tasks.models.refusals import Refusal
-from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, classify, reset_after, retry_after
+from tfgrpo.tasks.models.retry import FailedAttempt, Refusal, RetryPolicy, classify, reset_after, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TRANSIENT = FailedAttempt(ModelServerFault("x"), retryable=True)

@@ -18,7 +18,7 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
-from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.tools.schema import tool_from_function

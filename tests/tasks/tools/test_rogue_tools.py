@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tests.support.agents import rogues
 from tests.support.agents import steps as kit
 from tests.support.agents.agents import add, shout
-from tfgrpo.tasks.actors.tools import ToolActor
+from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.tools.schema import run_tool, tool_from_function
