@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
 
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
-from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.ledger import Ledger, Reservation
 from tfgrpo.stores.ledger.state import Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
@@ -46,7 +46,7 @@ from tfgrpo.tasks.models.transport import (
 )
 from tfgrpo.tasks.models.wire import encode_request
 
-_Charge: TypeAlias = Literal["settled", "lost", "released"]
+_Charge: TypeAlias = Callable[[Reservation], None]
 _OVERLOADED = frozenset({429, 503, 529})
 _NANO = 1e9
 _DECREASE = 0.5
@@ -72,13 +72,9 @@ class _Attempt:
 
     result: ChatReply | FailedAttempt
     charge: _Charge
-    """``lost``: it may have been charged, but no usage is known. ``released``: it was never sent."""
-    tokens: int = 0
-    nano_usd: int | None = 0
+    """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
     status: int | None = None
     """HTTP status; None when no reply came."""
-    believed: bool = True
-    """False when the reported usage is far above what the request could use."""
 
 
 class AdaptiveLimiter:
@@ -220,12 +216,7 @@ class ChatClient:
                 # Cancelled, or an unexpected error: the endpoint may charge for it.
                 reservation.lose()
                 raise
-            if attempt.charge == "released":
-                reservation.release()
-            elif attempt.charge == "lost":
-                reservation.lose()
-            else:
-                reservation.settle(attempt.tokens, attempt.nano_usd, believed=attempt.believed)
+            attempt.charge(reservation)
             if attempt.status in _OVERLOADED:
                 self.limiter.pushed_back(started)
             elif attempt.status is not None:  # a broken connection is no sign of overload
@@ -243,11 +234,11 @@ class ChatClient:
                 received = await exchange(self._http, request)
         except TimeoutError:
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
-            return _failed(late, "lost", retryable=True)
+            return _failed(late, Reservation.lose, retryable=True)
         except TRANSPORT_ERRORS as error:
             return self._disconnected(error)
         except ModelReplyMalformed as oversized:
-            return _failed(ModelReplyMalformed(str(oversized)), "lost", retryable=False)
+            return _failed(ModelReplyMalformed(str(oversized)), Reservation.lose, retryable=False)
         return self._received(call, received, self.timer() - started)
 
     def _disconnected(self, error: Exception) -> _Attempt:
@@ -255,35 +246,35 @@ class ChatClient:
         cause = self.endpoint.excerpt(str(error)) or type(error).__name__
         if is_certificate_error(error):
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
-            return _failed(ModelUnreachable(text), "released", retryable=False)
+            return _failed(ModelUnreachable(text), Reservation.release, retryable=False)
         if never_sent(error):
-            return _failed(ModelUnreachable(f"no connection to {where}: {cause}"), "released", retryable=True)
-        return _failed(ModelUnreachable(f"connection to {where} broke: {cause}"), "lost", retryable=True)
+            return _failed(ModelUnreachable(f"no connection to {where}: {cause}"), Reservation.release, retryable=True)
+        return _failed(ModelUnreachable(f"connection to {where} broke: {cause}"), Reservation.lose, retryable=True)
 
     def _received(self, call: _Call, received: Received, latency_s: float) -> _Attempt:
         status = received.status
         if not received.ok:
             refusal = read_refusal(status, received.content)
-            charge: _Charge = "lost" if refusal.unreadable else "settled"
-            return _Attempt(self._refused(call, received, refusal), charge, status=status)
+            charge = Reservation.lose if refusal.unreadable else _settled(0, 0)
+            return _Attempt(self._refused(call, received, refusal), charge, status)
         try:
             body = parse_body(received.content)
         except ModelReplyMalformed as error:
-            return _failed(ModelReplyMalformed(str(error)), "lost", retryable=True, status=status)
+            return _failed(ModelReplyMalformed(str(error)), Reservation.lose, retryable=True, status=status)
         hidden = hidden_status(body)
         if hidden is not None:
             refusal = read_refusal(hidden, received.content)
-            return _Attempt(self._refused(call, received, refusal), "lost", status=hidden)
+            return _Attempt(self._refused(call, received, refusal), Reservation.lose, status=hidden)
         self._answering.add(call.model)
         usage = decode_usage(body)
         known = usage if usage is not None and is_plausible(usage, call.tokens) else None
         cost = call.price.cost(known.prompt, known.completion, known.cached) if call.price and known else None
         result = self._read(body, call.model, known, latency_s, cost)
         if usage is None:
-            return _Attempt(result, "lost", status=status)
+            return _Attempt(result, Reservation.lose, status=status)
         if known is None:
-            return _Attempt(result, "settled", call.tokens, call.nano_usd, status, believed=False)
-        return _Attempt(result, "settled", known.total, cost, status)
+            return _Attempt(result, _settled(call.tokens, call.nano_usd, believed=False), status)
+        return _Attempt(result, _settled(known.total, cost), status)
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
@@ -313,6 +304,11 @@ class ChatClient:
         failed = classify(refusal, text, after_s, answered=call.model in self._answering)
         should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
         return failed if should_retry is None else replace(failed, retryable=should_retry)
+
+
+def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> _Charge:
+    """``believed``: false when the reported usage is far above what the request could use."""
+    return lambda reservation: reservation.settle(tokens, nano_usd, believed=believed)
 
 
 def _failed(error: ModelCallError, charge: _Charge, *, retryable: bool, status: int | None = None) -> _Attempt:
