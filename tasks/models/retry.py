@@ -13,7 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tfgrpo.stores.errors import (
     BudgetRefused,
@@ -27,48 +31,12 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.tasks.models.replies import json_of, mapping_of
 
-_NO_CREDIT: Final = ("insufficient_quota", "billing_not_active", "exceeded_current_quota")
-"""Codes of OpenAI and Moonshot for an empty account, sent as 429 although waiting does not help."""
-_UNREADABLE: Final = ("tool_use_failed", "json_validate_failed")
-"""Groq's codes, sent as 400, for an answer of the model's that it could not read."""
-_FLAGGED: Final = re.compile(
-    r"flagged|moderation|content[_ -]?policy|usage (guidelines|policies)|\brefusal\b", re.IGNORECASE
-)
-"""Words of OpenRouter and xAI, sent as 403, for a prompt that they do not pass on."""
-_SCOPE: Final = re.compile(
-    r"missing scope|insufficient (permission|scope)|(have|has) no (access|permission)|not have (access|permission)",
-    re.IGNORECASE,
-)
 
-_NEW_LIMIT: Final = "set model.max_tokens_field: max_completion_tokens"
-_TOO_LONG: Final = (
-    r"context.?(length|window|size)|maximum (context|number of tokens)|tokens.{0,20}too large"
-    r"|prompt is too long|reduce the length"
-)
-_HINTS: Final = (
-    # The first match counts: refusals of one parameter often name another one to use instead.
-    (
-        _TOO_LONG,
-        "shorten the prompts, or lower model.max_tokens (of reflection and curation: model.learner_max_tokens)",
-    ),
-    (r"max_completion_tokens.{0,40}instead", _NEW_LIMIT),
-    (r"\bmax_completion_tokens\b", "set model.max_tokens_field: max_tokens"),
-    (r"\bmax_tokens\b.{0,80}(unsupported|not supported|unrecognized)", _NEW_LIMIT),
-    (
-        r"\b(reasoning\w*|extra_content)\b.{0,40}(unsupported|not supported|not permitted)",
-        "set model.send_reasoning: false",
-    ),
-    (r"\breasoning_(content|details)\b|\bthought.?signature", "set model.send_reasoning: true"),
-    (r"\btemperature\b", "set model.send_temperature: false"),
-    (r"\bseed\b", "set model.send_seed: false"),
-    (r"\blogprobs\b", "set model.logprobs: false"),
-    (r"response_format|json_schema|structured.?output|guided", "set model.structured: json_object, or none"),
-    (
-        r"not support tools|\btools?\b.{0,60}(not support|unsupported)|tool.choice|tool-call-parser",
-        "this model or server takes no tools as it is set up",
-    ),
-)
-_BY_STATUS: Final = {404: "check the base URL (…/v1) and the model's name", 405: "check the base URL (…/v1)"}
+@cache
+def _vendors() -> dict[str, Any]:
+    """Return the words of vendors and the advice on them; few runs meet a refusal."""
+    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +60,24 @@ class Refusal:
     @property
     def no_credit(self) -> bool:
         """The account is empty."""
-        return self.status == 402 or (self.status == 429 and any(word in self.words for word in _NO_CREDIT))
+        return self.status == 402 or (
+            self.status == 429 and any(word in self.words for word in _vendors()["no_credit"])
+        )
 
     @property
     def unreadable(self) -> bool:
         """The model answered, and the endpoint could not parse the answer."""
-        return self.status == 400 and any(word in self.words for word in _UNREADABLE)
+        return self.status == 400 and any(word in self.words for word in _vendors()["unreadable"])
 
     @property
     def flagged(self) -> bool:
         """It concerns the content of this prompt, not the account."""
-        return self.flagged_input or bool(_FLAGGED.search(self.words))
+        return self.flagged_input or bool(re.search(_vendors()["flagged"], self.words, re.IGNORECASE))
 
     @property
     def out_of_scope(self) -> bool:
         """The key is valid, but not for this method."""
-        return bool(_SCOPE.search(self.words))
+        return bool(re.search(_vendors()["out_of_scope"], self.words, re.IGNORECASE))
 
 
 def read_refusal(status: int, raw: bytes) -> Refusal:
@@ -138,10 +108,12 @@ def hidden_status(body: Mapping[str, Any]) -> int | None:
 
 def hint_of(status: int, words: str) -> str:
     """Return a hint to append to the refusal, with a separator in front; empty when there is none."""
-    advice = _BY_STATUS.get(status, "")
+    advice: str = _vendors()["advice_by_status"].get(status, "")
     if status in {400, 422}:
-        flags = re.IGNORECASE | re.DOTALL
-        advice = next((each for pattern, each in _HINTS if re.search(pattern, words, flags)), "")
+        matching = (
+            row for row in _vendors()["advice_by_words"] if re.search(row["words"], words, re.IGNORECASE | re.DOTALL)
+        )
+        advice = next((row["advice"] for row in matching), "")
     return f"; {advice}" if advice else ""
 
 
