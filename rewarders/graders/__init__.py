@@ -1,8 +1,7 @@
 """Graders of single completions: loading, running and combining them."""
 
-from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, ItemGrader, grader
+from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GradeResult, GraderInput, ItemGrader, NotGraded, grader
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items
-from tfgrpo.rewarders.graders.grades import Grade, Graded, NotGraded
 from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader, load_python_grader
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder

@@ -105,7 +105,27 @@ class GradeResult:
     completion_index: int | None = None
 
 
-GradedBatch: TypeAlias = Sequence[GradeResult] | Awaitable[Sequence[GradeResult]]
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """The grader gave a reward."""
+
+    reward: float
+    """Finite; any sign, any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotGraded:
+    """The grader gave no usable reward. Never a number."""
+
+    reason: str
+    error_type: str
+    """Name of the exception, or ``NoResult``, ``NotANumber`` or ``TwoResults``."""
+    broke: bool = False
+    """The grader failed: it raised or is unavailable. A ``RewardError`` that it raises concerns the item instead."""
+
+
+Grade: TypeAlias = Graded | NotGraded
+GradedBatch: TypeAlias = Sequence[GradeResult | Grade] | Awaitable[Sequence[GradeResult | Grade]]
 
 
 @runtime_checkable

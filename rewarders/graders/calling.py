@@ -14,10 +14,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grader, GraderInput, ItemGrader
-from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, finite_number, matched, not_graded, unless_it_raises
+from tfgrpo.rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grade, Grader, GraderInput, ItemGrader
+from tfgrpo.rewarders.graders.grades import as_grade, matched, not_graded, unless_it_raises
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 _CONCURRENT: Final = 8
@@ -38,6 +39,11 @@ class BatchGrades:
     def start(self) -> None:
         """Start the clock."""
         self._deadline = time.monotonic() + self.limit_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time limit; all of it before the start."""
+        return min(self.limit_s, self._deadline - time.monotonic())
 
     @property
     def late(self) -> bool:
@@ -84,24 +90,24 @@ def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchG
     that has to be awaited.
     """
     function = item_function(grader)
-    if function is not None:
-        for index, item in enumerate(inputs):
-            if grades.late:
-                break
-            grades.set(index, _graded_one(function, item))
-        return None
-    try:
-        answer = grader.grade_batch(inputs)
-        if inspect.isawaitable(answer):
-            return answer
-        grades.set_all(matched(inputs, answer))
-    except BaseException as error:  # user code: its failure is data
-        if _is_ctrl_c(error):
-            raise
-        if _is_final(grader, error, inputs):
-            grades.set_all([not_graded(error)] * len(inputs))
-        else:
-            _retry_blocking(grader, inputs, grades)
+    if function is None:
+        try:
+            answer = grader.grade_batch(inputs)
+            if inspect.isawaitable(answer):
+                return answer
+            grades.set_all(matched(inputs, answer))
+            return None
+        except BaseException as error:  # user code: its failure is data
+            if _is_ctrl_c(error):
+                raise
+            if _is_final(grader, error, inputs):
+                grades.set_all([not_graded(error)] * len(inputs))
+                return None
+        function = partial(_answer_alone, grader)
+    for index, item in enumerate(inputs):
+        if grades.late:
+            break
+        grades.set(index, _graded_one(function, item))
     return None
 
 
@@ -112,43 +118,37 @@ async def grade_async(
 
     ``pending``: an answer of the grader that was requested already.
     """
+
+    async def alone(item: GraderInput) -> object:
+        async with limiter:
+            answer: object = grader.grade_batch([item])
+            return matched([item], await answer if inspect.isawaitable(answer) else answer)[0]
+
+    limiter = asyncio.Semaphore(_CONCURRENT)
+    function: Callable[[GraderInput], Awaitable[object]] = alone
     if isinstance(grader, AsyncFunctionGrader):
-        await asyncio.gather(*(_await_one(grader.function, item, index, grades) for index, item in enumerate(inputs)))
-        return
-    try:
-        answer: object = grader.grade_batch(inputs) if pending is None else pending
-        grades.set_all(matched(inputs, await answer if inspect.isawaitable(answer) else answer))
-    except BaseException as error:
-        if _is_cancellation(error):
-            raise
-        if _is_final(grader, error, inputs):
-            grades.set_all([not_graded(error)] * len(inputs))
-        else:
-            limiter = asyncio.Semaphore(_CONCURRENT)
-            await asyncio.gather(
-                *(_retry_async(grader, item, index, grades, limiter) for index, item in enumerate(inputs))
-            )
-
-
-def _retry_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchGrades) -> None:
-    for index, item in enumerate(inputs):
-        if grades.late:
+        function = grader.function
+    else:
+        try:
+            answer: object = grader.grade_batch(inputs) if pending is None else pending
+            grades.set_all(matched(inputs, await answer if inspect.isawaitable(answer) else answer))
             return
-        one = BatchGrades(1)
-        pending = grade_blocking(grader, [item], one)
-        if inspect.iscoroutine(pending):
-            pending.close()
-        missing = not_graded(TypeError("grade_batch returned an awaitable the second time"))
-        grades.set(index, one.grades[0] or missing)
+        except BaseException as error:
+            if _is_cancellation(error):
+                raise
+            if _is_final(grader, error, inputs):
+                grades.set_all([not_graded(error)] * len(inputs))
+                return
+    await asyncio.gather(*(_await_one(function, item, index, grades) for index, item in enumerate(inputs)))
 
 
-async def _retry_async(
-    grader: Grader, item: GraderInput, index: int, grades: BatchGrades, limiter: asyncio.Semaphore
-) -> None:
-    async with limiter:
-        one = BatchGrades(1)
-        await grade_async(grader, [item], one)
-        grades.set(index, one.grades[0] or NO_GRADE)
+def _answer_alone(grader: Grader, item: GraderInput) -> object:
+    answer = grader.grade_batch([item])
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("grade_batch returned an awaitable the second time")
+    return matched([item], answer)[0]
 
 
 def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
@@ -162,7 +162,7 @@ def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
 
 def _graded_one(function: Callable[[GraderInput], object], item: GraderInput) -> Grade:
     try:
-        return finite_number(function(item))
+        return as_grade(function(item))
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
@@ -173,7 +173,7 @@ async def _await_one(
     function: Callable[[GraderInput], Awaitable[object]], item: GraderInput, index: int, grades: BatchGrades
 ) -> None:
     try:
-        grades.set(index, finite_number(await function(item)))
+        grades.set(index, as_grade(await function(item)))
     except BaseException as error:
         if _is_cancellation(error):
             raise

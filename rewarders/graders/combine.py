@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.builtin.formats import ReasoningFormat
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
-from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.grades import NO_GRADE
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import OptionError, RewarderTimeout
 

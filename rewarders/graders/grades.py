@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.rewarders.graders.base import Grade, Graded, GraderInput, NotGraded
 from tfgrpo.stores.errors import GraderUnavailable, RewardError
 
 T = TypeVar("T")
@@ -24,38 +23,9 @@ _SHOWN: Final = 60
 _ABSENT: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """The grader gave a reward."""
-
-    reward: float
-    """Finite; any sign, any size."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotGraded:
-    """The grader gave no usable reward. Never a number."""
-
-    reason: str
-    error_type: str
-    """Name of the exception, or ``NoResult``, ``NotANumber`` or ``TwoResults``."""
-    broke: bool = False
-    """The grader failed: it raised or is unavailable. A ``RewardError`` that it raises concerns the item instead."""
-
-
-Grade: TypeAlias = Graded | NotGraded
-
 _NO_RESULT: Final = "the grader returned no result for it"
 NO_GRADE: Final = NotGraded(_NO_RESULT, "NoResult")
 """The grade of an item without any result."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedResult(GradeResult):
-    """The result of an item that a grader could not grade, with the reason. Its ``reward`` is NaN."""
-
-    error: str = ""
-    error_type: str = "RewardError"
 
 
 def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> T | D:
@@ -94,8 +64,10 @@ def matched(inputs: Sequence[GraderInput], answer: object, *, strict: bool = Fal
     return (*rewards, *[_missing()] * (len(inputs) - len(rewards)))
 
 
-def finite_number(value: object) -> Graded | NotGraded:
-    """Read a reward: numbers of any kind, booleans, and text that is a number."""
+def as_grade(value: object) -> Grade:
+    """Read a reward: numbers of any kind, booleans, and text that is a number. A grade stays as it is."""
+    if isinstance(value, Graded | NotGraded):
+        return value
     number = unless_it_raises(None, float, value)
     if number is None:
         return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
@@ -151,14 +123,12 @@ def _for_each(grades: Sequence[Grade], count: int, missing: NotGraded) -> Sequen
 
 
 def _grade(result: object) -> Grade:
-    if isinstance(result, FailedResult):
-        return NotGraded(result.error, result.error_type)
     reward = _field(result, "reward")
     if reward is not _ABSENT:
-        return finite_number(reward)
+        return as_grade(reward)
     if result is None or isinstance(result, Mapping):
         return NotGraded("the result has no reward", "NotANumber")
-    return finite_number(result)
+    return as_grade(result)
 
 
 def _full_name(holder: object) -> tuple[Hashable, Hashable]:

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.base import Grader, GraderInput, grader
+from tfgrpo.rewarders.graders.base import Grader, GraderInput, NotGraded, grader
 from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap, JsonValid, LatexOnly, ReasoningFormat
 from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
 from tfgrpo.rewarders.graders.builtin.number_match import MathExact, NumberMatch, NumberOnly
 from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
 from tfgrpo.rewarders.graders.calling import is_async, is_built_in, isolated_inputs, item_function
-from tfgrpo.rewarders.graders.grades import NotGraded, matched
+from tfgrpo.rewarders.graders.grades import matched
 from tfgrpo.rewarders.importing import load_from_file, load_object
 from tfgrpo.rewarders.options import Options, placed
 from tfgrpo.rewarders.threads import RewarderThreads

@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
+from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.graders.base import Grade, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.base import field as of_record
-from tfgrpo.rewarders.graders.grades import FailedResult, Grade, Graded, matched, not_graded
+from tfgrpo.rewarders.graders.grades import matched
 from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
@@ -160,8 +161,8 @@ class RemoteGrader(Options):
     """Environment variable with the bearer token; read for every call."""
     _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
-    async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """Return one result for each input, in order; a ``FailedResult`` without a usable one.
+    async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[Grade]:
+        """Return one grade for each input, in order.
 
         Raises ``RewarderTimeout`` without a complete response in time, ``GraderUnavailable`` when the service cannot be
         reached, refuses, or sends no results.
@@ -170,10 +171,7 @@ class RemoteGrader(Options):
         bodies = [sample for sample in samples if isinstance(sample, bytes)]
         sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
         grades = iter(matched(sent, await self._post(bodies), strict=True) if sent else ())
-        return [
-            _result(item, next(grades) if isinstance(sample, bytes) else not_graded(sample))
-            for item, sample in zip(inputs, samples, strict=True)
-        ]
+        return [next(grades) if isinstance(sample, bytes) else sample for sample in samples]
 
     async def aclose(self) -> None:
         """Close the connections that are open on the running event loop."""
@@ -225,8 +223,8 @@ class RemoteGrader(Options):
         return self.url.partition("?")[0].partition("#")[0]
 
 
-def _sample(item: GraderInput) -> bytes | ValueError:
-    """Return the item as JSON, or the error: the record is a user's, and may contain NaN."""
+def _sample(item: GraderInput) -> bytes | NotGraded:
+    """Return the item as JSON, or its grade when it has none: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
         **{name: of_record(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
@@ -239,7 +237,7 @@ def _sample(item: GraderInput) -> bytes | ValueError:
     try:
         return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return ValueError(f"its record cannot be sent as JSON: {error}")
+        return NotGraded(described(ValueError(f"its record cannot be sent as JSON: {error}")), "ValueError")
 
 
 def _as_dict(value: object) -> dict[Any, Any]:
@@ -261,9 +259,3 @@ def _results(reply: Reply) -> list[Any]:
     if not isinstance(results, list):
         raise GraderUnavailable("its answer has no list of results")
     return [result if isinstance(result, dict) else None for result in results]
-
-
-def _result(item: GraderInput, grade: Grade) -> GradeResult:
-    if isinstance(grade, Graded):
-        return GradeResult(item.sample_id, grade.reward, item.completion_index)
-    return FailedResult(item.sample_id, float("nan"), item.completion_index, grade.reason, grade.error_type)

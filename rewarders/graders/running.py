@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,9 +18,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from tfgrpo.rewarders.graders.base import Grader, GraderInput
+from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_async, grade_blocking, is_async, isolated_inputs
-from tfgrpo.rewarders.graders.grades import NO_GRADE, Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.grades import NO_GRADE
 from tfgrpo.rewarders.threads import RewarderThreads
 
 __all__ = ["TIMEOUT_S", "Grade", "Graded", "GraderRunner", "NotGraded"]
@@ -74,8 +73,8 @@ class GraderRunner:
             workers = list(self._workers.values())
         counts: dict[str, int] = {}
         for worker in workers:
-            if worker.abandoned:
-                counts[worker.name] = counts.get(worker.name, 0) + worker.abandoned
+            if hanging := worker.hanging:
+                counts[worker.name] = counts.get(worker.name, 0) + hanging
         return counts
 
     def close(self) -> None:
@@ -119,31 +118,24 @@ class _GraderWorker:
         self.name = name
         self._grader = grader
         self._threads = RewarderThreads(calls)
-        self._max_abandoned = hanging
-        self._lock = threading.Lock()  # guards the fields below
+        self._max_hanging = hanging
+        self._lock = threading.Lock()  # guards the three fields below
         self._loop: LoopThread | None = None
         self._closed = False
-        self._abandoned: set[object] = set()
+        self._abandoned: list[LoopThread | asyncio.Task[None]] = []
 
     @property
-    def abandoned(self) -> int:
+    def hanging(self) -> int:
         """Number of abandoned calls that still run."""
-        return len(self._abandoned)
-
-    @property
-    def broken(self) -> bool:
-        """Whether so many calls hang that no other is started."""
-        return self.abandoned >= self._max_abandoned
+        with self._lock:
+            self._abandoned = [each for each in self._abandoned if not each.done()]
+            return len(self._abandoned) + self._threads.abandoned
 
     async def grade(self, inputs: Sequence[GraderInput], limit_s: float) -> tuple[Grade, ...]:
         """Return one grade for each input, at most ``limit_s`` after the call has started."""
         grades = BatchGrades(len(inputs), limit_s)
-        if self.broken:
-            missing = self._refusal()
-        elif is_async(self._grader):
-            missing = await self._on_loop(inputs, grades, limit_s)
-        else:
-            missing = await self._in_thread(inputs, grades, limit_s)
+        run = self._on_loop if is_async(self._grader) else self._in_thread
+        missing = self._refusal() or await run(inputs, grades)
         return tuple(grade or missing for grade in grades.grades)
 
     def close(self) -> None:
@@ -160,60 +152,29 @@ class _GraderWorker:
                 loop.start(close).result(_GRACE_S)
         loop.close()
 
-    def abandon(self, call: object) -> None:
-        """Count an abandoned call."""
-        with self._lock:
-            self._abandoned.add(call)
-
-    def ended(self, call: object) -> None:
-        """Count it no longer."""
-        with self._lock:
-            self._abandoned.discard(call)
-
-    def blocking(self, inputs: Sequence[GraderInput], grades: BatchGrades) -> Awaitable[object] | None:
-        """Grade a batch in this thread, without a limit."""
-        return grade_blocking(self._grader, isolated_inputs(self._grader, inputs), grades)
-
-    async def _in_thread(self, inputs: Sequence[GraderInput], grades: BatchGrades, limit_s: float) -> NotGraded:
+    async def _in_thread(self, inputs: Sequence[GraderInput], grades: BatchGrades) -> NotGraded:
         """Grade a batch with a plain grader; return the grade of items without one."""
-        call = _ThreadCall(self, inputs, grades)
-        # The caller may be cancelled; the call is watched to its end or its limit all the same.
-        watching = asyncio.ensure_future(self._watched(call, limit_s))
-        try:
-            return await asyncio.shield(watching)
-        except asyncio.CancelledError:
-            if not call.started.done():
-                watching.cancel()
-            raise
 
-    async def _watched(self, call: _ThreadCall, limit_s: float) -> NotGraded:
-        future = self._threads.submit(call)
-        answer = asyncio.wrap_future(future)
+        def call() -> Awaitable[object] | NotGraded | None:
+            if refusal := self._refusal():  # others of its calls may hang by now
+                return refusal
+            grades.start()
+            return grade_blocking(self._grader, isolated_inputs(self._grader, inputs), grades)
+
         try:
-            either: list[asyncio.Future[Any]] = [call.started, answer]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            start = time.monotonic()
-            pending = await asyncio.wait_for(answer, limit_s)
+            pending = await self._threads.run(call, grades.limit_s)
         except TimeoutError:
-            return self._late(call.grades)
-        finally:
-            answer.cancel()
-            call.abandon_if_running()
-            self._threads.abandon(future)
-        if pending is None:
-            return self._refusal() if call.refused else self._missing(call.grades)
-        return await self._on_loop(call.inputs, call.grades, limit_s - (time.monotonic() - start), pending)
+            return self._late(grades)
+        if isinstance(pending, NotGraded):
+            return pending
+        return self._missing(grades) if pending is None else await self._on_loop(inputs, grades, pending)
 
     async def _on_loop(
-        self,
-        inputs: Sequence[GraderInput],
-        grades: BatchGrades,
-        limit_s: float,
-        pending: Awaitable[object] | None = None,
+        self, inputs: Sequence[GraderInput], grades: BatchGrades, pending: Awaitable[object] | None = None
     ) -> NotGraded:
         """As ``_in_thread``, for an asynchronous grader, or the ``pending`` answer of another."""
-        loop = self._living_loop()
-        future = asyncio.wrap_future(loop.start(lambda: self._on_this_loop(inputs, grades, limit_s, pending)))
+        loop, limit_s = self._living_loop(), grades.left_s
+        future = asyncio.wrap_future(loop.start(lambda: self._in_time(inputs, grades, limit_s, pending)))
         try:
             await asyncio.wait([future], timeout=limit_s + _GRACE_S)
             if not future.done():
@@ -225,10 +186,10 @@ class _GraderWorker:
         finally:
             future.cancel()
 
-    async def _on_this_loop(
+    async def _in_time(
         self, inputs: Sequence[GraderInput], grades: BatchGrades, limit_s: float, pending: Awaitable[object] | None
     ) -> bool:
-        """Return whether the grader was in time."""
+        """Grade a batch on this loop. Return whether the grader was in time."""
         if pending is None:
             grades.start()
         work = grade_async(self._grader, isolated_inputs(self._grader, inputs), grades, pending)
@@ -238,32 +199,25 @@ class _GraderWorker:
             return task.done()
         finally:
             if not task.done():
-                self.abandon(task)
-                task.add_done_callback(self.ended)
+                with self._lock:
+                    self._abandoned.append(task)
                 task.cancel()
 
     def _living_loop(self) -> LoopThread:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this runner is closed")
-            if self._loop is None:
-                self._loop = LoopThread(f"grader {self.name}", self._loop_ended)
+            if self._loop is None or self._loop.done():
+                self._loop = LoopThread(f"grader {self.name}")
             return self._loop
 
     def _replace(self, loop: LoopThread) -> None:
         """Abandon a loop that a call of the grader blocks; the next call gets a new one."""
         with self._lock:
-            if self._loop is not loop:
-                return
-            self._loop = None
-            self._abandoned.add(loop)
-        loop.stop()
-
-    def _loop_ended(self, loop: LoopThread) -> None:
-        with self._lock:
-            self._abandoned.discard(loop)
             if self._loop is loop:
                 self._loop = None
+                self._abandoned.append(loop)
+        loop.stop()
 
     def _missing(self, grades: BatchGrades) -> NotGraded:
         """Return the grade of an item without one after the call has ended."""
@@ -272,49 +226,12 @@ class _GraderWorker:
     def _late(self, grades: BatchGrades) -> NotGraded:
         return NotGraded(f"{self.name}: no reward within {grades.limit_s:g} s", "RewarderTimeout")
 
-    def _refusal(self) -> NotGraded:
-        reason = f"{self.name}: {self.abandoned} calls of it hang; it is not called until one of them ends"
-        return NotGraded(reason, "GraderUnavailable", broke=True)
-
-
-class _ThreadCall:
-    """One batch for a plain grader, to be run in a thread."""
-
-    def __init__(self, worker: _GraderWorker, inputs: Sequence[GraderInput], grades: BatchGrades) -> None:
-        self.inputs = inputs
-        self.grades = grades
-        self.refused = False
-        self._worker = worker
-        self._home = asyncio.get_running_loop()
-        self.started: asyncio.Future[None] = self._home.create_future()
-        self._lock = threading.Lock()  # guards the field below
-        self._running = False
-
-    def __call__(self) -> Awaitable[object] | None:
-        """Grade, unless too many calls hang by now."""
-        self.refused = self._worker.broken
-        if self.refused:
+    def _refusal(self) -> NotGraded | None:
+        """Return the grade of every item while too many calls hang; None when the grader may be called."""
+        if (hanging := self.hanging) < self._max_hanging:
             return None
-        with self._lock:
-            self._running = True
-        try:
-            self._home.call_soon_threadsafe(self._set_started)
-            self.grades.start()
-            return self._worker.blocking(self.inputs, self.grades)
-        finally:
-            with self._lock:
-                self._running = False
-            self._worker.ended(self)
-
-    def abandon_if_running(self) -> None:
-        """Count the call as abandoned if it still runs."""
-        with self._lock:
-            if self._running:
-                self._worker.abandon(self)
-
-    def _set_started(self) -> None:
-        if not self.started.done():
-            self.started.set_result(None)
+        reason = f"{self.name}: {hanging} calls of it hang; it is not called until one of them ends"
+        return NotGraded(reason, "GraderUnavailable", broke=True)
 
 
 class LoopThread:
@@ -324,12 +241,14 @@ class LoopThread:
     does not answer is replaced.
     """
 
-    def __init__(self, name: str, on_end: Callable[[LoopThread], None]) -> None:
-        """``on_end`` is called in that thread when the loop has ended, for any reason."""
+    def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._on_end = on_end
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def done(self) -> bool:
+        """Return whether the loop has ended, for any reason."""
+        return not self._thread.is_alive()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run the coroutine that ``work`` makes. Raises ``RuntimeError`` when the loop has ended."""
@@ -360,7 +279,6 @@ class LoopThread:
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
-            self._on_end(self)
 
 
 async def _cancel_all() -> None:

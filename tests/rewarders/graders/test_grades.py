@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
-from tfgrpo.rewarders.graders.grades import FailedResult, Graded, NotGraded, finite_number, matched
+from tfgrpo.rewarders.graders.base import Graded, GradeResult, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.grades import as_grade, matched
 from tfgrpo.stores.errors import RewardError
 
 
@@ -39,7 +39,7 @@ def rewards(grades) -> list[float | None]:
     ],
 )
 def test_what_is_a_number_in_any_form_is_a_reward(value, reward):
-    assert finite_number(value) == Graded(reward)
+    assert as_grade(value) == Graded(reward)
 
 
 class Odd:
@@ -59,7 +59,7 @@ class Odd:
     [None, "good", float("nan"), float("inf"), -float("inf"), "nan", [1.0], 10**400, object(), "x" * 500, Odd()],
 )
 def test_a_reward_that_is_no_finite_number_is_ungraded_with_a_short_reason(value):
-    grade = finite_number(value)
+    grade = as_grade(value)
     assert isinstance(grade, NotGraded)
     assert grade.error_type == "NotANumber"
     assert len(grade.reason) < 120
@@ -161,9 +161,9 @@ def test_a_result_without_a_name_among_named_ones_is_dropped():
     assert rewards(matched(inputs_of("a", "b", "c"), said)) == [1.0, None, 3.0]
 
 
-def test_a_failed_result_has_its_reason():
-    (grade,) = matched(inputs_of("a"), [FailedResult("a", float("nan"), None, "no licence", "LicenceError")])
-    assert grade == NotGraded("no licence", "LicenceError")
+def test_a_grade_among_the_results_stays_as_it_is():
+    grades = (NotGraded("no licence", "LicenceError"), Graded(0.5))
+    assert matched(inputs_of("a", "b"), grades) == grades
 
 
 @pytest.mark.parametrize("said", [None, 1.0, "abc", b"abc", {"results": []}])

@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from tfgrpo.rewarders.graders import remote as remote_module
-from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.grades import FailedResult, Graded
+from tfgrpo.rewarders.graders.base import Graded, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import GraderUnavailable, PipelineError
@@ -354,17 +353,16 @@ async def test_a_huge_answer_is_not_read_to_its_end():
     assert sent < 200
 
 
-async def test_direct_callers_get_one_result_for_each_item():
+async def test_direct_callers_get_one_grade_for_each_item():
     async with serving(lambda samples: numbered(samples)[::-1][:2]) as service:
         grader = RemoteGrader(service.url)
         first, second, third = await grader.grade_batch(items())
         assert await grader.grade_batch([]) == []
         await grader.aclose()
         await grader.aclose()
-    assert isinstance(first, FailedResult)
-    assert (first.sample_id, first.error_type, first.reward != first.reward) == ("d:0", "NoResult", True)
-    assert (second.sample_id, second.reward, second.completion_index) == ("d:1", 1.0, 1)
-    assert third.reward == 2.0
+    assert isinstance(first, NotGraded)
+    assert first.error_type == "NoResult"
+    assert (second, third) == (Graded(1.0), Graded(2.0))
 
 
 async def test_many_calls_share_connections():
