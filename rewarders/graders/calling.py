@@ -61,11 +61,6 @@ class BatchGrades:
             self.grades[:] = grades
 
 
-def is_async(grader: Grader) -> bool:
-    """Return whether a grader's batch method is a coroutine method."""
-    return inspect.iscoroutinefunction(grader.grade_batch)
-
-
 def is_built_in(grader: Grader) -> bool:
     """Return whether a grader contains no user code."""
     ours = type(grader).__module__.startswith("tfgrpo.rewarders.")

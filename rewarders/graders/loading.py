@@ -19,11 +19,11 @@ from tfgrpo.rewarders.graders.builtin.labels import CategoryMatch, LabelMatch
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
 from tfgrpo.rewarders.graders.builtin.number_match import MathExact, NumberMatch, NumberOnly
 from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
-from tfgrpo.rewarders.graders.calling import is_async, is_built_in, isolated_inputs, item_function
+from tfgrpo.rewarders.graders.calling import is_built_in, isolated_inputs, item_function
 from tfgrpo.rewarders.graders.grades import matched
 from tfgrpo.rewarders.importing import load_from_file, load_object
 from tfgrpo.rewarders.options import Options, placed
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def _kind(value: object) -> str:
 
 def refuse_no_grader(grader: Grader, where: str) -> None:
     """Raise ``PipelineError`` when a grader rejects an input as such, ends the process, or returns what is no reward."""
-    if is_async(grader) or is_built_in(grader):
+    if is_async(grader.grade_batch) or is_built_in(grader):
         return
     with RewarderThreads(1) as threads:
         future = threads.submit(_fault, grader)

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
-from tfgrpo.rewarders.graders.calling import BatchGrades, grade_async, grade_blocking, is_async, isolated_inputs
+from tfgrpo.rewarders.graders.calling import BatchGrades, grade_async, grade_blocking, isolated_inputs
 from tfgrpo.rewarders.graders.grades import NO_GRADE
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.threads import RewarderThreads, is_async
 
 __all__ = ["TIMEOUT_S", "Grade", "Graded", "GraderRunner", "NotGraded"]
 
@@ -134,7 +134,7 @@ class _GraderWorker:
     async def grade(self, inputs: Sequence[GraderInput], limit_s: float) -> tuple[Grade, ...]:
         """Return one grade for each input, at most ``limit_s`` after the call has started."""
         grades = BatchGrades(len(inputs), limit_s)
-        run = self._on_loop if is_async(self._grader) else self._in_thread
+        run = self._on_loop if is_async(self._grader.grade_batch) else self._in_thread
         missing = self._refusal() or await run(inputs, grades)
         return tuple(grade or missing for grade in grades.grades)
 
