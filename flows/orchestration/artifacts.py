@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,32 +30,31 @@ from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, O
 from tfgrpo.flows.orchestration.named_server import first_line
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
 _STEPS = 10
-_PATIENCE_S = 10.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
 class PrefectArtifacts(Observer):
     """An observer that writes artifacts of the current flow run."""
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, patience_s: float = 10.0) -> None:
         """``patience_s``: how long the end of the flow waits for a slow server."""
         self._patience_s = patience_s
-        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._writer: threading.Thread | None = None
-        self._given_up = threading.Event()
+        # Their daemon threads do not keep the process from ending when a server hangs.
+        self._threads = RewarderThreads(1)
+        self._last: Future[None] | None = None
         self._complaint = logging.WARNING
         self._written: dict[str, UUID] = {}
-        """Artifacts by key; known to the writer's thread only."""
+        """Artifacts by key."""
         self._start: EpochStart | None = None
         self._groups = 0
         self._run_id: str | None = None
-        self._details: dict[str, Any] = {}
-        self._epochs: list[dict[str, Any]] = []
+        self._details: Mapping[str, Any] = {}
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Show which run it is, and how to go on with it should it be killed."""
@@ -87,70 +85,51 @@ class PrefectArtifacts(Observer):
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Show the rewards so far."""
-        self._epochs.append(asdict(end))
+        self._details = {**self._details, "epochs": [*self._details.get("epochs", ()), asdict(end)]}
         self._show("running", f"epoch {end.epoch} is done")
 
     def finish(self, summary: RunSummary) -> None:
         """Show how the run ended."""
-        self._run_id, self._details = summary.run_id, dict(summary.details)
-        self._epochs = summary.details.get("epochs", [])
+        self._run_id, self._details = summary.run_id, summary.details
         self._show(summary.status, summary.message)
 
     def _show(self, status: str, message: str) -> None:
-        run_id, details = self._run_id, {**self._details, "epochs": list(self._epochs)}
-
-        def write() -> None:
-            page = night_page(status, message, run_id, details)
-            create = partial(
-                create_markdown_artifact, page, key="night", description="How the run went, and how to go on"
-            )
-            self._put("night", create, partial(update_markdown_artifact, page))
-
-        self._write(write)
+        page = partial(night_page, status, message, self._run_id, self._details)
+        about = {"key": "night", "description": "How the run went, and how to go on"}
+        self._write(
+            "night",
+            lambda: create_markdown_artifact(page(), **about),
+            lambda known: update_markdown_artifact(page(), known),
+        )
 
     def _move(self, start: EpochStart) -> None:
         whole = start.epoch - 1 + self._groups / max(start.groups, 1)
         done = min(100.0, 100.0 * whole / max(start.epochs, 1))
         create = partial(create_progress_artifact, done, key="progress", description="Groups of all epochs")
-        self._write(partial(self._put, "progress", create, lambda known: update_progress_artifact(known, done)))
-
-    def _put(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
-        known = self._written.get(key) or _of_earlier_try(key)
-        if known is not None:
-            update(known)
-        elif isinstance(created := create(), UUID):
-            known = created
-        if known is not None:
-            self._written[key] = known
-
-    def closed(self) -> None:
-        """Return at once: a run does not wait for Prefect. The flow waits, after the run; see ``wait``."""
+        self._write("progress", create, lambda known: update_progress_artifact(known, done))
 
     def wait(self) -> None:
-        """Wait until everything is written, within a limit; what is left then is not written."""
-        if self._writer is None:
-            return
-        self._work.put(None)
-        self._writer.join(self._patience_s)
-        if self._writer.is_alive():
-            self._given_up.set()
+        """Wait until everything is written, within a limit; what is left then is not written. The run itself never waits."""
+        try:
+            if self._last is not None:
+                self._last.result(self._patience_s)
+        except TimeoutError:
+            self._threads.shutdown()
             _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
 
-    def _write(self, write: Callable[[], object]) -> None:
-        """In the context of the flow run, from which Prefect takes whose artifact it is."""
-        if self._writer is None:
-            # A daemon: the end of the process does not wait for a server that hangs, as it would for an executor's threads.
-            self._writer = threading.Thread(target=self._write_all, name="tfgrpo-artifacts", daemon=True)
-            self._writer.start()
-        self._work.put(partial(copy_context().run, self._attempt, write))
+    def _write(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
+        # In the context of the flow run, from which Prefect takes whose artifact it is.
+        self._last = self._threads.submit(copy_context().run, self._attempt, key, create, update)
 
-    def _write_all(self) -> None:
-        while (work := self._work.get()) is not None and not self._given_up.is_set():
-            work()
-
-    def _attempt(self, write: Callable[[], object]) -> None:
+    def _attempt(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
         try:
-            write()
+            known = self._written.get(key) or _of_earlier_try(key)
+            if known is not None:
+                update(known)
+            elif isinstance(created := create(), UUID):
+                known = created
+            if known is not None:
+                self._written[key] = known
         except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG

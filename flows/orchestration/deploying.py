@@ -9,9 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 import yaml
@@ -37,16 +36,14 @@ _DEPLOY_S: Final = 300.0
 _POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that was checked, and how it is."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(NamedTuple):
     """A deployment as ``prefect.yaml`` declares it."""
 
     name: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from tfgrpo.flows.console.console import leave_lost_terminal
 
@@ -17,33 +18,26 @@ from tfgrpo.flows.console.console import leave_lost_terminal
 @contextmanager
 def run_signals() -> Iterator[None]:
     """While it is open, SIGTERM interrupts as Ctrl-C does, and SIGHUP only ends what is written to a closed terminal."""
-    with termination_interrupts(), _hangup_is_survived():
-        yield
-
-
-@contextmanager
-def _hangup_is_survived() -> Iterator[None]:
-    # ``nohup`` ignores the signal already; a handler is for the main thread to set.
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:
-        yield
-        return
+    is_ignored = signal.getsignal(signal.SIGHUP) != signal.SIG_DFL  # by ``nohup``
     # A handler, not SIG_IGN, which commands of an agent would inherit.
-    signal.signal(signal.SIGHUP, lambda *_: leave_lost_terminal())
-    try:
+    hangup = nullcontext() if is_ignored else _handled(signal.SIGHUP, lambda *_: leave_lost_terminal())
+    with termination_interrupts(), hangup:
         yield
-    finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def termination_interrupts() -> AbstractContextManager[None]:
+    """While it is open, SIGTERM raises ``KeyboardInterrupt`` in the main thread; opened in another thread, it has no effect."""
+    return _handled(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """While it is open, SIGTERM raises ``KeyboardInterrupt`` in the main thread; opened in another thread, it has no effect."""
-    if threading.current_thread() is not threading.main_thread():
+def _handled(number: signal.Signals, handler: Callable[..., Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # which alone may set a handler
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
         # None: somebody's handler that is not Python's, which cannot be put back from here.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        signal.signal(number, signal.SIG_DFL if before is None else before)

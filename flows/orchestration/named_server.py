@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
+
+from tfgrpo.rewarders.threads import RewarderThreads
 
 T = TypeVar("T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")
@@ -34,16 +35,7 @@ def why_silent(limit_s: float) -> BaseException | None:
 
 def in_background(work: Callable[[], T]) -> Future[T]:
     """Do work in a daemon thread, which the end of the process does not wait for, and which has no event loop yet."""
-    future: Future[T] = Future()
-
-    def do() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(do,), name="tfgrpo-background", daemon=True).start()
-    return future
+    return RewarderThreads(1).submit(copy_context().run, work)
 
 
 def _healthcheck() -> Exception | None:
