@@ -115,7 +115,7 @@ class CompositeRewarder:
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score as ``combine``, on new threads, for a direct call."""
         with RewarderThreads() as threads:
-            return await self.combine(context, RewarderRunner(threads, context.time_limit_s).verdicts)
+            return await self.combine(context, RewarderRunner(threads, context.time_limit_s).run)
 
     @property
     def _counting(self) -> tuple[WeightedRewarder, ...]:

@@ -1,6 +1,6 @@
 """Run one rewarder on the event loop, in a thread, or member by member, within its time limit.
 
-Errors of a rewarder become a ``Fault``, and its verdicts are checked.
+Any error of a rewarder becomes a ``RewardError`` with one line of text, and its verdicts are checked.
 """
 
 from __future__ import annotations
@@ -35,15 +35,7 @@ _GRACE_S: Final = 5.0
 """Extra time of a rewarder that respects its time limit itself, before it counts as hanging."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A rewarder gave no usable verdicts."""
-
-    reason: str
-    timed_out: bool = False
-
-
-Outcome: TypeAlias = tuple[Verdict, ...] | Fault
+Verdicts: TypeAlias = tuple[Verdict, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +46,18 @@ class RewarderRunner:
     timeout_s: float | None = None
     """For each rewarder. None: 30 s, or 600 s for one that calls a model."""
 
-    async def run(self, rewarder: Rewarder, context: RewardContext) -> Outcome:
-        """Return the verdicts of a rewarder, one per attempt, or its fault."""
+    async def run(self, rewarder: Rewarder, context: RewardContext) -> Verdicts:
+        """Return the verdicts of a rewarder, one per attempt.
+
+        Raises ``RewardError`` when it failed, ``RewarderTimeout`` when it was late.
+        """
         expected = len(context.outputs)
         if not expected:
             return ()
         # The attribute first: a protocol check costs more than a whole quick rewarder.
         if hasattr(rewarder, "combine") and isinstance(rewarder, CompoundRewarder):
             # Without a limit: it waits only for others, each of which has its own.
-            return await _contained(rewarder, rewarder.combine(context, self.verdicts), expected)
+            return await _contained(rewarder, rewarder.combine(context, self.run), expected)
         limit = self.timeout_s
         if limit is None:
             limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
@@ -71,25 +66,20 @@ class RewarderRunner:
             if declares(rewarder, "limits_itself"):
                 return await _contained(rewarder, rewarder.score(limited), expected)
             most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
-            outcome = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
-            return outcome or _late(rewarder, limit)
+            verdicts = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
+            if verdicts is None:
+                raise _late(rewarder, limit)
+            return verdicts
         chars = sum(len(attempt.output) for attempt in context.outputs)
         if declares(rewarder, "quick") and chars <= _QUICK_CHARS:
             return _answer(rewarder, limited, limit)
         return await self._in_thread(rewarder, limited, limit)
 
-    async def verdicts(self, rewarder: Rewarder, context: RewardContext) -> tuple[Verdict, ...]:
-        """Run a member of a compound rewarder, as ``Ask``."""
-        outcome = await self.run(rewarder, context)
-        if isinstance(outcome, Fault):
-            raise RewarderTimeout(outcome.reason) if outcome.timed_out else RewardError(outcome.reason)
-        return outcome
-
-    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Outcome:
+    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = loop.create_future()
 
-        def call() -> Outcome:
+        def call() -> Verdicts:
             loop.call_soon_threadsafe(started.set_result, None)
             return _answer(rewarder, context, limit_s)
 
@@ -101,16 +91,18 @@ class RewarderRunner:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return await asyncio.wait_for(answer, limit_s)
         except TimeoutError:
-            return _late(rewarder, limit_s)
+            raise _late(rewarder, limit_s) from None
         finally:
             answer.cancel()
             if isinstance(self.executor, RewarderThreads):
                 self.executor.abandon(future)
 
 
-async def _in_time(work: Coroutine[Any, Any, Outcome], limit_s: float) -> Outcome | None:
+async def _in_time(work: Coroutine[Any, Any, Verdicts], limit_s: float) -> Verdicts | None:
     """Return the result of the work; None when it is late. Work that ignores its cancellation is abandoned."""
     task = asyncio.ensure_future(work)
+    # The error of abandoned work is of no interest; asyncio would log it.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait([task], timeout=limit_s)
         return task.result() if task.done() else None
@@ -118,52 +110,50 @@ async def _in_time(work: Coroutine[Any, Any, Outcome], limit_s: float) -> Outcom
         task.cancel()
 
 
-def _late(rewarder: Rewarder, limit_s: float) -> Fault:
-    return Fault(f"{rewarder.rewarder_id}: no verdict within {limit_s:g} s", timed_out=True)
-
-
 async def _contained(
     rewarder: Rewarder, work: Awaitable[Sequence[Verdict]], expected: int, limit_s: float = math.inf
-) -> Outcome:
+) -> Verdicts:
     start = time.monotonic()
     try:
-        verdicts = await work
-        return _late(rewarder, limit_s) if _over(start, limit_s) else _checked(rewarder, verdicts, expected)
+        return _checked(rewarder, await work, expected, start, limit_s)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _fault(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's code: its failure is data
-        return _fault(error)
+        raise _failure(error) from error
+    except (Exception, SystemExit) as error:
+        raise _failure(error) from error
 
 
-def _over(start: float, limit_s: float) -> bool:
-    """Return whether a call took too long. The call checks the clock itself: a kept interpreter lock stops its waiter."""
-    return time.monotonic() - start > limit_s
-
-
-def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Outcome:
+def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
     """Run a blocking rewarder in this thread."""
     start = time.monotonic()
     try:
         verdicts = rewarder.score(context)
-        if _over(start, limit_s):
-            return _late(rewarder, limit_s)
-        if inspect.isawaitable(verdicts):
-            if inspect.iscoroutine(verdicts):
-                verdicts.close()
-            raise RewardError(f"{rewarder.rewarder_id}: score() returned an awaitable; declare it with async def")
-        return _checked(rewarder, verdicts, len(context.outputs))
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  a user's code: its failure is data
-        return _fault(error)
+        if not inspect.isawaitable(verdicts):
+            return _checked(rewarder, verdicts, len(context.outputs), start, limit_s)
+        if inspect.iscoroutine(verdicts):
+            verdicts.close()
+        raise RewardError(f"{rewarder.rewarder_id}: score() returned an awaitable; declare it with async def")
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        raise _failure(error) from error
 
 
-def _fault(error: BaseException) -> Fault:
-    return Fault(described(error), timed_out=isinstance(error, RewarderTimeout))
+def _failure(error: BaseException) -> RewardError:
+    return (RewarderTimeout if isinstance(error, RewarderTimeout) else RewardError)(described(error))
 
 
-def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int) -> tuple[Verdict, ...]:
+def _late(rewarder: Rewarder, limit_s: float) -> RewarderTimeout:
+    return RewarderTimeout(f"{rewarder.rewarder_id}: no verdict within {limit_s:g} s")
+
+
+def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int, start: float, limit_s: float) -> Verdicts:
+    """Return the verdicts of a call that began at ``start``.
+
+    It looks at the clock itself: a call that kept the interpreter lock stopped whoever waited for it.
+    """
+    if time.monotonic() - start > limit_s:
+        raise _late(rewarder, limit_s)
     name = rewarder.rewarder_id
     verdicts = tuple(verdicts)
     if len(verdicts) != expected:

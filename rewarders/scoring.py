@@ -25,8 +25,8 @@ from tfgrpo.rewarders.base import (
     declares,
     weighted_mean,
 )
-from tfgrpo.rewarders.running import Fault, RewarderRunner
-from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+from tfgrpo.rewarders.running import RewarderRunner
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem, RewardError, RewarderTimeout
 from tfgrpo.stores.outcomes import RewardScore
 
 
@@ -68,7 +68,7 @@ class _Scored(NamedTuple):
 
     weighted: WeightedRewarder
     verdicts: tuple[Verdict, ...]
-    fault: Fault | None = None
+    fault: RewardError | None = None
 
 
 def check_rewarders(rewarders: Sequence[WeightedRewarder], *, group_size: int = 2) -> None:
@@ -137,8 +137,8 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
     scored += await asyncio.gather(*(_run(weighted, prior, executor) for weighted in last))
     by_rewarder = {id(each.weighted): each for each in scored}
     scored = [by_rewarder[id(weighted)] for weighted in rewarders]
-    faults = {each.weighted.rewarder.rewarder_id: each.fault.reason for each in scored if each.fault}
-    late = next((each.fault.reason for each in scored if each.fault and each.fault.timed_out), None)
+    faults = {each.weighted.rewarder.rewarder_id: str(each.fault) for each in scored if each.fault}
+    late = next((str(each.fault) for each in scored if isinstance(each.fault, RewarderTimeout)), None)
     verdicts = tuple(tuple(each.verdicts[index] for each in scored) for index in range(len(context.outputs)))
     return GroupScores(verdicts, _totals(scored, context), faults, late)
 
@@ -148,15 +148,16 @@ async def _run(weighted: WeightedRewarder, context: RewardContext, executor: Exe
     if declares(rewarder, "ranks") and len(context.prior_scores) < 2:
         abstained = abstain_on_all(rewarder, context, "fewer than two attempts have a total to rank")
         return _Scored(weighted, tuple(abstained))
-    outcome = await RewarderRunner(executor, weighted.timeout_s).run(rewarder, context)
-    if isinstance(outcome, Fault):
+    try:
+        verdicts = await RewarderRunner(executor, weighted.timeout_s).run(rewarder, context)
+    except RewardError as error:
         # An exceeded time limit has another consequence: it voids the epoch.
-        broke = weighted.weight > 0 and not outcome.timed_out
-        lost = Abstained(rewarder.rewarder_id, outcome.reason, broke=broke)
-        return _Scored(weighted, (lost,) * len(context.outputs), outcome)
-    if weighted.weight > 0:
-        return _Scored(weighted, outcome)
-    return _Scored(weighted, tuple(replace(v, broke=False) if isinstance(v, Abstained) else v for v in outcome))
+        broke = weighted.weight > 0 and not isinstance(error, RewarderTimeout)
+        lost = Abstained(rewarder.rewarder_id, str(error), broke=broke)
+        return _Scored(weighted, (lost,) * len(context.outputs), error)
+    if not weighted.weight:
+        verdicts = tuple(replace(each, broke=False) if isinstance(each, Abstained) else each for each in verdicts)
+    return _Scored(weighted, verdicts)
 
 
 def _totals(scored: Sequence[_Scored], context: RewardContext) -> dict[str, float]:
