@@ -2,14 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := flows tasks pipelines rewarders prompt_packs stores
+# Modules are compiled when they are first imported: compiling all of them takes longer than what is ever imported.
+PIP := pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: run test check lint types imports pytest quick docs test-pm4py test-peers bench fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers bench fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
 
-test: lint types imports pytest
+# Types are checked while the tests run: they need one core, and the tests wait now and then.
+test: $(VENV)/.tested
+	$(MAKE) -j2 pytest lint-types-imports
+
+lint-types-imports: lint types imports
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
@@ -26,7 +31,7 @@ imports: $(VENV)/.tested
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not untraced" --cov --cov-report=term
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m untraced
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m untraced
 
 # For daily work: less than a minute.
 check: lint types imports quick
@@ -37,12 +42,12 @@ quick: $(VENV)/.tested
 
 # The pages as a site, in build/site.
 docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --quiet
 
 # What needs the extra pm4py, which is under the AGPL and brings several hundred MB: not part of `make test`.
 test-pm4py: $(VENV)/.tested
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[pm4py]'
+	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[pm4py]'
 	$(BIN)/python -m pytest tests/rewarders/powl/test_event_log.py tests/flows/commands/test_powl.py
 
 # The programs that exports are for act on them, in an environment of their own of several GB: not part of `make test`.
@@ -51,9 +56,9 @@ PEERS := $(VENV)/peers
 TORCH ?= torch
 test-peers: $(VENV)/bin/python
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(PEERS)/bin/python -m $(PIP) --editable '.[test]'
 	for peer in dspy 'trl $(TORCH)' 'verl trl $(TORCH)'; do \
-		$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $$peer \
+		$(PEERS)/bin/python -m $(PIP) $$peer \
 		|| echo "cannot be installed, its tests are skipped: $$peer"; \
 	done
 	$(PEERS)/bin/python -m pytest -rs tests/tasks/exports/test_peers.py
@@ -64,7 +69,7 @@ bench: $(VENV)/.tested
 # Ten minutes of random input. Where atheris cannot be installed the next line says so and hypothesis fuzzes instead.
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.tested
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	-$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 $(VENV)/bin/python:
@@ -72,12 +77,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-	touch $@
+$(VENV)/.tested: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[test]'
+	touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.*

@@ -45,15 +45,19 @@ hypothesis.settings.register_profile("quick", parent=hypothesis.settings.get_pro
 hypothesis.settings.load_profile("tfgrpo")
 
 
-UNTRACED = {"deployments", "install", "prefect"}
+UNTRACED_GROUPS = {"deployments", "install", "prefect", "prefect-runs"}
 """Groups of tests that start real processes."""
+UNTRACED_PATHS = ("docs/", "flows/whole_runs/", "flows/test_cli.py", "test_front_door.py")
+"""Tests of whole runs and commands: what the coverage counts comes from the tests of the rooms."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the groups in ``UNTRACED``."""
+    """Mark the tests that run without the coverage tracer."""
     for item in items:
-        if any(mark.args[0] in UNTRACED for mark in item.iter_markers("xdist_group")):
+        path = item.path.relative_to(ROOT / "tests").as_posix()
+        groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+        if path.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
             item.add_marker("untraced")
 
 

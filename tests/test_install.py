@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("flows", "tasks", "pipelines", "rewarders", "prompt_packs", "stores")
+PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile")
 pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]
 
 
@@ -36,14 +37,32 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fresh(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Programs of an environment into which the project was installed as a wheel, without constraints."""
+def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source archive of the project."""
+    folder = tmp_path_factory.mktemp("built")
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    installed = run([sys.executable, *PIP, "--target", str(folder / "tools"), *requires], source, 300)
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    work = f"backend.build_wheel({str(folder)!r}); backend.build_sdist({str(folder)!r})"
+    tools = f"import sys; sys.path.insert(0, {str(folder / 'tools')!r})"
+    done = run([sys.executable, "-c", f"{tools}; import setuptools.build_meta as backend; {work}"], source, 300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def fresh(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Programs of an environment into which the wheel was installed, without constraints."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(home, with_pip=True)
     programs = home / ("Scripts" if os.name == "nt" else "bin")
-    installed = run(
-        [programs / "python", "-m", "pip", "install", "--disable-pip-version-check", str(source)], source, 500
-    )
+    installed = run([programs / "python", *PIP, str(next(built.glob("*.whl")))], built, 500)
     if installed.returncode != 0:
         lines = [line for line in installed.stderr.splitlines() if not line.startswith("WARNING: Location")]
         pytest.fail(
@@ -51,29 +70,6 @@ def fresh(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         )
     yield programs
     shutil.rmtree(home)
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    folder = tmp_path_factory.mktemp("wheel")
-    built = run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--no-deps",
-            "--disable-pip-version-check",
-            "-w",
-            str(folder),
-            str(source),
-        ],
-        source,
-        300,
-    )
-    assert built.returncode == 0, built.stderr[-2000:]
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
-        yield archive
 
 
 def run(command: list[str | Path], cwd: Path, seconds: float, **env: str) -> subprocess.CompletedProcess[str]:
@@ -120,18 +116,8 @@ def test_the_wheel_installs_one_import_name(wheel):
     assert {"tfgrpo/__init__.py", "tfgrpo/__main__.py", "tfgrpo/py.typed"} <= set(wheel.namelist())
 
 
-def test_the_source_archive_holds_the_same_one_package(source, tmp_path):
-    # pip builds no source archive, but installs what builds one.
-    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    tools = tmp_path / "tools"
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--target", str(tools), *requires]
-    installed = run(pip, tmp_path, 300)
-    assert installed.returncode == 0, installed.stderr[-2000:]
-    build = f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})"
-    program = f"import sys; sys.path.insert(0, {str(tools)!r}); {build}"
-    built = run([sys.executable, "-c", program], source, 300)
-    assert built.returncode == 0, built.stderr[-2000:]
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+def test_the_source_archive_holds_the_same_one_package(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
     packages = {name.split("/")[0] for name in names if name.endswith(".py")} - {"setup.py"}
     assert packages == {"tfgrpo"}

@@ -28,7 +28,7 @@ from tests.support.runs.running import (
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
-pytestmark = pytest.mark.xdist_group("prefect")
+pytestmark = pytest.mark.xdist_group("prefect-runs")
 
 
 @pytest.fixture(scope="module")

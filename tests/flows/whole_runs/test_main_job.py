@@ -41,7 +41,7 @@ def asks_twice(prompt, chat):
     return chat(f"Check this and repeat the answer: {chat(prompt)}")
 
 
-@pytest.mark.xdist_group("prefect")
+@pytest.mark.xdist_group("prefect-runs")
 def test_the_command_learns_on_prefect_and_leaves_every_file(tmp_path):
     process = start(tmp_path, "--dry-run", "--run-id", RUN, "--sample-size", "30", "--batch-size", "15")
     code, summary, said = finish(process)

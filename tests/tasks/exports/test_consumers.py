@@ -104,7 +104,7 @@ def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path):
 def trl() -> Iterator[Path]:
     """A directory with TRL and what its module of dataset checks imports: no torch. It goes with the tests, being large."""
     with tempfile.TemporaryDirectory() as home:
-        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q"]
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-q"]
         line = [*pip, "--no-deps", "--target", home, *TRL]
         done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
         if done.returncode != 0:
