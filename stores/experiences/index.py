@@ -7,6 +7,7 @@ it does not fit the file or the packs in force, and every line it points to is p
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,6 @@ _VERSION: Final = 1
 _LINES: Final = 50_000
 """Lines of one transaction: other processes proceed in between."""
 _PATIENCE_S: Final = 600.0
-_IDS: Final = 500
 _SCHEMA: Final = (
     "CREATE TABLE record (offset INTEGER PRIMARY KEY, id, status, domain, support INTEGER, score REAL, rank REAL, words)",
     "CREATE INDEX by_id ON record (id)",
@@ -72,14 +72,8 @@ class View:
 
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
         """Return all records with these ids, in file order."""
-        rows: list[tuple[int, str]] = []
-        wanted = list(dict.fromkeys(ids))
-        for start in range(0, len(wanted), _IDS):
-            names = wanted[start : start + _IDS]
-            marks = ",".join("?" * len(names))
-            rows += self.database.execute(f"SELECT offset, id FROM record WHERE id IN ({marks})", names)  # noqa: S608
-        records = (self._parsed(*row) for row in sorted(rows))
-        return [record for record in records if isinstance(record, ExperienceRecord)]
+        asked = "SELECT offset, id FROM record WHERE id IN (SELECT value FROM json_each(?)) ORDER BY offset"
+        return self._records(asked, json.dumps(list(ids)))
 
     def first(self, experience_id: str) -> ExperienceRecord | Literal["unreadable", "over_long"] | None:
         """Return the record of the first line with this id, or why there is none; None without such a line."""
@@ -90,9 +84,7 @@ class View:
     def by_prefix(self, prefix: str, limit: int) -> list[ExperienceRecord]:
         """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
         asked = "SELECT offset, id FROM record WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id, offset LIMIT ?"
-        rows = self.database.execute(asked, (prefix, len(prefix), prefix, limit))
-        records = [self._parsed(*row) for row in rows]
-        return [record for record in records if isinstance(record, ExperienceRecord)]
+        return self._records(asked, prefix, len(prefix), prefix, limit)
 
     def ranked(self, domain: str, min_reward: float | None, max_words: int) -> Iterator[ExperienceRecord]:
         """Yield the records of a domain that are in force, the most valuable first."""
@@ -110,6 +102,10 @@ class View:
     def unfit(self) -> CorruptFile:
         """Return the error that makes the reader rebuild the index."""
         return CorruptFile(f"{self.lines.path}: its index does not fit it")
+
+    def _records(self, asked: str, *values: str | int) -> list[ExperienceRecord]:
+        lines = [self._parsed(*row) for row in self.database.execute(asked, values)]
+        return [record for record in lines if isinstance(record, ExperienceRecord)]
 
     def _parsed(self, offset: int, name: str) -> ExperienceRecord | Literal["unreadable", "over_long"]:
         line = self.lines.at(offset)
@@ -187,7 +183,8 @@ class ExperienceIndex:
                 if (rebuild and not cleared) or not self._fits(database, seen, fd):
                     if cleared:  # by a process with other packs, over and over
                         return
-                    seen, cleared = _clear(database), True
+                    _create(database)
+                    seen, cleared = _Seen(), True
                 done = self._take_in(database, seen, fd, end)
 
     def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
@@ -254,17 +251,11 @@ def _has_tables(database: sqlite3.Connection) -> bool:
 
 
 def _create(database: sqlite3.Connection) -> None:
-    """Create the tables, and drop those of another version."""
+    """Create the tables anew."""
     for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         database.execute(f'DROP TABLE "{name}"')
     for statement in _SCHEMA:
         database.execute(statement)
-
-
-def _clear(database: sqlite3.Connection) -> _Seen:
-    for name in ("record", "gone", "pack", "seen"):
-        database.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of the line above
-    return _Seen()
 
 
 def _seen(database: sqlite3.Connection) -> _Seen:
