@@ -1,4 +1,4 @@
-"""Convert groups to Arrow tables and Parquet files and back, one row per rollout (extra ``parquet``).
+"""Write groups to Parquet files and read them, one row per rollout (extra ``parquet``).
 
 Values without a fixed type (prompts, completions, metadata) are columns of JSON text. Files are written and read in
 chunks, so that their size does not matter, and replaced atomically.
@@ -71,22 +71,6 @@ _ROLLOUT: Final = (
 )
 _PLACE: Final = "group_place"
 """Column with the number of the group in its file."""
-
-
-def to_table(groups: Sequence[RolloutGroup]) -> Any:
-    """Return a ``pyarrow.Table`` with one row per rollout, in order; a group without rollouts has one row.
-
-    Raises ``ShapeError`` for groups whose values do not fit together, ``SettingsError`` without pyarrow.
-    """
-    arrow = _load("pyarrow")
-    check_groups(groups)
-    return _table(arrow, groups, 0)
-
-
-def from_table(table: Any) -> tuple[RolloutGroup, ...]:
-    """Return the groups of a table of ``to_table``. Raises ``DatasetError`` for any other table."""
-    _check_schema(table.schema, "table")
-    return tuple(_groups_of_rows(iter(table.to_pylist()), "table"))
 
 
 def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:

@@ -36,30 +36,28 @@ class Reservation:
         """
         if tokens < 0 or (nano_usd is not None and nano_usd < 0):
             raise ValueError("the usage of a call cannot be negative")
-        self._end("settled")
-        self._store.update(lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed), self._held)
+        self._end("settled", lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed))
         if self._outer is not None:
             self._outer.settle(tokens, nano_usd, believed=believed)
 
     def lose(self) -> None:
         """Count everything reserved as at risk: the call was sent and its usage is unknown."""
-        self._end("lost")
-        self._store.update(lambda totals: totals.lost(self._held), self._held)
+        self._end("lost", lambda totals: totals.lost(self._held))
         if self._outer is not None:
             self._outer.lose()
 
     def release(self) -> None:
         """Give the reservation back: no call was sent. Harmless after it has ended, so that it fits a ``finally``."""
         if self._open:
-            self._end("released")
-            self._store.update(lambda totals: totals, self._held)
+            self._end("released", lambda totals: totals)
             if self._outer is not None:
                 self._outer.release()
 
-    def _end(self, how: Literal["settled", "lost", "released"]) -> None:
+    def _end(self, how: Literal["settled", "lost", "released"], change: Callable[[Totals], Totals]) -> None:
         if not self._open:
             raise RuntimeError(f"a reservation that has ended cannot be {how}")
         self._open = False
+        self._store.update(change, self._held)
 
 
 class Ledger:

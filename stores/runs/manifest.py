@@ -38,7 +38,8 @@ class ManifestFile:
         outside JSON; the file is then unchanged.
         """
         _check(fields)
-        blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": _empty_block()}
+        empty = {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
+        blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": empty}
         content = {**blank, **self.read(), **fields}
         replace_json(self.path, content)
         return content
@@ -51,10 +52,6 @@ class ManifestFile:
         added = {key: [*texts, text] for key, texts in before.items() if text not in texts}
         if added:
             self.update(**added)
-
-
-def _empty_block() -> dict[str, Any]:
-    return {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
 
 
 def _check(fields: dict[str, Any]) -> None:
