@@ -33,9 +33,8 @@ from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
-from tfgrpo.tasks.selection.candidate import group_of
 from tfgrpo.tasks.selection.formats import AnswerFormat, PowlFormat, Sound, TextFormat
-from tfgrpo.tasks.selection.round import choose, grades_of, select_best
+from tfgrpo.tasks.selection.round import choose, grades_of, group_of, select_best
 from tfgrpo.tasks.selection.shapes import Candidate, SelectionSpec
 from tfgrpo.tasks.shapes import PackText
 

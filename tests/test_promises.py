@@ -64,7 +64,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.stores.experiences.store", "ExperienceStore", "stores/experiences/test_store.py"),
         ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
         ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
-        ("tfgrpo.tasks.learning.record", "optimize_experience", "tasks/learning/test_thresholds.py"),
+        ("tfgrpo.tasks.learning.operations", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
         ("tfgrpo.flows.orchestration.task_runner", "task_runner_for", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
@@ -334,7 +334,7 @@ def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
 ) -> None:
     """The pack was approved anew between plan and curation: what is learned for it then is of another version."""
     other = replace(pack_stamp(load_prompt_pack("arithmetic")), stamped_at="2001-01-01T00:00:00+00:00")
-    monkeypatch.setattr("tfgrpo.tasks.learning.record.pack_stamp", lambda _: other)
+    monkeypatch.setattr("tfgrpo.tasks.learning.operations.pack_stamp", lambda _: other)
     run = probe.tiny_run({"tfgrpo.sample_size": "8", "tfgrpo.group_size": "3"})
     assert run.status == "finished"
     assert any("not stamped for the pack in force" in warning for warning in run.manifest["warnings"])

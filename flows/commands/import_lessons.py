@@ -26,8 +26,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import clean_text, pluralize
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet
-from tfgrpo.tasks.exports.lessons.reading import read_lessons
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet, read_lessons
 from tfgrpo.tasks.exports.lessons.screening import Review, Screened, records_of, review_of, screen_lessons
 
 _MAX_NAME_CHARS = 100

@@ -7,9 +7,13 @@ has one group and a small index cache at a time. A failed attempt has no reward,
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -17,15 +21,15 @@ from typing import Any
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
-from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.files.line_file import LineReader, whole_until
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
-from tfgrpo.tasks.exports.line_index import LineIndex, line_index
 from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 Row = Mapping[str, Any]
@@ -223,3 +227,53 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
         error=None if outcome["name"] == "scored" else outcome["reason"],
         metadata=FrozenDict({"outcome": outcome["name"], "calls": row["calls"], **ranked}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LineIndex:
+    """Lines of one file by a key in each line, on disk, so that memory does not grow with the file.
+
+    A temporary database has an eight-byte digest and an offset per line. Two keys may share a digest: results are
+    candidates, which the caller compares with the key.
+    """
+
+    path: Path
+    _reader: LineReader
+    _database: sqlite3.Connection
+
+    def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
+        """Return the candidates for each key, in file order; keys without any are missing."""
+        names = {_digest(key): key for key in keys}
+        marks = ",".join("?" * len(names))
+        query = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
+        rows = self._database.execute(query, tuple(names)).fetchall()
+        return {
+            names[digest]: [self._reader.at(offset) for _, offset in members]
+            for digest, members in groupby(rows, key=lambda row: row[0])
+        }
+
+
+@contextmanager
+def line_index(path: Path, key_of: Callable[[bytes], str | None]) -> Iterator[LineIndex]:
+    """Read the file once, and open the index of its lines. A line whose key is None is skipped.
+
+    A missing file has no lines. Raise ``StoreError`` when the database fails.
+    """
+    known = path.exists()
+    try:
+        # SQLite takes the empty name for a private database on disk, deleted when it is closed.
+        with (path if known else Path(os.devnull)).open("rb") as file, closing(sqlite3.connect("")) as database:
+            reader = LineReader.of_fd(path, file.fileno())
+            lines = reader.unread(whole_until(path) if known else 0)
+            keys = ((key_of(line.data), line.offset) for line in lines)
+            entries = ((_digest(key), offset) for key, offset in keys if key is not None)
+            database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
+            database.executemany("INSERT INTO line VALUES (?, ?)", entries)
+            database.execute("CREATE INDEX by_digest ON line (digest, offset)")
+            yield LineIndex(path, reader, database)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: its lines cannot be indexed: {error}") from error
+
+
+def _digest(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)

@@ -14,10 +14,17 @@ from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Spend, ask, screen_or_shorten
-from tfgrpo.tasks.learning.operations import ORDER, Change, LibraryDraft, Limits, RejectedLesson, reversal_error
-from tfgrpo.tasks.learning.record import optimize_experience, record_of
-from tfgrpo.tasks.learning.replies import OPERATIONS, OperationAnswer
+from tfgrpo.tasks.learning.ask import OPERATIONS, OperationAnswer, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.operations import (
+    ORDER,
+    Change,
+    LibraryDraft,
+    Limits,
+    RejectedLesson,
+    optimize_experience,
+    record_of,
+    reversal_error,
+)
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, Proposal

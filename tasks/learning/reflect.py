@@ -13,8 +13,7 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import Spend, ask, screen_or_shorten
-from tfgrpo.tasks.learning.replies import LESSONS, LessonAnswer
+from tfgrpo.tasks.learning.ask import LESSONS, LessonAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime

@@ -1,3 +1,3 @@
-"""Lessons as files for other agents: the forms, reading them back, and screening before they are stored."""
+"""Lessons as files for other agents: the forms, rendered and read, and screening before they are stored."""
 
-__all__ = ["forms", "reading", "screening"]
+__all__ = ["forms", "screening"]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.support.agents.steps import NOON
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, render_lessons
-from tfgrpo.tasks.exports.lessons.reading import read_lessons
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, read_lessons, render_lessons
 from tfgrpo.tasks.exports.lessons.screening import records_of, review_of, screen_lessons
 
 LESSONS = LessonSet(

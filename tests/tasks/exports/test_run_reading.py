@@ -289,7 +289,7 @@ def test_only_replies_of_attempts_are_assigned_to_attempts():
 
 
 async def test_two_keys_with_the_same_digest_are_distinguished(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfgrpo.tasks.exports.line_index._digest", lambda key: 7)
+    monkeypatch.setattr("tfgrpo.tasks.exports.run_reading._digest", lambda key: 7)
     run = await recorded_run(
         tmp_path, lambda request, key: f"{LONG}{key.group.draw_id}{key.rollout}", [spec(1), spec(1, of=item("q2"))]
     )

@@ -14,7 +14,7 @@ from tests.support.agents.exports import export, group, logprobs, rollout, strea
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
-from tfgrpo.tasks.exports.line_index import line_index
+from tfgrpo.tasks.exports.run_reading import line_index
 from tfgrpo.tasks.exports.writing import encode_row, write_lines
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
 
 
 @pytest.mark.parametrize("schema", [LESSONS, OPERATIONS, SHORTENED])

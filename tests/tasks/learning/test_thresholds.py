@@ -5,7 +5,7 @@ import pytest
 from tests.support.agents.steps import NOON, proposal
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.tasks.learning.record import optimize_experience
+from tfgrpo.tasks.learning.operations import optimize_experience
 
 POLICY = LearningSettings(min_reward=0.0, min_rank=0.5)
 

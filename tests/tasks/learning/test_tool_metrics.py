@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.experiences.record import ToolStat
 from tfgrpo.stores.usage import add_costs
-from tfgrpo.tasks.learning.record import sum_by_tool
+from tfgrpo.tasks.learning.operations import sum_by_tool
 from tfgrpo.tasks.runtime.runtime import estimated_tokens
 
 stats = st.lists(

@@ -22,7 +22,7 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.replies import SHORTENED
+from tfgrpo.tasks.learning.ask import SHORTENED
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.models.simulated_calls import in_process, request
-from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 CLOSED: dict[str, Any] = {

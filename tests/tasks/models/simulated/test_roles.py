@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.learning.replies import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.roles import (
     RAMBLING,
