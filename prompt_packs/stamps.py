@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,9 @@ from tfgrpo.prompt_packs.models import (
 )
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.errors import PackError, Problem
+from tfgrpo.stores.errors import PackError, Problem, StoreError
 from tfgrpo.stores.experiences.record import PackStamp
+from tfgrpo.stores.files.atomic import replacing
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
 _STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)
@@ -204,8 +204,8 @@ def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
     for name, text in files.items():
         try:
             _write(directory / name, text)
-        except OSError as error:
-            given = f"{error.strerror or error}"
+        except (OSError, StoreError) as error:
+            given = str(error).removeprefix(f"{directory / name}: ")
             raise PackError.one(str(directory / name), given, "a file that can be replaced") from None
     return manifest
 
@@ -213,16 +213,9 @@ def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
 def _write(path: Path, text: str) -> None:
     """Replace a file atomically and keep its permissions, because packs are shared, unlike the files of a run."""
     data = text.encode()
-    if path.read_bytes() == data:
-        return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
+    if path.read_bytes() != data:
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            shutil.copymode(path, temporary)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        shutil.copymode(path, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
