@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from tfgrpo.stores.canonical import key_digest
-from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
-from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.atomic import read_json, read_lines
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
@@ -65,7 +66,9 @@ class SpecReport:
 def check_spec(run_dir: Path) -> SpecReport:
     """Check a run after its epochs, when its manifest has all results."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
-    manifest = _manifest(run.manifest)
+    manifest: Json = {}
+    with suppress(OSError, CorruptFile):  # an unreadable manifest lacks every field
+        manifest = read_json(run.manifest, "a manifest") or {}
     outcomes = "one of four for every rollout; a reward for scored ones only"
     checks: tuple[tuple[str, Iterator[str], str], ...] = (
         ("manifest complete", _manifest_faults(manifest), f"{len(_FIELDS)} fields and the tfgrpo block"),
@@ -88,14 +91,6 @@ def _check(name: str, faults: Iterator[str], passed: str) -> SpecCheck:
         return SpecCheck(name, True, passed)
     more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
     return SpecCheck(name, False, "; ".join(evidence[:_SHOWN]) + more)
-
-
-def _manifest(path: Path) -> Json:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _manifest_faults(manifest: Json) -> Iterator[str]:
