@@ -35,9 +35,8 @@ from tfgrpo.flows.run.index import known_tasks, run_named
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
-from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.plan.plan import Plan, load_pack
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
@@ -140,12 +139,8 @@ def prompt(task_id: str, *, out: str | None = None) -> str:
     settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read()["settings"]))
     promoted = in_force(promotions(task.promotions))
     simulated = promoted is not None and promoted.simulated
-    root = None if settings.packs_root is None else Path(settings.packs_root)
-    pack = load_prompt_pack(pack_of_lessons(task, simulated=simulated) or settings.pack, root)
-    limits = replace(
-        pack, words_allowed=settings.tfgrpo.experience_max_words, max_chars=settings.tfgrpo.experience_max_chars
-    )
-    text, _ = lessons_of(task, limits, settings.tfgrpo.retrieval, simulated=simulated)
+    pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
+    text, _ = lessons_of(task, pack, settings.tfgrpo.retrieval, simulated=simulated)
     return text.system
 
 

@@ -17,22 +17,9 @@ from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.tasks.runtime.runtime import RunContext
 
 
-def telemetry_options(plan: BasePlan, run_id: str, task_id: str | None) -> TelemetryOptions:
-    """Return what telemetry says of a run and how; ``task_id`` is None for a selection of no task."""
-    telemetry = plan.settings.telemetry
-    return TelemetryOptions(
-        service_version=installed_version(),
-        run_id=run_id,
-        task_id=task_id,
-        genai_metrics=telemetry.genai_metrics,
-        content=telemetry.content,
-        shutdown_s=telemetry.shutdown_s,
-        several_processes=plan.settings.task_runner != "threads",
-    )
-
-
 def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None) -> RunContext:
     """Return the context of a run that shares no ledger and replays nothing; ``task_id`` is that of telemetry."""
+    telemetry = plan.settings.telemetry
     return RunContext(
         settings=plan.settings,
         run_dir=run_dir,
@@ -43,7 +30,15 @@ def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None)
         rollout_model=plan.models.name,
         learning_model=plan.models.reflection_name,
         base_url=plan.models.base_url,
-        telemetry=telemetry_options(plan, run_id, task_id),
+        telemetry=TelemetryOptions(
+            service_version=installed_version(),
+            run_id=run_id,
+            task_id=task_id,
+            genai_metrics=telemetry.genai_metrics,
+            content=telemetry.content,
+            shutdown_s=telemetry.shutdown_s,
+            several_processes=plan.settings.task_runner != "threads",
+        ),
     )
 
 

@@ -74,7 +74,9 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return RunSummary("failed", _name(request), f"the run could not be opened: {_described(error)}", {})
+                return RunSummary(
+                    "failed", request.earlier or request.run_id, f"the run could not be opened: {_described(error)}", {}
+                )
             after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             leaving.callback(session.lock.release)
@@ -82,7 +84,7 @@ def execute(
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)
     except ConfigError as error:
-        return RunSummary.refused(_name(request), error)
+        return RunSummary.refused(request.earlier or request.run_id, error)
 
 
 @contextmanager
@@ -174,10 +176,6 @@ def _unclosed(session: Session, status: Status, message: str) -> RunSummary:
     """Return the summary of a run whose last entries are missing, which a resumed run writes."""
     again = {} if session.replay_of is not None else {"resume with": f"--resume {session.run_id}"}
     return RunSummary(status, session.run_id, message, {"run": str(session.paths.root), **again})
-
-
-def _name(request: RunRequest) -> str | None:
-    return request.run_id if request.earlier is None else request.earlier
 
 
 def _described(error: Exception) -> str:

@@ -7,11 +7,10 @@ run (pack, items) is compared with its manifest before any writing.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
-from tfgrpo.flows.run.context import run_context, telemetry_options
+from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.run.loop.books import Books, LearningState, voided_groups
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken
@@ -56,11 +55,12 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
     champion, retired = _champion(prepared)
-    telemetry = configure(telemetry_options(plan, run_id, plan.settings.task_id), os.environ)
+    context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
+    telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint
     if request.replay is not None:
-        _refuse_damage(plan.paths.run(run_id))
+        _refuse_damage(context.paths)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
-    context = _context(prepared, task.run(run_id))
+    context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
         lock = _lock(context.paths)
         undo.callback(lock.release)
@@ -125,18 +125,14 @@ async def _itself(runtime: Runtime) -> Runtime:
 
 def _replay_task(source: TaskPaths, run_id: str) -> TaskPaths:
     """Create a task directory for the replay of a run, under the first free number."""
-    endings = (f"-{number}" for number in itertools.count(1))
-    tasks = (source.replay(run_id[: LONGEST_IDENTIFIER - len(ending)] + ending) for ending in endings)
-    return next(filter(_is_new, tasks))
-
-
-def _is_new(task: TaskPaths) -> bool:
-    """Create the task's directory; return False if it existed. Atomic, so that two replays never share one."""
-    try:
-        task.root.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
-        return False
-    return True
+    number = 0
+    while True:
+        number += 1
+        ending = f"-{number}"
+        task = source.replay(run_id[: LONGEST_IDENTIFIER - len(ending)] + ending)
+        with suppress(FileExistsError):
+            task.root.mkdir(parents=True, mode=0o700)  # atomic, so that two replays never share one
+            return task
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
@@ -238,13 +234,13 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
     return total
 
 
-def _context(prepared: Prepared, run: RunPaths) -> RunContext:
-    plan, earlier, source = prepared.plan, prepared.earlier, prepared.plan.paths
-    context = run_context(plan, run.root.name, run.root, plan.settings.task_id)
+def _context(context: RunContext, prepared: Prepared, run: RunPaths) -> RunContext:
+    """Return the context of the run in its directory, with its ledgers, or with the journal that it replays."""
+    plan, earlier = prepared.plan, prepared.earlier
     rules = LEARNING_RULES if earlier is None else int(earlier.get("learning_rules", 1))
     if prepared.request.replay is not None:
-        return replace(context, rules=rules, replay=True, replay_from=source.run(context.run_id).journal)
-    shared = None if plan.settings.budget.task_max_usd is None else source.ledger(simulated=plan.simulated)
+        return replace(context, run_dir=run.root, rules=rules, replay=True, replay_from=context.paths.journal)
+    shared = None if plan.settings.budget.task_max_usd is None else plan.paths.ledger(simulated=plan.simulated)
     return replace(context, rules=rules, ledger_path=run.ledger, task_ledger_path=shared)
 
 

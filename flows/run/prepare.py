@@ -95,10 +95,6 @@ async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
     return await check_endpoint(endpoint_of(model, plan.models.base_url, key, judges=plan.models.judges))
 
 
-def _check_actor(settings: Settings) -> Sequence[Problem]:
-    return check_actor(settings.actor)
-
-
 def _check_task_runner(settings: Settings) -> Sequence[Problem]:
     name = settings.task_runner
     if name == "threads" or find_spec(f"prefect_{name}") is not None:
@@ -106,7 +102,7 @@ def _check_task_runner(settings: Settings) -> Sequence[Problem]:
     return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
 
 
-_CHECKS: tuple[ExtraCheck, ...] = (_check_actor, _check_task_runner)
+_CHECKS: tuple[ExtraCheck, ...] = (lambda settings: check_actor(settings.actor), _check_task_runner)
 
 
 def _check_names(request: RunRequest) -> None:

@@ -133,16 +133,12 @@ def raise_timeout(results: Sequence[GroupResult]) -> None:
         raise RewarderTimeout(fault)
 
 
-def with_recorded_fault(session: Session, result: GroupResult) -> GroupResult:
-    """Return the result with the timeout recorded when the run first reached this group, if there was one."""
-    fault = result.rewarder_fault or session.voided.get(result.group_id)
-    return result if fault == result.rewarder_fault else replace(result, rewarder_fault=fault)
-
-
 def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
     order = {spec.group_id: index for index, spec in enumerate(specs)}
     ordered = sorted(arrived, key=lambda result: order[result.group_id])
-    results = [with_recorded_fault(session, result) for result in ordered]
+    # A timeout that was recorded when the run first reached a group stays.
+    faults = [result.rewarder_fault or session.voided.get(result.group_id) for result in ordered]
+    results = [replace(result, rewarder_fault=fault) for result, fault in zip(ordered, faults, strict=True)]
     for result in results:
         if result.fatal:
             raise RunAborted(result.fatal)

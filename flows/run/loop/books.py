@@ -111,7 +111,12 @@ class Books:
 
     def items(self, items: Iterable[Item]) -> None:
         """Write the items, once each, so that the run can be exported without its dataset."""
-        self._items.append(_item_row(item) for item in items)
+        fields = ("prompt", "answer", "system_prompt", "domain")
+        self._items.append(
+            # No line of UTF-8 can contain half a surrogate pair.
+            {"item_id": item.id, **{name: replace_surrogates(getattr(item, name)) for name in fields}}
+            for item in items
+        )
 
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: rollouts, groups and metrics."""
@@ -249,12 +254,6 @@ class _EpochSum:
         costs = [event.cost_usd for event in rollout.tools]
         self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
         self.latency_ms += 1000.0 * rollout.latency_s
-
-
-def _item_row(item: Item) -> dict[str, Any]:
-    texts = {"prompt": item.prompt, "answer": item.answer, "system_prompt": item.system_prompt, "domain": item.domain}
-    # No line of UTF-8 can contain half a surrogate pair.
-    return {"item_id": item.id, **{name: replace_surrogates(text) for name, text in texts.items()}}
 
 
 def rollout_row(rollout: RolloutRecord) -> dict[str, Any]:

@@ -43,18 +43,14 @@ class Stopwatch:
 
         CPU seconds are those of all threads of this process; workers of Dask or Ray count their own.
         """
+        # Darwin counts in bytes, every other system in kibibytes.
+        unit = 1 if sys.platform == "darwin" else 1024
         return {
             "wall_s": time.perf_counter() - self.wall_s,
             "cpu_s": time.process_time() - self.cpu_s,
-            "peak_memory_bytes": _peak_memory_bytes(),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "calls": calls - self.calls,
         }
-
-
-def _peak_memory_bytes() -> int:
-    # Darwin counts in bytes, every other system in kibibytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[GroupResult, None, None]]
