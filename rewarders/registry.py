@@ -58,7 +58,7 @@ def build_rewarder(
     given = dict(options or {})
     # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
     if name in GRADERS:
-        from tfgrpo.rewarders.graders.naming import build_grader_rewarder  # noqa: PLC0415
+        from tfgrpo.rewarders.graders.rewarder import build_grader_rewarder  # noqa: PLC0415
 
         return build_grader_rewarder(name, given, where, comparing=name in _COMPARING_GRADERS)
     build: Callable[..., Rewarder] | None = GroundTruthRewarder if name == "gt" else None
@@ -113,7 +113,7 @@ def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
     if hasattr(found, "grade_batch") and not hasattr(found, "score"):
-        from tfgrpo.rewarders.graders.naming import rewarder_of_grader  # noqa: PLC0415 - see above
+        from tfgrpo.rewarders.graders.rewarder import rewarder_of_grader  # noqa: PLC0415 - see above
 
         return rewarder_of_grader(name, found, options, where)
     if isinstance(found, type):

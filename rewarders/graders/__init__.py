@@ -27,5 +27,4 @@ __all__ = [
     "grade_items",
     "grader",
     "load_python_grader",
-    "naming",
 ]

@@ -16,31 +16,19 @@ OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One completion, with its parts if its reasoning block is well placed."""
+def parse_completion(text: str) -> tuple[str | None, str | None]:
+    """Return reasoning and answer, split at the first ``<think>`` and the first ``</think>``; None when empty or absent.
 
-    raw: str
-    """As generated, not stripped."""
-    reasoning: str | None
-    """Stripped text of the block; None when empty or absent."""
-    answer: str | None
-    """Stripped text after the block; None when empty or without a block."""
-
-
-def parse_completion(text: str) -> Completion:
-    """Split at the first ``<think>`` and the first ``</think>``, which are literal: no attributes, no other case.
-
-    Without both, or with the first close before the first open, there is neither reasoning nor answer. Text before the
-    block is ignored, and later tags belong to the answer.
+    The tags are literal: no attributes, no other case. Without both, or with the first close before the first open, there
+    is neither reasoning nor answer. Text before the block is ignored, and later tags belong to the answer.
     """
     opened = text.find(OPEN)
     closed = text.find(CLOSE)
     if opened < 0 or closed < opened:
-        return Completion(text, None, None)
+        return None, None
     reasoning = text[opened + len(OPEN) : closed].strip()
     answer = text[closed + len(CLOSE) :].strip()
-    return Completion(text, reasoning or None, answer or None)
+    return reasoning or None, answer or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +58,7 @@ class GraderInput:
         completion_index: int | None = None,
     ) -> GraderInput:
         """Return the input for a completion, split into reasoning and answer."""
-        parsed = parse_completion(completion)
-        return cls(sample_id, record, completion, parsed.reasoning, parsed.answer, completion_tokens, completion_index)
+        return cls(sample_id, record, completion, *parse_completion(completion), completion_tokens, completion_index)
 
 
 def field(item: GraderInput, name: str) -> Any:

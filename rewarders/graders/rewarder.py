@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict, abstain_on_all
-from tfgrpo.rewarders.graders.base import CLOSE, OPEN, Completion, GraderInput, parse_completion
-from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, grade_items, grade_items_here
+from pydantic import InstanceOf, StringConstraints
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.base import Abstained, RewardContext, Rewarder, Verdict, abstain_on_all
+from tfgrpo.rewarders.graders.base import CLOSE, OPEN, Grader, GraderInput, parse_completion
+from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items, grade_items_here
+from tfgrpo.rewarders.graders.loading import BUILT_IN, as_grader, constructed
+from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
+from tfgrpo.rewarders.options import Options, accepts, placed
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.outcomes import RewardScore
@@ -17,25 +24,25 @@ from tfgrpo.stores.outcomes import RewardScore
 Parse: TypeAlias = Literal["auto", "think", "whole"]
 
 NO_REFERENCE: Final = "the item has no reference answer"
+_REMOTE: Final = "remote"
+"""Name of the grader that calls a grading service."""
+_SLOW: Final = frozenset({_REMOTE, "math_verify", "math-verify"})
+"""Graders that are too slow for the event loop."""
 _SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Graders:
+class _Graders(Options):
     """A set of graders with the rules for reading outputs and items."""
 
-    graders: GraderSet
-    rewarder_id: str
-    parse: Parse = "auto"
+    graders: InstanceOf[GraderSet]
+    rewarder_id: Annotated[str, StringConstraints(pattern=r"\S"), accepts("a name")]
+    parse: Annotated[Parse, accepts("auto, think, whole")] = "auto"
     """Which part of an output is the answer. ``think``: the text after a ``<think>…</think>`` block. ``whole``: all of
     it. ``auto``: the text after the block, or after a lone ``</think>`` whose opening was part of the prompt; none after
     an unclosed block; all of an output without tags."""
     needs_answer: bool = False
     """Abstain on items without a reference answer."""
-
-    def __post_init__(self) -> None:
-        if problems := reading_problems(self.rewarder_id, self.parse):
-            raise PipelineError(problems)
 
     def _verdicts(self, inputs: Sequence[GraderInput], graded: Sequence[ItemGrade]) -> tuple[Verdict, ...]:
         return tuple(self._verdict(item, grade) for item, grade in zip(inputs, graded, strict=True))
@@ -84,23 +91,61 @@ class QuickGraderRewarder(_Graders):
         return self._verdicts(inputs, grade_items_here(self.graders, inputs))
 
 
+def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str, *, comparing: bool) -> Rewarder:
+    """Build the rewarder of a built-in grader, or of ``remote``. Raises ``PipelineError`` with all problems at once.
+
+    ``where`` is the location in messages; ``comparing``: it needs a reference answer.
+    """
+    build = partial(constructed, RemoteGrader if name == _REMOTE else BUILT_IN[name])
+    kind = GraderRewarder if name in _SLOW else QuickGraderRewarder
+    return _built(partial(kind, needs_answer=comparing), name, options, where, build)
+
+
+def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], where: str) -> Rewarder:
+    """Build the rewarder of a user's grader, or of a class of graders. Raises ``PipelineError``."""
+    return _built(GraderRewarder, name, options, where, partial(as_grader, found))
+
+
+def _built(
+    kind: Callable[..., GraderRewarder | QuickGraderRewarder],
+    name: str,
+    options: Mapping[str, Any],
+    where: str,
+    build: Callable[[Mapping[str, Any], str, str], Grader],
+) -> Rewarder:
+    """Return the rewarder; its options are those of the grader, and ``parse`` and ``rewarder_id``."""
+    own = {key: options[key] for key in ("parse", "rewarder_id") if key in options}
+    problems: list[Problem] = []
+    try:
+        rewarder = kind(GraderSet(), **{"rewarder_id": name, **own})
+    except PipelineError as error:
+        problems += placed(error.problems, where, ": options")
+    try:
+        grader = build({key: value for key, value in options.items() if key not in own}, where, ": options")
+    except PipelineError as error:
+        raise PipelineError([*problems, *error.problems]) from error
+    if problems:
+        raise PipelineError(problems)
+    return replace(rewarder, graders=GraderSet((NamedGrader(name, grader),), format_weight=0.0))
+
+
 def graded_inputs(context: RewardContext, parse: Parse) -> list[GraderInput]:
     """Return the inputs of graders for the attempts of a group."""
     record = {"prompt": context.prompt, "answer": context.answer or None, "metadata": dict(context.metadata)}
-    split = [(attempt, _split(attempt.output, parse)) for attempt in context.outputs]
     return [
-        GraderInput(context.item_id, record, each.raw, each.reasoning, each.answer, attempt.tokens, attempt.index)
-        for attempt, each in split
+        GraderInput(
+            context.item_id, record, attempt.output, *_split(attempt.output, parse), attempt.tokens, attempt.index
+        )
+        for attempt in context.outputs
     ]
 
 
-def _split(output: str, parse: Parse) -> Completion:
+def _split(output: str, parse: Parse) -> tuple[str | None, str | None]:
+    """Return reasoning and answer of an output."""
     if parse == "think" or (parse == "auto" and OPEN in output):
         return parse_completion(output)
-    if parse == "auto" and CLOSE in output:
-        reasoning, _, answer = output.partition(CLOSE)
-        return Completion(output, reasoning.strip() or None, answer.strip() or None)
-    return Completion(output, None, output.strip() or None)
+    reasoning, close, answer = output.partition(CLOSE) if parse == "auto" else ("", "", "")
+    return (reasoning.strip() or None, answer.strip() or None) if close else (None, output.strip() or None)
 
 
 def _evidence(item: GraderInput, grade: ItemGrade, *, compared: bool) -> str:
@@ -109,16 +154,6 @@ def _evidence(item: GraderInput, grade: ItemGrade, *, compared: bool) -> str:
     answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
     reference = f", reference {_end(str(item.record['answer']))}" if compared else ""
     return f"{parts}; {answer}{reference}"
-
-
-def reading_problems(rewarder_id: object, parse: object) -> list[Problem]:
-    """Return the problems of a blank name and of an unknown ``parse``."""
-    problems = []
-    if not isinstance(rewarder_id, str) or not rewarder_id.strip():
-        problems.append(Problem("rewarder_id", repr(rewarder_id), "a name"))
-    if parse not in get_args(Parse):
-        problems.append(Problem("parse", repr(parse), ", ".join(get_args(Parse))))
-    return problems
 
 
 def _end(text: str) -> str:
