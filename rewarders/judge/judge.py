@@ -42,9 +42,10 @@ class JudgeRewarder:
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model."""
-        voter = Voter.of(context, self.rewarder_id, self.options.retries)
+        read = partial(read_score, scale=self.options.scale)
+        voter = Voter(self.rewarder_id, self.options, self.instructions, SCORE_FORM, read, context)
         firsts = distinct(context.outputs)
-        judged = await all_of(self._judged(attempt, context, voter) for attempt in firsts.values())
+        judged = await all_of(self._judged(attempt, voter) for attempt in firsts.values())
         verdicts = dict(zip(firsts, judged, strict=True))
         return [_shared(verdicts[attempt.output], attempt, firsts[attempt.output]) for attempt in context.outputs]
 
@@ -53,14 +54,9 @@ class JudgeRewarder:
         votes = self.options.votes
         return (self.options.load(self.instructions, shown=1, calls_low=votes, questions=group_size * votes),)
 
-    async def _judged(self, attempt: Attempt, context: RewardContext, voter: Voter) -> Verdict:
-        read = partial(read_score, scale=self.options.scale)
-        shown = {"output": attempt.output}
-        questions = (
-            self.options.question(self.instructions, context, shown, SCORE_FORM, attempt.index, vote)
-            for vote in range(self.options.votes)
-        )
-        return self._verdict(await all_of(voter.vote(question, read) for question in questions))
+    async def _judged(self, attempt: Attempt, voter: Voter[ReadScore]) -> Verdict:
+        votes = (voter.vote({"output": attempt.output}, attempt.index, turn) for turn in range(self.options.votes))
+        return self._verdict(await all_of(votes))
 
     def _verdict(self, votes: Sequence[Vote[ReadScore]]) -> Verdict:
         usable = [vote.read for vote in votes if vote.read is not None]

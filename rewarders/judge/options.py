@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.base import RewardContext
-from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion
-from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC, AnswerForm, messages, shortened
+from tfgrpo.rewarders.judge.model import JudgeLoad
+from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
 from tfgrpo.rewarders.judge.reading import Scale
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, placed, refusal
 from tfgrpo.stores.errors import PipelineError
@@ -65,22 +64,6 @@ class JudgeOptions(Options):
         if self.rubric_file is None:
             return (self.rubric or DEFAULT_RUBRIC).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
-
-    def question(
-        self, system: str, context: RewardContext, shown: Mapping[str, str], form: AnswerForm, rollout: int, turn: int
-    ) -> JudgeQuestion:
-        """Return the question about the shown outputs; ``rollout`` and ``turn`` name the call."""
-        texts = {name: shortened(output, self.max_chars) for name, output in shown.items()}
-        return JudgeQuestion(
-            messages=messages(system, context.prompt, context.answer if self.reference else None, texts),
-            schema_name=form.name,
-            schema=form.schema,
-            rollout=rollout,
-            turn=turn,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            model=self.model,
-        )
 
     def load(self, system: str, *, shown: int, calls_low: int, questions: int) -> JudgeLoad:
         """Return the load of one group with at most this number of questions."""

@@ -7,8 +7,8 @@ usable answer makes no comparison. A tie is half a win for each side; an output 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,12 +110,15 @@ _STRENGTHS: Final[Mapping[str, Callable[[int, Sequence[Duel]], list[float | None
 }
 
 
+_PairVote: TypeAlias = tuple[Vote[ReadPreference], Vote[ReadPreference]]
+
+
 class _Pair(NamedTuple):
     """Two outputs by index, with the votes on them in both orders."""
 
     one: int
     other: int
-    votes: tuple[tuple[Vote[ReadPreference], Vote[ReadPreference]], ...]
+    votes: tuple[_PairVote, ...]
     """Forward and backward; both name the better output as it is called in the forward order."""
 
     @property
@@ -152,11 +155,11 @@ class PairwiseRewarder:
         """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""
         if len(context.outputs) < 2:
             raise RewardError(f"{self.rewarder_id}: {len(context.outputs)} attempt(s); comparing needs at least two")
-        voter = Voter.of(context, self.rewarder_id, self.options.retries)
+        voter = Voter(self.rewarder_id, self.options, self.instructions, PAIR_FORM, read_preference, context)
         firsts = distinct(context.outputs)
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
-        pairs = await all_of(self._pair(one, other, rivals, context, voter) for one, other in chosen)
+        pairs = await all_of(self._pair(one, other, rivals, voter) for one, other in chosen)
         strengths = dict(zip(firsts, self._strengths(rivals, pairs), strict=True))
         return self._verdicts(context.outputs, firsts, strengths, pairs)
 
@@ -165,29 +168,12 @@ class PairwiseRewarder:
         questions = 2 * self.options.votes * len(chosen_pairs(group_size, self.options.max_pairs))
         return (self.options.load(self.instructions, shown=2, calls_low=0, questions=questions),)
 
-    async def _pair(
-        self, one: int, other: int, rivals: Sequence[Attempt], context: RewardContext, voter: Voter
-    ) -> _Pair:
-        asked = (self._vote(rivals[one], rivals[other], vote, context, voter) for vote in range(self.options.votes))
-        return _Pair(one, other, tuple(await all_of(asked)))
-
-    async def _vote(
-        self, one: Attempt, other: Attempt, vote: int, context: RewardContext, voter: Voter
-    ) -> tuple[Vote[ReadPreference], Vote[ReadPreference]]:
-        turn = other.index * _TURNS + 2 * vote
-        questions = (
-            self.options.question(
-                self.instructions,
-                context,
-                {"first": first.output, "second": second.output},
-                PAIR_FORM,
-                one.index,
-                turn + backwards,
-            )
-            for backwards, (first, second) in enumerate(((one, other), (other, one)))
+    async def _pair(self, one: int, other: int, rivals: Sequence[Attempt], voter: Voter[ReadPreference]) -> _Pair:
+        turn = rivals[other].index * _TURNS
+        turns = range(turn, turn + 2 * self.options.votes, 2)
+        return _Pair(
+            one, other, tuple(await all_of(_in_both_orders(rivals[one], rivals[other], at, voter) for at in turns))
         )
-        forward, backward = await all_of(voter.vote(question, read_preference) for question in questions)
-        return forward, _turned(backward)
 
     def _strengths(self, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[float | None]:
         if len(rivals) == 1:
@@ -226,11 +212,14 @@ class PairwiseRewarder:
         return verdicts
 
 
-def _turned(vote: Vote[ReadPreference]) -> Vote[ReadPreference]:
-    """Return a vote on the swapped pair as a vote on the pair."""
-    if vote.read is None:
-        return vote
-    return Vote(ReadPreference(_SWAPPED[vote.read.better], vote.read.reason), vote.reason, vote.replies)
+async def _in_both_orders(one: Attempt, other: Attempt, turn: int, voter: Voter[ReadPreference]) -> _PairVote:
+    forward, backward = await all_of(
+        voter.vote({"first": first.output, "second": second.output}, one.index, turn + swapped)
+        for swapped, (first, second) in enumerate(((one, other), (other, one)))
+    )
+    if backward.read is not None:  # about the swapped pair
+        backward = replace(backward, read=replace(backward.read, better=_SWAPPED[backward.read.better]))
+    return forward, backward
 
 
 def _missing_reason(index: int, pairs: Sequence[_Pair]) -> str:

@@ -6,13 +6,14 @@ A lost vote is a value with its reason, never a number. Errors that end the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeModel, JudgeQuestion, JudgeReply
-from tfgrpo.rewarders.judge.prompt import asked_again
+from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.judge.prompt import AnswerForm, asked_again, messages, shortened
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 
@@ -34,25 +35,29 @@ class Vote(Generic[T]):
     """All replies of the model, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
-    """A judging model with a limit of retries and a deadline."""
+class Voter(Generic[T]):
+    """The judging model of one group, which is asked one kind of question. Raises ``RewardError`` when there is none."""
 
-    model: JudgeModel
-    retries: int
-    deadline: float | None
-    """On the clock of the event loop. None: no limit."""
-
-    @classmethod
-    def of(cls, context: RewardContext, rewarder_id: str, retries: int) -> Voter:
-        """Return the voter of a group. Raises ``RewardError`` when the context has no model."""
+    def __init__(
+        self,
+        rewarder_id: str,
+        options: JudgeOptions,
+        system: str,
+        form: AnswerForm,
+        read: Callable[[str], T],
+        context: RewardContext,
+    ) -> None:
+        """``system``: the system message. ``read`` raises ``ValueError`` for a reply that is not usable."""
         if context.judge is None:
             raise RewardError(f"{rewarder_id}: there is no model to ask here")
+        self._model: JudgeModel = context.judge
+        self._options, self._system, self._form, self._read, self._context = options, system, form, read, context
         limit = context.time_limit_s
-        return cls(context.judge, retries, None if limit is None else asyncio.get_running_loop().time() + limit)
+        self._deadline = None if limit is None else asyncio.get_running_loop().time() + limit
 
-    async def vote(self, question: JudgeQuestion, read: Callable[[str], T]) -> Vote[T]:
-        """Ask until ``read`` accepts a reply; it raises ``ValueError`` for an unusable one."""
+    async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[T]:
+        """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
+        question = self._question(shown, rollout, turn)
         replies: list[JudgeReply] = []
 
         async def ask(refused: Sequence[tuple[str, str]]) -> str:
@@ -61,22 +66,36 @@ class Voter:
                 dialogue = asked_again(question.messages, *refused[-1], question.schema)
                 again = replace(question, messages=dialogue, attempt=len(refused))
             # Never below zero: the call is made all the same, so that a replay finds it under the same name.
-            left = None if self.deadline is None else max(0.0, self.deadline - asyncio.get_running_loop().time())
-            replies.append(await self.model.ask(again, left))
+            left = None if self._deadline is None else max(0.0, self._deadline - asyncio.get_running_loop().time())
+            replies.append(await self._model.ask(again, left))
             return replies[-1].text
 
         def usable(text: str) -> T:
             if replies[-1].cut_off:
                 raise ValueError("the reply was cut off at the token limit")
-            return read(text)
+            return self._read(text)
 
         try:
-            return Vote(await corrected(usable, ask, self.retries + 1), "", tuple(replies))
+            return Vote(await corrected(usable, ask, self._options.retries + 1), "", tuple(replies))
         except ModelCallError as error:
             reason = f"{type(error).__name__}: {error}"
         except RepairExhausted as error:
             reason = error.attempts[-1][1]
         return Vote(None, reason, tuple(replies))
+
+    def _question(self, shown: Mapping[str, str], rollout: int, turn: int) -> JudgeQuestion:
+        options, context = self._options, self._context
+        texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
+        return JudgeQuestion(
+            messages=messages(self._system, context.prompt, context.answer if options.reference else None, texts),
+            schema_name=self._form.name,
+            schema=self._form.schema,
+            rollout=rollout,
+            turn=turn,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            model=options.model,
+        )
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
