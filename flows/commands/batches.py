@@ -143,7 +143,7 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
         console.text(report.file)
 
 
-def import_file(options: argparse.Namespace, console: Console) -> int:
+def import_file(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then write in one step a file that ``export`` takes; a file with any fault is refused whole."""
     if options.file is None:
         raise SettingsError.one("--file", "nothing", "the .jsonl file to write")
@@ -156,7 +156,6 @@ def import_file(options: argparse.Namespace, console: Console) -> int:
     if not console.as_json:
         console.say(f"{pluralize(rollouts, 'rollout')} in {pluralize(groups, 'group')}", wrap=False)
     console.answer({"file": str(target), "groups": groups, "rollouts": rollouts}, str(target))
-    return 0
 
 
 def _is_groups_file(path: Path) -> bool:

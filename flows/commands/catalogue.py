@@ -41,7 +41,7 @@ def build_parser(command: str | None = None) -> Parser:
     return parser
 
 
-def function_of(command: str) -> Callable[[argparse.Namespace, Console], int]:
-    """Import and return the function that runs a command, with its options and the console, for its exit code."""
-    function: Callable[[argparse.Namespace, Console], int] = named(commands()[command]["run"])
+def function_of(command: str) -> Callable[[argparse.Namespace, Console], int | None]:
+    """Import and return the function that runs a command, and returns its exit code, None for 0."""
+    function: Callable[[argparse.Namespace, Console], int | None] = named(commands()[command]["run"])
     return function

@@ -11,7 +11,7 @@ _TIMEOUT_S = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
 
 
-def execute(_options: argparse.Namespace, console: Console) -> int:
+def execute(_options: argparse.Namespace, console: Console) -> None:
     """Print each finding as it is made."""
     from tfgrpo.flows.orchestration.environment import prefect_settings  # noqa: PLC0415 - not for `--help`
 
@@ -24,4 +24,3 @@ def execute(_options: argparse.Namespace, console: Console) -> int:
         console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
     if console.as_json:
         console.result({"ok": True, "findings": findings})
-    return 0

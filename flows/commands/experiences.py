@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,86 +30,78 @@ _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def execute(options: argparse.Namespace, console: Console) -> int | None:
     """Run the action."""
     if options.action == "import":
-        return import_lessons(options, console)
-    work = {"list": _list, "show": _show, "blame": _blame, "diff": _diff, "verify": _verify, "export": _export}
-    return work[options.action](open_experiences(options), options, console)
+        import_lessons(options, console)
+        return None
+    return _ACTIONS[options.action](open_experiences(options), options, console)
 
 
-def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
     shown: Iterable[ExperienceRecord] = (
         experiences.store.records() if options.all else shown_champion(experiences, console).entries
     )
     if console.as_json:
         console.results("experiences", (record.model_dump(mode="json") for record in shown))
-        return 0
-    if not options.all and not experiences.champion.entries:
+    elif not options.all and not experiences.champion.entries:
         console.say("No library was promoted yet; --all lists every record.")
-        return 0
-    rows = (
-        (record.experience_id, record.operation, record.polarity, str(support_of(record)), record.summary32)
-        for record in shown
-    )
-    console.table(("id", "operation", "says", "groups", "lesson"), rows)
-    return 0
-
-
-def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
-    shown = [experiences.find(name).model_dump(mode="json") for name in options.names]
-    if console.as_json:
-        console.result({"experiences": shown})
     else:
-        pages = (
-            "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
-            for fields in shown
+        rows = (
+            (record.experience_id, record.operation, record.polarity, str(support_of(record)), record.summary32)
+            for record in shown
         )
-        console.text("\n\n".join(pages))
-    return 0
+        console.table(("id", "operation", "says", "groups", "lesson"), rows)
 
 
-def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
+    shown = [experiences.find(name).model_dump(mode="json") for name in options.names]
+    pages = (
+        "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
+        for fields in shown
+    )
+    console.answer({"experiences": shown}, "\n\n".join(pages))
+
+
+def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
     """Print every record a lesson descends from, and the rollouts that showed it."""
     record = experiences.find(options.name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
-    if console.as_json:
-        console.result({"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts})
-        return 0
+    lines = []
     for depth, entry in ancestry:
         origin = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
-        console.text(f"{'  ' * depth}{entry.experience_id}  {origin}: {entry.summary32}")
+        lines.append(f"{'  ' * depth}{entry.experience_id}  {origin}: {entry.summary32}")
     for row in rollouts:
         reward = row["outcome"].get("reward")
         score = "no reward" if reward is None else f"reward {reward:.3f}"
-        console.text(f"  {row['rollout_id']}  {score}  {row['summary']}")
-    return 0
+        lines.append(f"  {row['rollout_id']}  {score}  {row['summary']}")
+    value = {"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts}
+    console.answer(value, "\n".join(lines))
 
 
-def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
     """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
-    libraries = experiences.libraries()
+    candidates = {decision.run_id: decision.experience_ids for decision in promotions(experiences.paths.promotions)}
     names = [_run_id(experiences, name) for name in options.names]
     for name in names:
-        if name not in libraries:
-            accepted = ", ".join(libraries) or "none: no run of this task came to a decision"
+        if name not in candidates:
+            accepted = ", ".join(candidates) or "none: no run of this task came to a decision"
             raise SettingsError.one("RUN", repr(name), accepted)
     *base, last = names
-    after = experiences.library(libraries[last])
-    before = experiences.library(libraries[base[0]]) if base else _before(experiences, last)
-    old, new = ({entry.experience_id: entry for entry in library.entries} for library in (before, after))
-    removed = [entry for name, entry in old.items() if name not in new]
-    added = [entry for name, entry in new.items() if name not in old]
-    if console.as_json:
-        console.result({"removed": [e.experience_id for e in removed], "added": [e.experience_id for e in added]})
-        return 0
-    if not removed and not added:
+    before = candidates[base[0]] if base else _ids_before(experiences, last)
+    old, new = (experiences.entries(ids) for ids in (before, candidates[last]))
+    removed = {name: entry for name, entry in old.items() if name not in new}
+    added = {name: entry for name, entry in new.items() if name not in old}
+    lines = [
+        f"{sign} {name}  {entry.polarity}: {entry.summary32}"
+        for sign, entries in (("-", removed), ("+", added))
+        for name, entry in entries.items()
+    ]
+    if lines or console.as_json:
+        console.answer({"removed": list(removed), "added": list(added)}, "\n".join(lines))
+    else:
         console.say("no change")
-    for sign, entries in (("-", removed), ("+", added)):
-        for entry in entries:
-            console.text(f"{sign} {entry.experience_id}  {entry.polarity}: {entry.summary32}")
-    return 0
 
 
 def _run_id(experiences: TaskExperiences, name: str) -> str:
@@ -120,35 +112,33 @@ def _run_id(experiences: TaskExperiences, name: str) -> str:
     return name if run is None else run.root.name
 
 
-def _before(experiences: TaskExperiences, run_id: str) -> Library:
+def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
+    """Return the lessons that were in force when a run began."""
     manifest = ManifestFile(experiences.paths.run(run_id).manifest).read()
     if "champion" not in manifest:
         raise SettingsError.one(
             "RUN", repr(run_id), "a run whose manifest is there, or two runs to compare with each other"
         )
-    return experiences.library(manifest["champion"]["experience_ids"])
+    ids: Sequence[str] = manifest["champion"]["experience_ids"]
+    return ids
 
 
 def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a promoted record is missing, changed or does not verify, or any line was skipped."""
-    stale = [entry.experience_id for entry in experiences.champion.entries if not experiences.store.verify_stamp(entry)]
+    champion = experiences.champion.entries
+    stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
     skipped = dataclasses.asdict(experiences.store.skipped)
     problems = champion_problems(experiences.store, experiences.paths, every=True)
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
     figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
-    if console.as_json:
-        console.result({"ok": sound, **figures, **skipped})
-        return 0 if sound else 1
-    console.text(
-        f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force"
-    )
-    console.text(f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines skipped")
-    console.text(
-        f"champion: {pluralize(len(experiences.champion.entries), 'lesson')}, of which {len(stale)} not verified"
-    )
-    for problem in problems:
-        console.text(problem)
+    lines = [
+        f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force",
+        f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines skipped",
+        f"champion: {pluralize(len(champion), 'lesson')}, of which {len(stale)} not verified",
+        *problems,
+    ]
+    console.answer({"ok": sound, **figures, **skipped}, "\n".join(lines))
     return 0 if sound else 1
 
 
@@ -164,6 +154,16 @@ def _export(experiences: TaskExperiences, options: argparse.Namespace, console: 
     elif not promoted:
         console.say("No library was promoted yet; there is nothing to export.")
     return 0 if verified or not promoted else 1
+
+
+_ACTIONS: Mapping[str, Callable[[TaskExperiences, argparse.Namespace, Console], int | None]] = {
+    "list": _list,
+    "show": _show,
+    "blame": _blame,
+    "diff": _diff,
+    "verify": _verify,
+    "export": _export,
+}
 
 
 def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
@@ -230,14 +230,9 @@ class TaskExperiences:
         paths = sorted(self.paths.root.glob("runs/*/rollouts.jsonl"))
         return [row for path in paths for row in rows_of(path) if row.get("rollout_id") in wanted]
 
-    def libraries(self) -> dict[str, tuple[str, ...]]:
-        """Return the experience ids of the candidate of every run with a decision, oldest first."""
-        return {decision.run_id: decision.experience_ids for decision in promotions(self.paths.promotions)}
-
-    def library(self, ids: Iterable[str]) -> Library:
-        """Return the library with these ids."""
-        names = tuple(ids)
-        return Library.of_ids(self.store.find(names), names)
+    def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
+        """Return the records of the library with these ids, by id."""
+        return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
 
 
 def open_experiences(options: argparse.Namespace) -> TaskExperiences:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,22 +39,28 @@ _ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
 class _Import:
     """The lessons of a file, screened for a task."""
 
+    file: Path
+    content: bytes
     paths: TaskPaths
     store: ExperienceStore
     pack: LoadedPack
     lessons: LessonSet
     screened: tuple[Screened, ...]
-    review: Review | None
-    file: Path
 
 
-def import_lessons(options: argparse.Namespace, console: Console) -> int:
+def import_lessons(options: argparse.Namespace, console: Console) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
     source = _read(options)
-    if options.promote and source.review is None:
-        raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")
-    if source.review is None:
-        return _show(source, console)
+    if options.reviewed_by is None:
+        if options.promote:
+            raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")
+        _show(source, console)
+        return
+    reviewer = clean_text(options.reviewed_by)
+    if not reviewer or len(reviewer) > _MAX_NAME_CHARS:
+        accepted = f"a name of 1 to {_MAX_NAME_CHARS} characters"
+        raise SettingsError.one("--reviewed-by", repr(options.reviewed_by[:60]), accepted)
+    review = review_of(source.paths.root.name, reviewer, source.content)
     refused = [
         Problem(
             f"{source.file}: lesson {number}",
@@ -65,12 +72,11 @@ def import_lessons(options: argparse.Namespace, console: Console) -> int:
     ]
     if refused:
         raise DatasetError(refused)
-    records = records_of(source.screened, source.pack, source.review, utc_now)
-    _write_manifest(source, source.review, records)
-    stored = source.store.record_batch(records, source.paths.imported(source.review.import_id)) if records else 0
-    champion = _promote(source, source.review, records) if options.promote else None
-    _print_stored(source, source.review, stored, champion, console)
-    return 0
+    records = records_of(source.screened, source.pack, review, utc_now)
+    _write_manifest(source, review, records)
+    stored = source.store.record_batch(records, source.paths.imported(review.import_id)) if records else 0
+    champion = _promote(source, review, records) if options.promote else None
+    _print_stored(source, review, stored, champion, console)
 
 
 def _read(options: argparse.Namespace) -> _Import:
@@ -93,36 +99,19 @@ def _read(options: argparse.Namespace) -> _Import:
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
     valid = [record for record in store.records() if store.verify_stamp(record)]
-    review = None
-    if options.reviewed_by is not None:
-        review = review_of(paths.root.name, _reviewer(options.reviewed_by), content)
-    return _Import(paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid), review, file)
+    return _Import(file, content, paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid))
 
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
-    root = packs_root_of(options)
-    name = options.pack or _own_pack(paths)
+    """Load the pack that is asked for, or else that of the task's latest record."""
+    root, name = packs_root_of(options), options.pack
+    if name is None:
+        records = ExperienceStore(paths.experiences, approved={}).records()
+        name = next((record.pack_id for record in deque(records, maxlen=1)), None)
     if name is None:
         known = sorted({*known_packs(), *(known_packs(root) if root else ())})
         raise SettingsError.one("--pack", "nothing, for a task that has learned nothing yet", ", ".join(known))
-    if root is not None and name in known_packs(root):
-        return load_prompt_pack(name, root)
-    return load_prompt_pack(name)
-
-
-def _own_pack(paths: TaskPaths) -> str | None:
-    """Return the pack of the latest record."""
-    last = None
-    for record in ExperienceStore(paths.experiences, approved={}).records():
-        last = record.pack_id
-    return last
-
-
-def _reviewer(name: str) -> str:
-    cleaned = clean_text(name)
-    if not cleaned or len(cleaned) > _MAX_NAME_CHARS:
-        raise SettingsError.one("--reviewed-by", repr(name[:60]), f"a name of 1 to {_MAX_NAME_CHARS} characters")
-    return cleaned
+    return load_prompt_pack(name, root if root is not None and name in known_packs(root) else None)
 
 
 def _write_manifest(source: _Import, review: Review, records: list[ExperienceRecord]) -> None:
@@ -170,7 +159,21 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
     def decide(earlier: Sequence[Promotion]) -> Promotion | None:
         base = promoted_library(source.store, in_force(earlier, simulated=simulated))
         champion = fold(base, [*known, *records])
-        return None if champion.library_id == base.library_id else _promotion(source, review, champion)
+        if champion.library_id == base.library_id:
+            return None
+        return Promotion(
+            run_id=review.import_id,
+            decided_at=utc_now(),
+            decision="promote",
+            experience_ids=tuple(entry.experience_id for entry in champion.entries),
+            library_id=champion.library_id,
+            estimate=None,
+            low=None,
+            high=None,
+            pairs=0,
+            simulated=simulated,
+            signatures=signatures_in(source.store, champion),
+        )
 
     promoted = record_decided(source.paths.promotions, decide)
     if promoted is not None:
@@ -179,42 +182,19 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
     return champion_library(source.store, source.paths, simulated=simulated)
 
 
-def _promotion(source: _Import, review: Review, champion: Library) -> Promotion:
-    return Promotion(
-        run_id=review.import_id,
-        decided_at=utc_now(),
-        decision="promote",
-        experience_ids=tuple(entry.experience_id for entry in champion.entries),
-        library_id=champion.library_id,
-        estimate=None,
-        low=None,
-        high=None,
-        pairs=0,
-        simulated=source.lessons.simulated,
-        signatures=signatures_in(source.store, champion),
-    )
-
-
-def _rows(source: _Import) -> list[tuple[str, str, str]]:
-    def verdict(entry: Screened) -> str:
-        if entry.reason:
-            return f"refused: {entry.reason}"
-        return f"known: {entry.known_as}" if entry.known_as else "new"
-
-    return [(verdict(entry), entry.lesson.polarity, entry.text or entry.lesson.text) for entry in source.screened]
-
-
-def _show(source: _Import, console: Console) -> int:
-    rows = _rows(source)
+def _show(source: _Import, console: Console) -> None:
+    rows = []
+    for entry in source.screened:
+        known = f"known: {entry.known_as}" if entry.known_as else "new"
+        verdict = f"refused: {entry.reason}" if entry.reason else known
+        rows.append((verdict, entry.lesson.polarity, entry.text or entry.lesson.text))
+    pack = source.pack.manifest.id
     if console.as_json:
         lessons = [{"verdict": verdict, "says": polarity, "text": text} for verdict, polarity, text in rows]
-        console.result({"stored": 0, "pack": source.pack.manifest.id, "lessons": lessons})
-        return 0
+        console.result({"stored": 0, "pack": pack, "lessons": lessons})
+        return
     console.table(("verdict", "says", "lesson"), rows)
-    console.say(
-        f"Nothing was stored. Read every lesson; then --reviewed-by NAME stores them, stamped for {source.pack.manifest.id}."
-    )
-    return 0
+    console.say(f"Nothing was stored. Read every lesson; then --reviewed-by NAME stores them, stamped for {pack}.")
 
 
 def _print_stored(source: _Import, review: Review, stored: int, champion: Library | None, console: Console) -> None:

@@ -17,27 +17,29 @@ from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
-    """Run the action; ``verify`` exits with 2 when a pack does not verify."""
+def execute(options: argparse.Namespace, console: Console) -> None:
+    """Run the action. Raise ``PackError`` when a pack does not verify."""
     root = packs_root_of(options) or SHIPPED_ROOT
     if options.action == "verify":
-        return _verify(root, options.pack, console)
-    if options.pack is None:
+        _verify(root, options.pack, console)
+    elif options.pack is None:
         accepted = f"one of {', '.join(known_packs(root)) or 'none'}"
         raise SettingsError.one(f"tfgrpo packs {options.action}", "no PACK", accepted)
-    return _stamp(root, options.pack, console) if options.action == "stamp" else _render(root, options, console)
+    elif options.action == "stamp":
+        _stamp(root, options.pack, console)
+    else:
+        _render(root, options, console)
 
 
-def _stamp(root: Path, name: str, console: Console) -> int:
+def _stamp(root: Path, name: str, console: Console) -> None:
     directory = Path(name) if Path(name).is_dir() else root / name
     if not directory.is_dir():
         raise PackError.one("PACK", repr(name), f"a directory, or one of {', '.join(known_packs(root))}")
     manifest = stamp_pack(directory, utc_now)
-    _print(console, {"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
-    return 0
+    console.answer({"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
 
 
-def _verify(root: Path, name: str | None, console: Console) -> int:
+def _verify(root: Path, name: str | None, console: Console) -> None:
     stamps: dict[str, str] = {}
     problems: list[Problem] = []
     for each in [name] if name else known_packs(root):
@@ -46,18 +48,16 @@ def _verify(root: Path, name: str | None, console: Console) -> int:
             stamps[pack.manifest.id] = pack.manifest.stamp
         except PackError as error:
             problems.extend(error.problems)
-    if stamps and not console.as_json:
-        console.text("\n".join(f"{pack}: verifies, stamp {stamp[:12]}" for pack, stamp in stamps.items()))
+    if stamps and not (problems and console.as_json):
+        lines = (f"{pack}: verifies, stamp {stamp[:12]}" for pack, stamp in stamps.items())
+        console.answer({"ok": True, "packs": stamps}, "\n".join(lines))
     if problems:
         raise PackError(problems)
     if not stamps:
         raise PackError.one("--packs-root", str(root), "a directory with packs in it")
-    if console.as_json:
-        console.result({"ok": True, "packs": stamps})
-    return 0
 
 
-def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
+def _render(root: Path, options: argparse.Namespace, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes the lessons promoted there."""
     if options.out is not None and options.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
@@ -66,12 +66,4 @@ def _render(root: Path, options: argparse.Namespace, console: Console) -> int:
     if options.task_id is not None:
         lessons = most_valuable(shown_champion(open_experiences(options), console), pack.manifest.experience_slots)
     text = render_pack(pack, lessons)
-    _print(console, {"pack": pack.manifest.id, "text": text}, text)
-    return 0
-
-
-def _print(console: Console, value: dict[str, object], text: str) -> None:
-    if console.as_json:
-        console.result(value)
-    else:
-        console.text(text)
+    console.answer({"pack": pack.manifest.id, "text": text}, text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfgrpo.pipelines.plan.plan import Plan
 
 
-def config(options: argparse.Namespace, console: Console) -> int:
+def config(options: argparse.Namespace, console: Console) -> None:
     """Show every setting, its value, and where the value came from."""
     resolved = resolve_settings(
         cli=asked_settings(options), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
@@ -26,17 +26,15 @@ def config(options: argparse.Namespace, console: Console) -> int:
         console.result({key: {"value": value, "source": source} for key, value, source in rows})
     else:
         console.table(("setting", "value", "source"), rows)
-    return 0
 
 
-def estimate(options: argparse.Namespace, console: Console) -> int:
+def estimate(options: argparse.Namespace, console: Console) -> None:
     """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
     forecast = prepared_run(options, preflight=False).plan.forecast
     console.answer(dataclasses.asdict(forecast), str(forecast))
-    return 0
 
 
-def doctor(options: argparse.Namespace, console: Console) -> int:
+def doctor(options: argparse.Namespace, console: Console) -> None:
     """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
     # `--help` need not import what a run does.
     from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
@@ -59,7 +57,6 @@ def doctor(options: argparse.Namespace, console: Console) -> int:
     console.answer(
         {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)
     )
-    return 0
 
 
 def _library_warnings(plan: Plan) -> list[str]:

@@ -13,7 +13,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def execute(options: argparse.Namespace, console: Console) -> None:
     """Print a row for each run, or one JSON object with all of them."""
     out = task_of(options).root.parent
     tasks = [existing_task(options)] if names_task(options) else [TaskPaths(out / name) for name in known_tasks(out)]
@@ -28,17 +28,15 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         console.table(_COLUMNS, map(_row, entries))
     else:
         console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
-    return 0
 
 
-def report(options: argparse.Namespace, console: Console) -> int:
+def report(options: argparse.Namespace, console: Console) -> None:
     """Write the report of a run again from its files, and print its path."""
     run = run_of(options)
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415 - templates and charts, which `--help` need not load
 
     page = str(write_report(TaskPaths(run.root.parent.parent), run))
     console.answer({"report": page}, page)
-    return 0
 
 
 def _row(entry: RunEntry) -> list[str]:

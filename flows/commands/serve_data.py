@@ -23,7 +23,7 @@ _MEBIBYTE: Final = 2**20
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def execute(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then serve until interrupted."""
     # The web framework takes most of a second to import, which `--help` should not cost.
     from tfgrpo.pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
@@ -31,7 +31,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     config, token = _checked(options, os.environ)
     with killed_by_second_signal():
         asyncio.run(_serve(options, config, token, console))
-    return 0
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

@@ -14,7 +14,7 @@ FAULT_KINDS = tuple(FaultSettings.model_fields)
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def execute(options: argparse.Namespace, console: Console) -> None:
     """Serve until interrupted."""
     from tfgrpo.tasks.models.simulated import SimulatedOptions  # noqa: PLC0415 - not for `--help`
     from tfgrpo.tasks.models.simulated.server import run_server  # noqa: PLC0415
@@ -38,7 +38,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         console.answer(facts, f"SIMULATED model, world {options.world}, at {url}")
 
     run_server(app_options, options.host, options.port, ready)
-    return 0
 
 
 def _fault(text: str) -> tuple[str, float] | Problem:
