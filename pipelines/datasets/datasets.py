@@ -28,8 +28,8 @@ _MAX_CHARS = 32_000_000
 class Dataset:
     """The items of one dataset, in its order."""
 
-    path: Path
-    """As given; for a dataset of the hub its name."""
+    name: str
+    """Path, or the name of a dataset of the hub."""
     items: Sequence[Item]
     """In memory, or ``StoredItems`` when they are too many."""
     warnings: tuple[str, ...]
@@ -48,19 +48,18 @@ def read_dataset(path: str | Path, fields: FieldMap | None = None, *, held_chars
 
     ``held_chars``: the longest dataset, in characters of prompts and answers, whose items stay in memory.
     """
-    fields = fields or FieldMap()
-    return read_source(open_source(str(path), fields), fields, Path(path), held_chars=held_chars)
+    return read_source(open_source(str(path), fields or FieldMap()), held_chars=held_chars)
 
 
-def read_source(source: RowSource, fields: FieldMap, path: Path, *, held_chars: int = _MAX_CHARS) -> Dataset:
-    """Return the items of a source, named ``path`` in messages. Raise ``DatasetError`` as ``load_dataset`` does."""
-    reader = _Reader(source, fields, held_chars)
+def read_source(source: RowSource, *, held_chars: int = _MAX_CHARS) -> Dataset:
+    """Return the items of a source. Raise ``DatasetError`` as ``load_dataset`` does."""
+    reader = _Reader(source, held_chars)
     for row in source.rows():
         if isinstance(row, Problem):
             reader.problems.add(row)
         else:
             reader.add(row)
-    return reader.dataset(path)
+    return reader.dataset()
 
 
 def shipped_dataset(world: str) -> Path:
@@ -77,9 +76,8 @@ def shipped_held_out(world: str) -> Path | None:
 class _Reader:
     """Collects items, problems and statistics of one source."""
 
-    def __init__(self, source: RowSource, fields: FieldMap, held_chars: int) -> None:
+    def __init__(self, source: RowSource, held_chars: int) -> None:
         self._source = source
-        self._fields = fields
         self._index = ItemIndex()
         self._kept: list[Item] | None = []
         self._chars_left = held_chars
@@ -93,7 +91,7 @@ class _Reader:
         """Record the item of the next row, or its problems."""
         where = self._source.where(row.position, row.line)
         try:
-            item = item_of(row.values, self._fields, number=len(self._index.ids), source=where)
+            item = item_of(row.values, self._source.fields, number=len(self._index.ids), source=where)
         except DatasetError as error:
             for problem in error.problems:
                 self.problems.add(problem)
@@ -108,14 +106,15 @@ class _Reader:
         index.add(item, position=row.position, line=row.line)
         self._count(item, row)
 
-    def dataset(self, path: Path) -> Dataset:
+    def dataset(self) -> Dataset:
         """Return the dataset. Raise ``DatasetError`` with all problems."""
+        name = self._source.name
         if not self._index.ids and not self.problems.total:
-            self.problems.add(Problem(str(path), "no items", "at least one line with an item"))
-        self.problems.raise_problems(DatasetError, str(path))
-        stored = StoredItems(self._source, self._fields, self._index, range(len(self._index.ids)))
+            self.problems.add(Problem(name, "no items", "at least one line with an item"))
+        self.problems.raise_problems(DatasetError, name)
+        stored = StoredItems(self._source, self._index, range(len(self._index.ids)))
         items = stored if self._kept is None else tuple(self._kept)
-        return Dataset(path, items, tuple(self._warnings(path, items)), self._answers, frozenset(self._domains))
+        return Dataset(name, items, tuple(self._warnings(items)), self._answers, frozenset(self._domains))
 
     def _count(self, item: Item, row: Row) -> None:
         self._answers += bool(item.answer.strip())
@@ -127,19 +126,19 @@ class _Reader:
             if self._chars_left < 0:
                 self._kept = None
 
-    def _warnings(self, path: Path, items: Sequence[Item]) -> Iterator[str]:
-        same = equals(texts_of(items))
-        ids = ids_of(items)
+    def _warnings(self, items: Sequence[Item]) -> Iterator[str]:
+        path, fields = self._source.name, self._source.fields
+        same, ids = equals(texts_of(items)), ids_of(items)
         for group in same[:_SHOWN]:
             yield f"{path}: items {', '.join(ids[each] for each in group[:_SHOWN])} ask the same in the same words"
         if (more := len(same) - _SHOWN) > 0:
             yield f"{path}: {more} more sets of items ask the same in the same words"
         unused: Counter[str] = Counter()
         for columns, count in self._columns.items():
-            used = {first_part(name, columns) for name in self._fields.names}
+            used = {first_part(name, columns) for name in fields.names}
             unused.update({name: count for name in columns if name not in used})
         for name, count in sorted(unused.items()):
-            known = did_you_mean(name, self._fields.names)
+            known = did_you_mean(name, fields.names)
             yield f"{path}: the field {name!r} of {pluralize(count, 'item')} is not used; used are {known}"
         if without := len(items) - self._answers:
             yield f"{path}: {without} of {pluralize(len(items), 'item')} without an answer to compare with"

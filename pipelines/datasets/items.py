@@ -143,7 +143,6 @@ class StoredItems(Sequence[Item]):
     """
 
     source: RowSource
-    fields: FieldMap
     table: ItemIndex
     chosen: Sequence[int]
     """Which of the indexed items, in this order."""
@@ -166,7 +165,7 @@ class StoredItems(Sequence[Item]):
 
     def pick(self, indices: Sequence[int]) -> StoredItems:
         """Return some of these items without reading them."""
-        return StoredItems(self.source, self.fields, self.table, array("Q", (self.chosen[each] for each in indices)))
+        return StoredItems(self.source, self.table, array("Q", (self.chosen[each] for each in indices)))
 
     def take(self, indices: Sequence[int]) -> tuple[Item, ...]:
         """Return some of these items, read together."""
@@ -177,7 +176,7 @@ class StoredItems(Sequence[Item]):
     def _checked(self, entry: int, values: Mapping[str, Any]) -> Item:
         table = self.table
         where = self.source.where(table.positions[entry], table.lines[entry])
-        item = item_of(values, self.fields, number=entry, source=where)
+        item = item_of(values, self.source.fields, number=entry, source=where)
         if content_digest(item) != table.contents[entry]:
             raise row_changed(where)
         return item

@@ -14,9 +14,9 @@ from typing import Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
 from tfgrpo.pipelines.datasets.items import ids_of, take
-from tfgrpo.pipelines.datasets.sources import Row, row_changed
+from tfgrpo.pipelines.datasets.sources import JoinedSource, Row, RowSource, row_changed
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.records import unservable
+from tfgrpo.pipelines.mix.records import Records, unservable
 from tfgrpo.pipelines.mix.sampling import MixSampler, sample_id
 from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
@@ -25,44 +25,43 @@ from tfgrpo.pipelines.settings.tree import DatasetSettings, FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.seeds import stream
 
-_INDEX_BITS = 44
-_INDEX_MASK = (1 << _INDEX_BITS) - 1
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class MixSource:
-    """The servable records of some datasets of a mix as rows. The high bits of a position are the dataset."""
+@dataclass(frozen=True)
+class RecordSource(RowSource):
+    """The servable records of one dataset of a mix as rows; positions are their numbers."""
 
-    config: MixConfig
-    used: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """Path of the mix file."""
-        return str(self.config.path)
+    dataset_id: str
+    records: Records
 
     def rows(self) -> Iterator[Row | Problem]:
-        """Yield dataset after dataset, in the order of the file."""
-        for number, name in enumerate(self.used):
-            dataset = self.config.datasets[name]
-            for index in dataset.records.servable:
-                values = _values(sample_id(name, index), dataset.records[index])
-                yield Row(dataset.records.line(index), values, number << _INDEX_BITS | index)
+        """Yield every record, in the order of the file."""
+        for index in self.records.servable:
+            yield Row(self.records.line(index), self._values(index, self.records[index]), index)
 
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Yield records by dataset and number."""
-        for position in positions:
-            name, index = self.used[position >> _INDEX_BITS], position & _INDEX_MASK
-            records = self.config.datasets[name].records
-            record = records[index]
+        """Yield records by number."""
+        for index in positions:
+            record = self.records[index]
             if unservable(record):
-                raise row_changed(records.where(index))
-            yield _values(sample_id(name, index), record)
+                raise row_changed(self.records.where(index))
+            yield self._values(index, record)
 
-    def where(self, position: int, line: int) -> str:
-        """Return file of the dataset and line."""
-        return f"{self.config.datasets[self.used[position >> _INDEX_BITS]].path}:{line}"
+    def _values(self, index: int, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an item. An answer that is neither text nor a number becomes JSON."""
+        answer = record.get("answer")
+        if answer is None or answer == "":  # a zero is an answer
+            answer = record.get("expected_category")
+        if isinstance(answer, dict | list | bool):
+            answer = json.dumps(answer, ensure_ascii=False)
+        return {
+            "id": sample_id(self.dataset_id, index),
+            "prompt": record["prompt"],
+            "answer": answer,
+            "system_prompt": record.get("system_prompt"),
+            "metadata": record.get("metadata"),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,9 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
     Raise ``DatasetError`` for a record with an answer or prompt that no item can have, for a side that is too small,
     and for every dataset in use without items to learn on.
     """
-    data = read_source(MixSource(config, used_datasets(config)), FieldMap(), config.path)
+    used = {name: config.datasets[name] for name in used_datasets(config)}
+    parts = tuple(RecordSource(str(each.path), FieldMap(), name, each.records) for name, each in used.items())
+    data = read_source(JoinedSource(str(config.path), FieldMap(), parts))
     mix = LearningMix(config, dataset.mix_stride, data, split_items(data.items, dataset.held_out))
     empty = {name for name, indices in mix.learnable.items() if not indices}
     drawn = {
@@ -160,19 +161,3 @@ def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tupl
 def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:
     for epoch in range(1, settings.epochs if settings.enabled else 2):
         yield from (step for step, _ in _steps(epoch, settings, stride))
-
-
-def _values(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an item. An answer that is neither text nor a number becomes JSON."""
-    answer = record.get("answer")
-    if answer is None or answer == "":  # a zero is an answer
-        answer = record.get("expected_category")
-    if isinstance(answer, dict | list | bool):
-        answer = json.dumps(answer, ensure_ascii=False)
-    return {
-        "id": name,
-        "prompt": record["prompt"],
-        "answer": answer,
-        "system_prompt": record.get("system_prompt"),
-        "metadata": record.get("metadata"),
-    }

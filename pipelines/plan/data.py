@@ -160,4 +160,4 @@ def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None
         accepted = (
             f"answers in the field {name!r}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
         )
-        raise DatasetError([Problem(str(dataset.path), "no answer in any item", accepted) for dataset in bare])
+        raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import codecs
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
@@ -27,32 +28,25 @@ class Row:
     """Where its source finds it again: in a text file its first byte."""
 
 
-class RowSource(Protocol):
-    """Rows with named values."""
-
-    def rows(self) -> Iterator[Row | Problem]:
-        """Yield every row in order, or its problem. Raise ``DatasetError`` if the source is unreadable."""
-        ...
-
-    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of some rows in the order requested. Raise ``DatasetError`` if a row has changed."""
-        ...
-
-    def where(self, position: int, line: int) -> str:
-        """Return ``path:line`` of a row for messages."""
-        ...
-
-
 @dataclass(frozen=True)
-class NamedSource:
-    """Base of the sources that are one file or table."""
+class RowSource(ABC):
+    """Rows with named values, of one file or table."""
 
     name: str
-    """As given: a path, or ``hf:owner/name:config#split``."""
+    """Name in messages: a path, or ``hf:owner/name:config#split``."""
     fields: FieldMap
+    """Names of the columns that become items."""
 
-    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return name and line."""
+    @abstractmethod
+    def rows(self) -> Iterator[Row | Problem]:
+        """Yield every row in order, or its problem. Raise ``DatasetError`` if the source is unreadable."""
+
+    @abstractmethod
+    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of some rows in the order requested. Raise ``DatasetError`` if a row has changed."""
+
+    def where(self, position: int, line: int) -> str:  # noqa: ARG002 - only of joined sources it names the file
+        """Return ``path:line`` of a row for messages."""
         return f"{self.name}:{line}"
 
 

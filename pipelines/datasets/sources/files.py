@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, Final, TypeAlias
 from tfgrpo.pipelines.datasets.sources.base import (
     PREFIX,
     UTF16,
-    NamedSource,
     Row,
     RowSource,
     absolute_suffix,
@@ -46,7 +45,7 @@ _Rows: TypeAlias = Iterator[Row | Problem]
 
 
 @dataclass(frozen=True)
-class TextSource(NamedSource):
+class TextSource(RowSource):
     """A text file in UTF-8 or UTF-16: JSON lines, a JSON array, or separated values. Positions are bytes."""
 
     delimiters: str = ""
@@ -103,8 +102,8 @@ def _as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
         raise DatasetError.one(name, f"no UTF-16 at byte {error.start}", _TEXT) from None
 
 
-@dataclass(frozen=True, slots=True)
-class FolderSource:
+@dataclass(frozen=True)
+class JoinedSource(RowSource):
     """Several files as one dataset. The high bits of a position are the number of the file."""
 
     files: tuple[RowSource, ...]
@@ -154,7 +153,7 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
     raise DatasetError.one(str(path), given, _ACCEPTED)
 
 
-def _folder(path: Path, fields: FieldMap) -> FolderSource:
+def _folder(path: Path, fields: FieldMap) -> JoinedSource:
     """Return every file of a known kind below a folder, ordered by path, without hidden ones.
 
     A .json file among files of other kinds describes them, as ``dataset_info.json`` does, and is skipped too.
@@ -169,4 +168,4 @@ def _folder(path: Path, fields: FieldMap) -> FolderSource:
     data = [each for each in files if each.suffix.lower() != ".json"] or files
     if not data:
         raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
-    return FolderSource(tuple(_file(each, fields) for each in data))
+    return JoinedSource(str(path), fields, tuple(_file(each, fields) for each in data))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.datasets.sources.base import PREFIX, NamedSource, Row, first_part, row_changed, unreadable
+from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, RowSource, first_part, row_changed, unreadable
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
@@ -27,7 +27,7 @@ _HUB_NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<s
 _HUB_ACCEPTED = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
-class ParquetSource(NamedSource):
+class ParquetSource(RowSource):
     """A Parquet file."""
 
     def rows(self) -> Iterator[Row | Problem]:
@@ -71,7 +71,7 @@ class ParquetSource(NamedSource):
             yield from batch.to_pylist()
 
 
-class HubSource(NamedSource):
+class HubSource(RowSource):
     """One split of a Hugging Face dataset."""
 
     def rows(self) -> Iterator[Row | Problem]:

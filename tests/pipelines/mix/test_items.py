@@ -12,7 +12,7 @@ import pytest
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tfgrpo.pipelines.datasets.items import StoredItems
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.items import LearningMix, MixSource, learning_mix, mix_advice, used_datasets
+from tfgrpo.pipelines.mix.items import LearningMix, learning_mix, mix_advice, used_datasets
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import FLOOR, Difficulty
@@ -135,7 +135,7 @@ def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
     changed["stages"][1]["datasets"] = [{"id": "b", "weight": 1}, {"id": "c", "weight": 0}]
     mix = mix_at(write_mix(tmp_path, changed))
     assert used_datasets(mix.config) == ("a", "b")
-    assert MixSource(mix.config, ("a",)).name == str(mix.config.path)
+    assert mix.data.name == str(mix.config.path)
     assert {item.id[0] for item in (*mix.split.learn, *mix.split.held_out)} == {"a", "b"}
 
 
