@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import importlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.statistics import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
@@ -130,7 +129,7 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rollouts as dicts: item, arm, ``outcome`` by name, ``reward`` (None unless scored), output and usage."""
-        rows = [json.loads(line) for line in read_lines(RunPaths(self.folder).rollouts)]
+        rows = list(read_rows(RunPaths(self.folder).rollouts))
         outcomes = [row["outcome"] for row in rows]
         return [
             {**row, "outcome": each["name"], "reward": each.get("reward"), "reason": each.get("reason")}

@@ -21,6 +21,7 @@ from tfgrpo.stores.errors import PackError, SettingsError
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
@@ -224,11 +225,9 @@ class TaskExperiences:
 
     def rollouts(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the rollouts of these ids, as their runs recorded them. Raise ``CorruptFile``."""
-        from tfgrpo.flows.report.files import rows_of  # noqa: PLC0415 - a report needs numpy, the other actions do not
-
         wanted = set(names)
         paths = sorted(self.paths.root.glob("runs/*/rollouts.jsonl"))
-        return [row for path in paths for row in rows_of(path) if row.get("rollout_id") in wanted]
+        return [row for path in paths for row in read_rows(path) if row.get("rollout_id") in wanted]
 
     def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
         """Return the records of the library with these ids, by id."""

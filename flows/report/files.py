@@ -6,15 +6,12 @@ A missing file yields empty sums: a run may have been stopped before it was writ
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.stores.usage import add_counts
@@ -23,22 +20,6 @@ from tfgrpo.tasks.models.replies import usage_of
 Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
-
-
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file as JSON objects."""
-    if not path.is_file():
-        return
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.isspace():  # what a damaged line of the journal leaves
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise CorruptFile(f"{path}: line {number} is no JSON") from error
-        if not isinstance(row, dict):
-            raise CorruptFile(f"{path}: line {number} is no JSON object")
-        yield row
 
 
 @dataclass(slots=True)
@@ -67,7 +48,7 @@ class Groups:
 def read_groups(run: RunPaths) -> Groups:
     """Sum ``groups.jsonl`` up."""
     groups = Groups()
-    for row in rows_of(run.groups):
+    for row in read_rows(run.groups):
         groups.proposals += len(row.get("proposals", ()))
         for text, reason in row.get("rejected", ()):
             groups.refuse(text, reason)
@@ -101,7 +82,7 @@ class Rollouts:
 def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
     """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
     rollouts = Rollouts()
-    for row in rows_of(run.rollouts):
+    for row in read_rows(run.rollouts):
         if row["rollout_id"] in wanted:
             rollouts.wanted[row["rollout_id"]] = row
         column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
@@ -153,7 +134,7 @@ class RoleCost:
 def read_costs(run: RunPaths) -> dict[str, RoleCost]:
     """Sum ``journal.jsonl`` up by role; empty for a replay, which makes no calls."""
     roles: dict[str, RoleCost] = {}
-    for entry in rows_of(run.journal):
+    for entry in read_rows(run.journal):
         # …/role/attempt#digest
         parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
         if len(parts) == 3 and isinstance(entry.get("payload"), dict):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts, rows_of
+from tfgrpo.flows.report.files import Json, Rollouts, read_rollouts
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
 _CONTRASTS = 2
@@ -54,7 +55,7 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     earlier = [task.run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
     found = {name: row for each in earlier for name, row in read_rollouts(each, shown).wanted.items()} | rollouts.wanted
     items = {row["item_id"] for row in found.values()}
-    rows = (row for each in (*earlier, run) for row in rows_of(each.items))
+    rows = (row for each in (*earlier, run) for row in read_rows(each.items))
     prompts = {row["item_id"]: row["prompt"] for row in rows if row["item_id"] in items}
     lessons = {
         name: Lesson(record, len(pairs[name]), tuple(_contrasts(pairs[name][:_CONTRASTS], found, prompts)))

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final
 
-from tfgrpo.flows.report.files import rows_of
 from tfgrpo.flows.run.exit_status import Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
@@ -61,8 +61,8 @@ def _rows(
     """Yield what a task has of the run, in the order of ``_COMPARED``."""
     run = task.run(session.run_id)
     # Without void groups: a rewarder that timed out may be in time in the replay.
-    yield (row for row in rows_of(run.rollouts) if row.get("group_id") not in session.voided)
-    yield (row for row in rows_of(run.groups) if row.get("group_id") not in session.voided)
+    yield (row for row in read_rows(run.rollouts) if row.get("group_id") not in session.voided)
+    yield (row for row in read_rows(run.groups) if row.get("group_id") not in session.voided)
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
     yield [] if gate is None else [json.loads(json.dumps(gate))]

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tfgrpo.pipelines.datasets.items import Item, ids_of, take
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.seeds import stream
 
@@ -166,8 +166,7 @@ class Difficulty:
     def with_run(self, run: RunPaths, *, before_epoch: int | None = None) -> Difficulty:
         """Return these counts plus those of a run's learning epochs, all or the ones before ``before_epoch``."""
         flat, seen = Counter(self.flat), Counter(self.seen)
-        rows = map(json.loads, read_lines(run.groups)) if run.groups.is_file() else ()
-        for row in rows:
+        for row in read_rows(run.groups):
             if row.get("phase") == "train" and (before_epoch is None or row["epoch"] < before_epoch):
                 signal = row.get("signal")
                 seen[row["item_id"]] += signal in _SEEN

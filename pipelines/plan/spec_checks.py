@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, get_args
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
-from tfgrpo.stores.files.atomic import read_json, read_lines
+from tfgrpo.stores.files.atomic import read_json, read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
@@ -99,7 +99,7 @@ def _manifest_faults(manifest: Json) -> Iterator[str]:
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:
-    for row in _rows(run.rollouts):
+    for row in read_rows(run.rollouts):
         outcome, rollout = row["outcome"], row["rollout_id"]
         name = outcome["name"]
         if name not in get_args(OutcomeName):
@@ -117,7 +117,7 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str
     chars = min(MAX_CHARS, learning["experience_max_chars"])
     pack = manifest["pack"]
     stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
-    for row in _rows(task.experiences):
+    for row in read_rows(task.experiences):
         if row["run_id"] != run_id:
             continue
         name, text = row["experience_id"][:12], row["summary32"]
@@ -131,13 +131,13 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str
 
 def _metric_faults(run: RunPaths) -> Iterator[str]:
     seen: Counter[tuple[str, int, str]] = Counter()
-    for row in _rows(run.metrics):
+    for row in read_rows(run.metrics):
         if row["status"] not in _METRIC_STATUS:
             yield f"a metrics line has the status {row['status']!r}"
         seen[row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""] += 1
     yield from (f"{count} metrics lines for {key}" for key, count in seen.items() if count > 1)
     measured = {group for _, _, group in seen}
-    groups = {row["group_id"] for row in _rows(run.rollouts)}
+    groups = {row["group_id"] for row in read_rows(run.rollouts)}
     yield from (f"no metrics line for the group {group}" for group in sorted(groups - measured))
 
 
@@ -146,14 +146,14 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         return  # a replay reads the journal of the run that it repeats
     answered: Counter[int] = Counter()
     whole: set[int] = set()
-    for row in _rows(run.journal):
+    for row in read_rows(run.journal):
         name, role = attempt_and_role(row["key"])
         if role == _WHOLE_ATTEMPT:
             whole.add(_short(name))
         elif role not in _NO_ROLLOUT_CALLS:
             answered[_short(name)] += 1
-    groups = {row["group_id"]: {key: row[key] for key in _GROUP_KEY if key in row} for row in _rows(run.groups)}
-    for row in _rows(run.rollouts):
+    groups = {row["group_id"]: {key: row[key] for key in _GROUP_KEY if key in row} for row in read_rows(run.groups)}
+    for row in read_rows(run.rollouts):
         if row["outcome"]["name"] != "scored":
             continue
         group = groups.get(row["group_id"])
@@ -180,11 +180,3 @@ def _budget_faults(manifest: Json) -> Iterator[str]:
     for name, amount in used.items():
         if budget[name] is not None and amount > budget[name]:
             yield f"{amount:g} spent of {name} {budget[name]:g}"
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines of a file as JSON objects; none without a file."""
-    if path.is_file():
-        for line in read_lines(path):
-            if not line.isspace():  # a repaired line of the journal is blank
-                yield json.loads(line)

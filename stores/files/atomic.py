@@ -35,6 +35,20 @@ def read_lines(path: Path) -> Iterator[str]:
             raise CorruptFile(f"{path}: the line at byte {line.offset} is not UTF-8") from error
 
 
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of complete batches as JSON objects; none without a file. Raises ``CorruptFile`` with the number."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.isspace():  # what a damaged line of the journal leaves
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorruptFile(f"{path}: line {number} is no JSON") from error
+        if not isinstance(row, dict):
+            raise CorruptFile(f"{path}: line {number} is no JSON object")
+        yield row
+
+
 def read_json(path: Path, what: str) -> dict[str, Any] | None:
     """Return a file that is one JSON object; None without a file. Raises ``CorruptFile`` when it is not ``what``."""
     try:
