@@ -5,18 +5,23 @@ Groups and rows stream through memory. No file is written when no group can be t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+import importlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
-from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.atomic import replace_json
+from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.tasks.exports.choosing import ExportReport, choose
 from tfgrpo.tasks.exports.rows import ROWS
-from tfgrpo.tasks.exports.writing import encode_row, write_lines, write_verl_parquet
+
+_BUFFER: Final = 1 << 20
+_ROWS: Final = 1_000
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:
@@ -63,3 +68,81 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
             yield row
         if chosen is not None and count:
             report.add(chosen, count)
+
+
+def encode_row(row: Mapping[str, Any] | list[Any]) -> str:
+    """Return one row as a line of JSON. Raise ``ValueError`` for NaN and infinity."""
+    return _COMPACT.encode(row)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace a file by these lines, mode 0600. Raise ``StoreError`` when that fails."""
+    # A lone surrogate has no UTF-8; it becomes a question mark, as in the request to the endpoint.
+    with (
+        replacing(path) as partial,
+        partial.open("w", encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER) as file,
+    ):
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file by rows for verl as Parquet, with recorded answers as JSON text.
+
+    Raise ``SettingsError`` without pyarrow, ``StoreError`` when writing fails or a row does not fit the columns.
+    """
+    arrow, parquet = _pyarrow()
+    schema = _verl_schema(arrow)
+    stream = iter(rows)
+    with replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
+        while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
+            try:
+                table = arrow.Table.from_pylist(chunk, schema=schema)
+            except (arrow.ArrowException, OverflowError) as error:
+                raise StoreError(f"{path}: a value that its column cannot hold: {error}") from error
+            writer.write_table(table)
+
+
+def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return a row that fits the columns: turns differ in their fields, so recorded answers become text."""
+    info = dict(row["extra_info"])
+    if any(set(turn) != {"role", "content"} for turn in row["prompt"]):
+        raise StoreError(
+            f"{path}: the prompt of {info['group_id']!r} has turns with tools; write a .jsonl file instead"
+        )
+    info["recorded_completions"] = [encode_row(turns) for turns in info["recorded_completions"]]
+    return {**row, "extra_info": info}
+
+
+def _verl_schema(arrow: Any) -> Any:
+    text, number = arrow.string(), arrow.float64()
+    names = (
+        "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
+    )
+    info = [
+        ("index", arrow.int64()),
+        *((name, text) for name in names.split()),
+        ("epoch", arrow.int64()),
+        ("simulated", arrow.bool_()),
+        ("recorded_completions", arrow.list_(text)),
+        ("recorded_rewards", arrow.list_(number)),
+        ("recorded_logprobs", arrow.list_(arrow.list_(number))),
+        ("recorded_token_ids", arrow.list_(arrow.list_(arrow.int64()))),
+    ]
+    message = arrow.struct([("role", text), ("content", text)])
+    return arrow.schema(
+        [
+            ("data_source", text),
+            ("prompt", arrow.list_(message)),
+            ("ability", text),
+            ("reward_model", arrow.struct([("style", text), ("ground_truth", text)])),
+            ("extra_info", arrow.struct(info)),
+        ]
+    )
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        accepted = "a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'"
+        raise SettingsError.one("pyarrow", "not installed", accepted) from error

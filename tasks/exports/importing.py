@@ -16,8 +16,7 @@ from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import groups_of_lines, lines_of_group
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, ShapeError
-from tfgrpo.stores.files.atomic import read_lines
-from tfgrpo.tasks.exports.writing import write_lines
+from tfgrpo.stores.files.atomic import read_lines, replacing
 from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
@@ -39,18 +38,15 @@ def import_groups(path: Path, form: ImportForm, target: Path) -> tuple[int, int]
 
     Canonical lines stream through memory. Raise ``DatasetError`` with every problem; no file is written then.
     """
-    counts = [0, 0]
-
-    def lines() -> Iterator[str]:
+    groups, rollouts = 0, 0
+    with replacing(target) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         for group in _groups(path, form):
-            counts[0] += 1
-            counts[1] += len(group.rollouts)
-            yield from lines_of_group(group)
-        if not counts[0]:
+            groups += 1
+            rollouts += len(group.rollouts)
+            file.writelines(f"{line}\n" for line in lines_of_group(group))
+        if not groups:
             raise DatasetError.one(str(path), "no group", "at least one group")
-
-    write_lines(target, lines())
-    return counts[0], counts[1]
+    return groups, rollouts
 
 
 def _groups(path: Path, form: ImportForm) -> Iterable[RolloutGroup]:

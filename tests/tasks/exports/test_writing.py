@@ -13,9 +13,8 @@ from benchmarks.bench_export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
-from tfgrpo.tasks.exports.exporting import export_groups
+from tfgrpo.tasks.exports.exporting import encode_row, export_groups, write_lines
 from tfgrpo.tasks.exports.run_reading import line_index
-from tfgrpo.tasks.exports.writing import encode_row, write_lines
 
 
 def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
