@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch, RaggedPolicy
@@ -37,6 +37,7 @@ _OPENING: Final = 2
 """Messages at the start of every conversation: system text and item."""
 
 
+@dataclass(frozen=True, slots=True)
 class ActorCollector:
     """Collects groups from a runtime: its actor attempts, its rewarders score.
 
@@ -44,22 +45,16 @@ class ActorCollector:
     called with every complete group. Raises ``ShapeError`` for any other ``ragged``.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        ragged: RaggedPolicy = "pad",
-        min_group_size: int = 2,
-        logprob_kind: LogProbKind = "unknown",
-        on_group: GroupSink | None = None,
-    ) -> None:
-        if ragged not in ("strict", "pad", "drop_group"):
-            raise ShapeError.one("ragged", "strict | pad | drop_group", repr(ragged))
-        self._runtime = runtime
-        self._ragged: RaggedPolicy = ragged
-        self._min_group_size = min_group_size
-        self._kind: LogProbKind = logprob_kind
-        self._on_group = on_group
+    runtime: Runtime
+    _: KW_ONLY
+    ragged: RaggedPolicy = "pad"
+    min_group_size: int = 2
+    logprob_kind: LogProbKind = "unknown"
+    on_group: GroupSink | None = None
+
+    def __post_init__(self) -> None:
+        if self.ragged not in ("strict", "pad", "drop_group"):
+            raise ShapeError.one("ragged", "strict | pad | drop_group", repr(self.ragged))
 
     async def collect(self, specs: Sequence[GroupSpec]) -> Collected:
         """Return one group for each spec, in order.
@@ -73,18 +68,70 @@ class ActorCollector:
                 "specs", "at least one, each with a group id of its own", ", ".join(repeated) or "none"
             )
         groups = await gathered([self._group(spec) for spec in specs])
-        return Collected(*ExperienceBatch(tuple(groups)).shaped(self._ragged, min_group_size=self._min_group_size))
+        return Collected(*ExperienceBatch(tuple(groups)).shaped(self.ragged, min_group_size=self.min_group_size))
 
     async def _group(self, spec: GroupSpec) -> RolloutGroup:
-        recorded = _Recorded(self._runtime)
-        runtime = replace(self._runtime, model=recorded, actor=recorded)
+        recorded = _Recorded(self.runtime)
+        runtime = replace(self.runtime, model=recorded, actor=recorded)
         result = await run_group(replace(spec, reflect=False), runtime)
         if result.fatal is not None:
             raise RunAborted(result.fatal)
-        group = _group_of(spec, result, recorded, self._runtime, self._kind)
-        if self._on_group is not None:
-            self._on_group(group)
+        group = self._group_of(spec, result, recorded)
+        if self.on_group is not None:
+            self.on_group(group)
         return group
+
+    def _group_of(self, spec: GroupSpec, result: GroupResult, recorded: _Recorded) -> RolloutGroup:
+        item = spec.item
+        user = Message("user", "\n\n".join(text for text in (item.system_prompt, item.prompt) if text))
+        return RolloutGroup(
+            id=spec.group_id,
+            state=list(map(_encoded, recorded.opening() or (Message("system", spec.pack.system), user))),
+            rollouts=tuple(self._rollout(record, spec, recorded) for record in result.rollouts),
+            target_size=spec.size,
+            bare_state=[_encoded(user)],
+            policy_version=self.runtime.context.rollout_model,
+            experience_version=f"{spec.pack.pack_id}:{spec.pack.digest}",
+            metadata={
+                "item_id": item.id,
+                "answer": item.answer,
+                "domain": item.domain,
+                "run_id": self.runtime.context.run_id,
+                "epoch": spec.key.epoch,
+                "phase": spec.key.phase,
+                "arm": spec.key.arm,
+                "experience_ids": list(spec.pack.experience_ids),
+                "item": dict(item.metadata),
+            },
+        )
+
+    def _rollout(self, record: RolloutRecord, spec: GroupSpec, recorded: _Recorded) -> Rollout:
+        calls = recorded.calls[record.index]
+        replies = [reply for _, reply in calls]
+        trajectory = recorded.trajectories.get(record.index)
+        outcome, context = record.outcome, self.runtime.context
+        error_type = outcome.error_type if isinstance(outcome, Failed | Ungraded) else ""
+        finish = trajectory.finish_reason if trajectory is not None else None
+        return Rollout(
+            id=record.rollout_id,
+            group_id=spec.group_id,
+            index=record.index,
+            completion=None if trajectory is None else _completion(trajectory, calls),
+            status=status_of_outcome(outcome.name, error_type, finish),
+            reward=outcome.reward if isinstance(outcome, Scored) else None,
+            reward_parts={score.rewarder_id: score.score for score in record.scores},
+            logprob=_logprobs(replies, self.logprob_kind) if trajectory is not None else None,
+            sampling=Sampling(
+                model=replies[-1].model if replies else context.rollout_model,
+                temperature=spec.temperature,
+                seed=record.seed,
+                max_tokens=context.settings.model.max_tokens,
+                finish_reason=finish,
+            ),
+            usage=_usage(record, replies),
+            latency_s=record.latency_s,
+            error=None if isinstance(outcome, Scored) else outcome.reason,
+        )
 
 
 class _Recorded:
@@ -107,70 +154,9 @@ class _Recorded:
             self.trajectories[attempt.key("rollout", 0).rollout] = trajectory
         return trajectory
 
-
-def _group_of(
-    spec: GroupSpec, result: GroupResult, recorded: _Recorded, runtime: Runtime, kind: LogProbKind
-) -> RolloutGroup:
-    item = spec.item
-    user = "\n\n".join(text for text in (item.system_prompt, item.prompt) if text)
-    return RolloutGroup(
-        id=spec.group_id,
-        state=_sent(recorded) or [_turn("system", spec.pack.system), _turn("user", user)],
-        rollouts=tuple(_rollout(record, spec, recorded, runtime, kind) for record in result.rollouts),
-        target_size=spec.size,
-        bare_state=[_turn("user", user)],
-        policy_version=runtime.context.rollout_model,
-        experience_version=f"{spec.pack.pack_id}:{spec.pack.digest}",
-        metadata={
-            "item_id": item.id,
-            "answer": item.answer,
-            "domain": item.domain,
-            "run_id": runtime.context.run_id,
-            "epoch": spec.key.epoch,
-            "phase": spec.key.phase,
-            "arm": spec.key.arm,
-            "experience_ids": list(spec.pack.experience_ids),
-            "item": dict(item.metadata),
-        },
-    )
-
-
-def _rollout(
-    record: RolloutRecord, spec: GroupSpec, recorded: _Recorded, runtime: Runtime, kind: LogProbKind
-) -> Rollout:
-    calls = recorded.calls[record.index]
-    replies = [reply for _, reply in calls]
-    trajectory = recorded.trajectories.get(record.index)
-    outcome = record.outcome
-    finish = trajectory.finish_reason if trajectory is not None else None
-    return Rollout(
-        id=record.rollout_id,
-        group_id=spec.group_id,
-        index=record.index,
-        completion=None if trajectory is None else _completion(trajectory, calls),
-        status=status_of_outcome(
-            outcome.name, outcome.error_type if isinstance(outcome, Failed | Ungraded) else "", finish
-        ),
-        reward=outcome.reward if isinstance(outcome, Scored) else None,
-        reward_parts={score.rewarder_id: score.score for score in record.scores},
-        logprob=_logprobs(replies, kind) if trajectory is not None else None,
-        sampling=Sampling(
-            model=replies[-1].model if replies else runtime.context.rollout_model,
-            temperature=spec.temperature,
-            seed=record.seed,
-            max_tokens=runtime.context.settings.model.max_tokens,
-            finish_reason=finish,
-        ),
-        usage=_usage(record, replies),
-        latency_s=record.latency_s,
-        error=None if isinstance(outcome, Scored) else outcome.reason,
-    )
-
-
-def _sent(recorded: _Recorded) -> Json:
-    """Return the opening as it was first sent; None when no model was called."""
-    first = next((calls[0][0].messages for calls in recorded.calls.values() if calls), ())
-    return [_turn(message.role, message.content) for message in first[:_OPENING]] or None
+    def opening(self) -> tuple[Message, ...]:
+        """Return the opening as it was first sent; empty when no model was called."""
+        return next((calls[0][0].messages[:_OPENING] for calls in self.calls.values() if calls), ())
 
 
 def _completion(trajectory: Trajectory, calls: Sequence[tuple[ChatRequest, ChatReply]]) -> Json:
@@ -182,7 +168,7 @@ def _completion(trajectory: Trajectory, calls: Sequence[tuple[ChatRequest, ChatR
 
 
 def _encoded(message: Message) -> dict[str, Any]:
-    turn: dict[str, Any] = _turn(message.role, message.content)
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         turn["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -191,10 +177,6 @@ def _encoded(message: Message) -> dict[str, Any]:
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
     return turn
-
-
-def _turn(role: str, content: str | None) -> dict[str, Any]:
-    return {"role": role, "content": content}
 
 
 def _logprobs(replies: Sequence[ChatReply], kind: LogProbKind) -> LogProbs | None:
