@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
-from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle, Telemetry, TelemetryOptions
+from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.replies import is_plausible, usage_of
 from tfgrpo.tasks.models.wire import encode_request, messages_text, request_digest
@@ -56,7 +57,6 @@ class JournaledModel:
             known = self.journal.answer(key_text, partial(_replay, request), final=self.inner is None)
         if known is not None:
             with self._span(request, key) as span:
-                self._add_input(span, request)
                 if isinstance(known, TfgrpoError):
                     known.add_note(f"call {key_text}")
                     raise known
@@ -94,7 +94,6 @@ class JournaledModel:
             provider=self.provider,
         )
         with self._span(request, key) as span:
-            self._add_input(span, request)
             started = self.timer()
             try:
                 reply = await inner.complete(request, key)
@@ -111,8 +110,9 @@ class JournaledModel:
             _add_reply(span, reply)
             return reply
 
-    def _span(self, request: ChatRequest, key: CallKey) -> OpenSpan:
-        return self.telemetry.chat_span(
+    @contextmanager
+    def _span(self, request: ChatRequest, key: CallKey) -> Iterator[SpanHandle]:
+        opened = self.telemetry.chat_span(
             model=request.model,
             role=key.role,
             provider=self.provider,
@@ -120,10 +120,10 @@ class JournaledModel:
             max_tokens=request.max_tokens,
             request_seed=request.seed if self.send_seed else None,
         )
-
-    def _add_input(self, span: SpanHandle, request: ChatRequest) -> None:
-        if self.telemetry.options.content:
-            span.content("input", messages_text(request))
+        with opened as span:
+            if self.telemetry.options.content:
+                span.content("input", messages_text(request))
+            yield span
 
 
 def _add_reply(span: SpanHandle, reply: ChatReply) -> None:
@@ -131,7 +131,7 @@ def _add_reply(span: SpanHandle, reply: ChatReply) -> None:
     span.set(
         response_model=reply.model,
         response_id=reply.response_id,
-        finish_reasons=None if reply.finish_reason is None else (reply.finish_reason,),
+        finish_reasons=(reply.finish_reason,),
         input_tokens=usage.prompt if usage else None,
         output_tokens=usage.completion if usage else None,
         cached_tokens=usage.cached if usage else None,

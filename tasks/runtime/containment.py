@@ -37,21 +37,16 @@ async def contained(work: Awaitable[T]) -> T:
         raise ActorError(described(error, whole=True)) from None
 
 
-def without_stop_iteration(work: Callable[[], T]) -> Callable[[], T]:
-    """Return ``work`` with its ``StopIteration`` as a ``RuntimeError``: a future that is given the former never ends."""
+async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
+    """Run a blocking function in a thread, which is abandoned when this is cancelled."""
 
     def checked() -> T:
         try:
             return work()
-        except StopIteration as error:
+        except StopIteration as error:  # a future that is given one never ends
             raise RuntimeError("the code raised StopIteration") from error
 
-    return checked
-
-
-async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
-    """Run a blocking function in a thread, which is abandoned when this is cancelled."""
-    future = threads.submit(without_stop_iteration(work))
+    future = threads.submit(checked)
     try:
         return await asyncio.wrap_future(future)
     finally:

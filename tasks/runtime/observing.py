@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from tfgrpo.rewarders.base import UNIT, Range, declared_range
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import Failed, Outcome, RewardScore, Scored
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 
 def _label(score: float, ends: Range) -> Literal["pass", "fail"] | None:
@@ -21,17 +22,31 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
     if not telemetry.active:
         return
     span.set(spread=result.spread)
+    record = partial(telemetry.record, epoch=spec.key.epoch, phase=spec.key.phase)
     for rollout in result.rollouts:
-        _observe_rollout(telemetry, spec, rollout, agent)
-    key = spec.key
-    telemetry.record(
-        "group",
-        epoch=key.epoch,
-        phase=key.phase,
-        signal=result.signal,
-        spread=result.spread,
-        group_size=spec.size,
-    )
+        outcome = rollout.outcome
+        record(
+            "rollout",
+            outcome=outcome.name,
+            duration_s=rollout.latency_s,
+            agent=agent,
+            error_type=outcome.error_type if outcome.name in ("failed", "ungraded") else None,
+            group_size=spec.size,
+        )
+        for score in rollout.scores:
+            record("reward", rewarder=score.rewarder_id, score=score.score)
+        for event in rollout.tools:
+            record(
+                "tool_call",
+                tool=event.tool,
+                duration_s=event.latency_ms / 1000.0,
+                tokens=event.tokens,
+                tool_cost_usd=event.cost_usd,
+                outcome="ok" if event.ok else "error",
+                error_type=None if event.ok else "tool_error",
+                group_size=spec.size,
+            )
+    record("group", signal=result.signal, spread=result.spread, group_size=spec.size)
 
 
 def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: float | None, latency_s: float) -> None:
@@ -77,35 +92,4 @@ def observe_scores(
         label = None if ends is None else _label(score.score, ends)
         span.evaluation(
             scored_by=score.rewarder_id, score=score.score, label=label, index=rollout_index, evidence=score.evidence
-        )
-
-
-def _observe_rollout(telemetry: Telemetry, spec: GroupSpec, rollout: RolloutRecord, agent: str) -> None:
-    outcome = rollout.outcome
-    telemetry.record(
-        "rollout",
-        epoch=spec.key.epoch,
-        phase=spec.key.phase,
-        outcome=outcome.name,
-        duration_s=rollout.latency_s,
-        agent=agent,
-        error_type=outcome.error_type if outcome.name in ("failed", "ungraded") else None,
-        group_size=spec.size,
-    )
-    for score in rollout.scores:
-        telemetry.record(
-            "reward", epoch=spec.key.epoch, phase=spec.key.phase, rewarder=score.rewarder_id, score=score.score
-        )
-    for event in rollout.tools:
-        telemetry.record(
-            "tool_call",
-            epoch=event.epoch,
-            phase=spec.key.phase,
-            tool=event.tool,
-            duration_s=event.latency_ms / 1000.0,
-            tokens=event.tokens,
-            tool_cost_usd=event.cost_usd,
-            outcome="ok" if event.ok else "error",
-            error_type=None if event.ok else "tool_error",
-            group_size=spec.size,
         )
