@@ -28,11 +28,11 @@ from tfgrpo.stores.outcomes import (
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
+from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_group, observe_verdict
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
 RECORDED_CHARS = 2_000

@@ -22,9 +22,9 @@ from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.models.base import Message, Role
+from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
-from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]

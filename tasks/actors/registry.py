@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.settings.tree import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
@@ -13,6 +14,9 @@ from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import Tool, check_tools, load_tools
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.actors.callable import CallableActor
 
 _SHOWN_CHARS = 80
 """Of an unknown tool's name in the message to the model."""
@@ -76,9 +80,7 @@ def build_actor(settings: ActorSettings) -> Actor:
         return ChatActor()
     if settings.kind == "tools":
         return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
-    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
-
-    return CallableActor(load_callable(settings.kind))
+    return _callable_actor(settings.kind)
 
 
 def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
@@ -97,9 +99,7 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
         return ()
-    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - as in build_actor
-
-    declared = CallableActor(load_callable(settings.kind)).declared
+    declared = _callable_actor(settings.kind).declared
     if "chat" in declared:
         return ()
     unpaid = f"{settings.kind} takes no `chat`: calls that it makes itself are not counted, and no cap holds for them"
@@ -111,10 +111,14 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
 def _callable_problems(kind: str) -> list[Problem]:
     if not is_name(kind):
         return [Problem(_SOURCE, repr(kind), _ACCEPTED)]
-    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - as in build_actor
-
     try:
-        CallableActor(load_callable(kind))
+        _callable_actor(kind)
     except ValueError as error:
         return [Problem(_SOURCE, f"{kind!r} ({error})", _ACCEPTED)]
     return []
+
+
+def _callable_actor(kind: str) -> CallableActor:
+    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
+
+    return CallableActor(load_callable(kind))

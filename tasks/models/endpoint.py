@@ -1,18 +1,26 @@
-"""Describe one endpoint: address, key and wire options. The key is only readable through ``ApiKey.reveal``."""
+"""Describe one endpoint: address, key and wire options. The key is only readable through ``ApiKey.reveal``.
+
+It is removed from texts of the user's agents, tools and rewarders where they come in, before they are journalled, recorded
+or shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, NoReturn, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
-from tfgrpo.tasks.models.base import ChatReply, ToolCall
+from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.models.base import ChatReply
 
+Scrub: TypeAlias = Callable[[str], str]
+T = TypeVar("T")
 _MASK = "***"
 _MIN_MIXED_SECRET = 6
 _MIN_SECRET = 16
@@ -62,6 +70,27 @@ class ApiKey:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an API key is not pickled: resolve it again in the other process")
+
+
+def scrubber(key: ApiKey | None) -> Scrub:
+    """Return the function that removes this key and lone surrogates from a text."""
+    return replace_surrogates if key is None else lambda text: replace_surrogates(key.scrub(text))
+
+
+def scrubbed(value: T, scrub: Scrub) -> T:
+    """Return a trajectory, scores or any other frozen data with every text in them scrubbed, as they may be recorded."""
+    kept: Any = value
+    if isinstance(value, str):
+        kept = scrub(value)
+    elif isinstance(value, tuple):
+        kept = tuple(scrubbed(each, scrub) for each in value)
+    elif isinstance(value, FrozenDict):
+        kept = FrozenDict({scrub(key): scrubbed(each, scrub) for key, each in value.items()})
+    elif isinstance(value, Mapping):  # by ids of the run's own
+        kept = {key: scrubbed(each, scrub) for key, each in value.items()}
+    elif is_dataclass(value) and not isinstance(value, type):
+        kept = replace(value, **{each.name: scrubbed(getattr(value, each.name), scrub) for each in fields(value)})
+    return kept  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +149,7 @@ class Endpoint:
 
     def without_key(self, reply: ChatReply) -> ChatReply:
         """Return a reply with the key masked, in case the endpoint echoed it."""
-        if self.api_key is None:
-            return reply
-        scrub, message = self.api_key.scrub, reply.message
-        calls = tuple(
-            ToolCall(scrub(it.id), scrub(it.name), scrub(it.arguments), scrub(it.extra)) for it in message.tool_calls
-        )
-        content = None if message.content is None else scrub(message.content)
-        return replace(
-            reply,
-            message=replace(message, content=content, tool_calls=calls, extra=scrub(message.extra)),
-            model=scrub(reply.model),
-            response_id=None if reply.response_id is None else scrub(reply.response_id),
-        )
+        return reply if self.api_key is None else scrubbed(reply, self.api_key.scrub)
 
     def excerpt(self, text: str) -> str:
         """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""

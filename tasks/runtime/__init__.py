@@ -7,5 +7,4 @@ __all__ = [
     "judging",
     "observing",
     "runtime",
-    "scrubbing",
 ]

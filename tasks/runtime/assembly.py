@@ -23,12 +23,11 @@ from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.models.chat import ChatClient
-from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
-from tfgrpo.tasks.runtime.scrubbing import scrubber
 
 _SIMULATED_URL = "http://simulated.invalid/v1"
 """Never resolved: the application is called in process."""

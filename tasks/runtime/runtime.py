@@ -32,8 +32,8 @@ from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.runtime.containment import in_thread
-from tfgrpo.tasks.runtime.scrubbing import Scrub
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 

@@ -25,11 +25,11 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.runtime.scrubbing import scrubbed
 from tfgrpo.tasks.selection.formats import Flawed, Reading, Sound
 from tfgrpo.tasks.selection.shapes import (
     Candidate,

@@ -7,8 +7,7 @@ from tfgrpo.rewarders.scoring import GroupScores
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.models.endpoint import ApiKey
-from tfgrpo.tasks.runtime.scrubbing import scrubbed, scrubber
+from tfgrpo.tasks.models.endpoint import ApiKey, scrubbed, scrubber
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 KEY = "sk-test-0123456789abcdef"
