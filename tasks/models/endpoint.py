@@ -34,7 +34,7 @@ class ApiKey:
     White space around it is dropped. Raises ``EndpointError`` for a key that cannot be in an HTTP header.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_secret", "_text")
 
     def __init__(self, text: str) -> None:
         given: object = text
@@ -44,6 +44,9 @@ class ApiKey:
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
             given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
             raise EndpointError.one("API key", given, "the key alone, as the vendor shows it")
+        # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
+        mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
+        self._secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
 
     def reveal(self) -> str:
         """Return the credential itself, for the header of a request."""
@@ -51,10 +54,7 @@ class ApiKey:
 
     def scrub(self, text: str) -> str:
         """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind."""
-        # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
-        mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
-        secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
-        return text.replace(self._text, _MASK) if secret else text
+        return text.replace(self._text, _MASK) if self._secret else text
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
