@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tfgrpo.pipelines.mix.document import read_document
-from tfgrpo.pipelines.mix.forms import MixEntry, MixForm, MixStage
-from tfgrpo.pipelines.mix.reading import Reading
+from tfgrpo.pipelines.mix.forms import MixEntry, MixForm, MixStage, Reading
 from tfgrpo.pipelines.mix.records import Records
 from tfgrpo.pipelines.problems import shown
 from tfgrpo.rewarders.graders.combine import GraderSet

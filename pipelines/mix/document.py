@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -12,8 +12,7 @@ from tfgrpo.pipelines.settings.pipeline_file import read_yaml
 from tfgrpo.stores.errors import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """Content of a YAML file."""
 
     content: object
@@ -25,15 +24,14 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """Read a YAML file as ``yaml.safe_load`` does. Raise ``PipelineError`` with the line of bad YAML."""
-    raw, loader = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
-    problems = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in loader.repeated)
-    return Document(loader.content, hashlib.sha256(raw).hexdigest(), tuple(problems))
+    raw, (content, repeated) = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
+    problems = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in repeated)
+    return Document(content, hashlib.sha256(raw).hexdigest(), tuple(problems))
 
 
-def _load(text: str) -> _Loader:
+def _load(text: str) -> tuple[object, list[tuple[int, str]]]:
     loader = _Loader(text)
-    loader.content = loader.get_single_data()
-    return loader
+    return loader.get_single_data(), loader.repeated
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,7 +39,6 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.content: object = None
         self.repeated: list[tuple[int, str]] = []
         self._seen: set[int] = set()
 

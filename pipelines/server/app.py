@@ -14,11 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tfgrpo.pipelines.server import monitoring
 from tfgrpo.pipelines.server.access import require_token
 from tfgrpo.pipelines.server.description import describe
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_route
-from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, GradeTally, RequestMeter
+from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, RequestMeter, Say, grade_lines
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.server.shapes import GradeItem, GradeRequest, SampleRequest
@@ -37,7 +36,7 @@ def data_app(
     *,
     limits: Limits,
     telemetry: Telemetry,
-    say: monitoring.Say,
+    say: Say,
     version: str,
     token: str | None = None,
     verbose: bool = False,
@@ -72,9 +71,9 @@ class _Handlers:
     limits: Limits
     telemetry: Telemetry
     tally: GradeTally
-    say: monitoring.Say | None
+    say: Say | None
     """Logs every request; None without ``--verbose``."""
-    warn: monitoring.Say
+    warn: Say
 
     async def health(self) -> Response:
         """Answer that the server is up."""
@@ -91,7 +90,7 @@ class _Handlers:
             raise _too_many("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
         if self.say is not None:
             stage = self.service.config.stage_at(asked.iteration).name
-            self.say(monitoring.sample_line(asked.iteration, asked.batch_size, stage))
+            self.say(f"{NAME} /sample iteration={asked.iteration} batch_size={asked.batch_size} stage={stage}")
         try:
             samples = await self.service.sample(asked.iteration, asked.batch_size)
         except DatasetError as error:
@@ -114,7 +113,7 @@ class _Handlers:
         for line in self.tally.add(grades):
             self.warn(line)
         if self.say is not None:
-            self.say("\n".join(monitoring.grade_lines(asked.iteration, asked.items, grades)))
+            self.say("\n".join(grade_lines(asked.iteration, asked.items, grades)))
         _refuse_if_lost(grades, self.limits.max_lost_share)
         results = [_result(item, grade, asked.parts) for item, grade in zip(asked.items, grades, strict=True)]
         return answer({"results": results})

@@ -20,7 +20,7 @@ from tfgrpo.stores.text import pluralize
 Say: TypeAlias = Callable[[str], None]
 """Writes whole lines and does not raise."""
 LONGEST_REASON: Final = 300
-_NAME: Final = "[dataserver]"
+NAME: Final = "[dataserver]"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 _WARNING_INTERVAL_S: Final = 10.0
 
@@ -87,12 +87,7 @@ class GradeTally:
                 example = next(grade for grade in grades if name in grade.errors)
                 reason = example.errors[name][:LONGEST_REASON]
                 items = pluralize(self._unreported.pop(name), "item")
-                yield f"{_NAME} grader {name} left {items} ungraded; the last: {reason}"
-
-
-def sample_line(iteration: int, batch_size: int, stage: str) -> str:
-    """Return the log line of a request for samples."""
-    return f"{_NAME} /sample iteration={iteration} batch_size={batch_size} stage={stage}"
+                yield f"{NAME} grader {name} left {items} ungraded; the last: {reason}"
 
 
 def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[ItemGrade]) -> Iterator[str]:
@@ -100,7 +95,7 @@ def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[Ite
 
     The figures are those of the items with a reward.
     """
-    head = f"{_NAME} iteration={iteration} graded"
+    head = f"{NAME} iteration={iteration} graded"
     if not items:
         yield f"{head} 0 completions."
         return
@@ -130,5 +125,5 @@ def _grade_text(grade: ItemGrade) -> str:
 
 
 def _completion_lines(title: str, reward: float, item: GradeItem) -> Iterator[str]:
-    yield f"{_NAME} {title} reward={reward:.3f} {_item_name(item)}"
+    yield f"{NAME} {title} reward={reward:.3f} {_item_name(item)}"
     yield from (f"  | {line}" for line in item.completion.splitlines() or [""])

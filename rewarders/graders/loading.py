@@ -130,7 +130,7 @@ def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str,
     """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
     if not (isinstance(build, type) and issubclass(build, Options)) and not _takes(build, options):
         given = ", ".join(sorted(options)) or "none"
-        raise PipelineError([Problem(where + key, given, f"the options of {_name(build)}{_signature(build)}")])
+        raise PipelineError([Problem(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")])
     try:
         return build(**options)
     except PipelineError as error:
@@ -158,13 +158,6 @@ def _takes(build: Callable[..., Any], options: Mapping[str, Any], *, one_more: b
     except TypeError:
         return False
     return True
-
-
-def _signature(build: Callable[..., Any]) -> str:
-    try:
-        return str(inspect.signature(build))
-    except (TypeError, ValueError):
-        return ""
 
 
 def _name(build: object) -> str:

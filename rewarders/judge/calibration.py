@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, permutations
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from tfgrpo.rewarders.judge.reading import Preference
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import RewardScore
 
+_WON: Final = {"first": 1, "tie": 0, "second": -1}
 Scores = Mapping[str, RewardScore]
 """All scores of one attempt by path: a part of a composite is ``composite/part``."""
 
@@ -220,15 +221,8 @@ def _comparisons(judged: Scores) -> RankCalibration:
             usable = [pair for pair in answers if None not in pair]
             swaps += usable
             if usable:
-                margins[name, comparison["with"]] = float(sum(_margin(*pair) for pair in usable))
+                margins[name, comparison["with"]] = float(sum(_WON[one] for one, other in usable if one == other))
     return swap_agreement(swaps) + transitivity(margins)
-
-
-def _margin(forward: str, backward: str) -> int:
-    """Return 1 when the first won in both orders, -1 when the other did, 0 otherwise."""
-    if forward != backward:
-        return 0
-    return {"first": 1, "second": -1}.get(forward, 0)
 
 
 def _details(score: RewardScore, by: str) -> Mapping[str, Any]:

@@ -5,9 +5,9 @@ The implementation is responsible for ledger, journal, rate limits and seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias
 
 Speaker: TypeAlias = Literal["system", "user", "assistant"]
 
@@ -82,15 +82,7 @@ class JudgeLoad:
     """A repetition carries the earlier answers."""
 
 
-@runtime_checkable
-class AsksModel(Protocol):
-    """A rewarder that calls a model, and knows its load."""
-
-    def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
-        """Return the load of one group of this size; one entry for each judge."""
-        ...
-
-
 def judge_loads(rewarder: object, group_size: int) -> Sequence[JudgeLoad]:
-    """Return the load of a rewarder for one group; empty when it calls no model or does not know."""
-    return rewarder.judge_loads(group_size) if isinstance(rewarder, AsksModel) else ()
+    """Return the load of a rewarder for one group, one entry for each judge; empty when it calls no model."""
+    loads: Callable[[int], Sequence[JudgeLoad]] | None = getattr(rewarder, "judge_loads", None)
+    return loads(group_size) if loads is not None else ()

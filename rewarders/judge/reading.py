@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.numeric import is_number
 
 Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]
@@ -115,7 +115,7 @@ def read_score(text: str, scale: Scale = "unit") -> ReadScore:
     """
     prose, given = _split(text, "score")
     said = list(_SCORE.finditer(prose))
-    values = [_structured_score(answer) for answer in given] + [_value_of(match) for match in said]
+    values = [_structured_score(answer["score"]) for answer in given] + [_value_of(match) for match in said]
     value = _agreed((_on_scale(value, scale) for value in values), "score")
     divided = any(match["of"] or match["percent"] for match in said)
     if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or any(map(_names_a_top, given))):
@@ -130,8 +130,11 @@ def read_preference(text: str) -> ReadPreference:
     Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
     """
     prose, given = _split(text, "better")
-    labelled = [_WHICH[match["which"].lower()] for match in _BETTER.finditer(prose)]
-    better = _agreed([*map(_structured_preference, given), *labelled], "preference")
+    structured: list[Preference | None] = [_WHICH.get(str(answer["better"]).strip().lower()) for answer in given]
+    if None in structured:
+        raise ValueError("no preference in the reply that is first, second or tie")
+    labelled: list[Preference] = [_WHICH[match["which"].lower()] for match in _BETTER.finditer(prose)]
+    better = _agreed([*(each for each in structured if each is not None), *labelled], "preference")
     _require_stated(prose, _BETTER, "preference")
     return ReadPreference(better, _reason(given))
 
@@ -182,24 +185,15 @@ def _agreed(values: Iterable[_T], what: str) -> _T:
     return distinct[0]
 
 
-def _require_stated(prose: str, label: re.Pattern[str], what: str) -> None:
-    if not _is_stated(prose, label):
-        raise ValueError(f"no {what} in the reply but in quotations")
-
-
-def _structured_score(answer: dict[str, Any]) -> float:
-    given = answer["score"]
-    if isinstance(given, str) and (said := _SCORE.fullmatch(f"score: {given.strip()}")):
-        return _value_of(said)
-    return _finite(given)
+def _structured_score(given: object) -> float:
+    said = _SCORE.fullmatch(f"score: {given.strip()}") if isinstance(given, str) else None
+    return _finite(given) if said is None else _value_of(said)
 
 
 def _value_of(said: re.Match[str]) -> float:
     value = _number(said["value"])
-    if said["percent"]:
-        return value / 100.0
     if said["of"] is None:
-        return value
+        return value / 100.0 if said["percent"] else value
     whole = _number(said["of"])
     return _finite(value / whole if whole > 0.0 else None)
 
@@ -211,8 +205,8 @@ def _number(text: str | None) -> float:
 
 def _finite(given: object) -> float:
     """Return the number. Booleans, and integers beyond the range of a float, are refused."""
-    if not isinstance(given, bool) and isinstance(given, int | float) and is_finite(given):
-        return float(given)
+    if is_number(given, allow_nan=False):
+        return float(cast("float", given))
     raise ValueError("no score in the reply that is a number")
 
 
@@ -229,26 +223,21 @@ def _names_a_top(answer: dict[str, Any]) -> bool:
     return re.search(rf"\b{_TOP}", json.dumps(others)) is not None
 
 
-def _structured_preference(answer: dict[str, Any]) -> Preference:
-    better = _WHICH.get(str(answer["better"]).strip().lower())
-    if better is None:
-        raise ValueError("no preference in the reply that is first, second or tie")
-    return better
-
-
 def _reason(given: list[dict[str, Any]]) -> str:
     return next((answer["reason"] for answer in given if isinstance(answer.get("reason"), str)), "")
 
 
-def _is_stated(text: str, label: re.Pattern[str]) -> bool:
-    """Return whether the judge itself states what ``label`` matches, or a JSON object, and does not quote it.
+def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
+    """Raise ``ValueError`` unless the judge itself states what ``label`` matches, or a JSON object, and does not quote it.
 
     A statement is outside quotation marks, fences and block quotes, after words of a closed list, and before none that
     qualify it. Unclear prose counts as a quotation: to ask again costs less than a wrong score.
     """
     own = _own_words(text, label)
     objects = (each for each in re.finditer(PLACEHOLDER, own) if _is_led(own, each))
-    return any(objects) or any(_is_led(own, found) and _AFTER.match(own, found.end()) for found in label.finditer(own))
+    labels = (each for each in label.finditer(own) if _is_led(own, each) and _AFTER.match(own, each.end()))
+    if not any(objects) and not any(labels):
+        raise ValueError(f"no {what} in the reply but in quotations")
 
 
 def _own_words(text: str, label: re.Pattern[str]) -> str:
