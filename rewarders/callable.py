@@ -39,7 +39,7 @@ class CallableRewarder:
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts of the function; an abstention where it raised or returned no verdict."""
         if self.calling == "context":
-            return _whole(self.rewarder_id, self.function(context))
+            return _verdicts(self.rewarder_id, self.function(context))
         return _verdicts(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
 
     def _one(self, output: str, answer: str) -> object:
@@ -60,7 +60,7 @@ class AsyncCallableRewarder:
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts, as ``CallableRewarder.score`` does."""
         if self.calling == "context":
-            return _whole(self.rewarder_id, await self.function(context))
+            return _verdicts(self.rewarder_id, await self.function(context))
         asked = (self._one(attempt.output, context.answer) for attempt in context.outputs)
         return _verdicts(self.rewarder_id, await asyncio.gather(*asked))
 
@@ -85,13 +85,9 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     return kind(name, function, "context" if by_context else "output and answer")
 
 
-def _whole(name: str, values: object) -> Sequence[Verdict]:
+def _verdicts(name: str, values: object) -> Sequence[Verdict]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise RewardError(f"{name}: returned {type(values).__name__}, expected one value for each attempt")
-    return _verdicts(name, values)
-
-
-def _verdicts(name: str, values: Iterable[object]) -> Sequence[Verdict]:
     return each_alone(values, partial(_verdict, name), lambda reason: Abstained(name, reason, broke=True))
 
 

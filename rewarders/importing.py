@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -33,7 +34,6 @@ _FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
-_MISSING: Final = object()
 
 
 @dataclass(slots=True)
@@ -62,9 +62,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None) -> object:
     if _is_file(module_name):
         return load_from_file(name, where, folder=folder or Path.cwd())
     try:
-        found: object = _imported(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found: object = attrgetter(attribute)(_imported(module_name))
     except (Exception, SystemExit) as error:
         raise PipelineError([_problem(error, where, "module:attr that can be imported")]) from error
     return found
@@ -81,13 +79,12 @@ def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> o
         accepted = f"file.py:attr, with the file relative to {folder}"
         raise PipelineError([Problem(where, f"{file_name!r}, which is no file", accepted)])
     module = _run(file, entry, where)
-    found: object = module
-    for part in attribute.split("."):
-        found = getattr(found, part, _MISSING)
-        if found is _MISSING:
-            names = sorted(each for each in vars(module) if not each.startswith("_"))
-            accepted = ", ".join(names[:20]) or "an attribute of it"
-            raise PipelineError([Problem(where, f"{attribute!r}, which {file_name} does not have", accepted)])
+    try:
+        found: object = attrgetter(attribute)(module)
+    except AttributeError:
+        names = sorted(each for each in vars(module) if not each.startswith("_"))
+        accepted = ", ".join(names[:20]) or "an attribute of it"
+        raise PipelineError([Problem(where, f"{attribute!r}, which {file_name} does not have", accepted)]) from None
     return found
 
 

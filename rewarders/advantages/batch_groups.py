@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, zip_longest
 from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
@@ -198,20 +199,14 @@ def _padded(name: str, given: Sequence[Any]) -> tuple[Floats, Bools | None]:
     for index, row in enumerate(rows):
         if not isinstance(row, list | tuple):
             raise ValueError(f"{name}: expected a sequence for each group, received {row!r:.40} at group {index}")
-    flat = [value for row in rows for value in row]
-    for value in flat:
+    for value in chain.from_iterable(rows):
         # The exact types first: nearly all are floats, and this runs once for each of them.
         if value.__class__ not in (float, int) and not isinstance(value, Real | None):
             raise ValueError(f"{name}: expected numbers, received {value!r:.40}")
-    sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    widest = int(sizes.max(initial=0))
-    numbers = np.array(flat, dtype=np.float64)
-    present = np.arange(widest)[np.newaxis, :] < sizes[:, np.newaxis]
-    matrix = np.zeros((len(rows), widest))
-    matrix[present] = numbers
-    if None in flat:
-        present[present] = np.fromiter((value is not None for value in flat), dtype=np.bool_, count=len(flat))
-    return matrix, None if bool(present.all()) else present
+    width = max(map(len, rows), default=0)
+    matrix = np.array([*zip_longest(*rows)], dtype=object).reshape(width, len(rows)).T
+    present: Bools = matrix != None  # noqa: E711  compared element by element
+    return np.where(present, matrix, 0.0).astype(np.float64), None if bool(present.all()) else present
 
 
 def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bools:

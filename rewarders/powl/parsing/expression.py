@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import (
@@ -102,7 +103,8 @@ class _Parser:
 
     def __init__(self, text: str, aliases: bool) -> None:
         self._text = text
-        self._aliases = aliases
+        self._meaning = partial(meaning_of, aliases=aliases)
+        self._error = partial(error_at, text)
         self._open: list[_Open] = []
         self._nodes = 1
         self._loose: list[int] = []
@@ -242,9 +244,3 @@ class _Parser:
         except PowlError as error:
             raise self._error(begin, error.reason) from None
         (self._open[-1].children if self._open else self._done).append(node)
-
-    def _meaning(self, word: str) -> str | None:
-        return meaning_of(word, aliases=self._aliases)
-
-    def _error(self, position: int, reason: str) -> PowlError:
-        return error_at(self._text, position, reason)

@@ -191,16 +191,11 @@ class PowlGroupConsensusRewarder:
         """Score every attempt."""
         parsed = [_model_of(attempt, self.aliases) for attempt in context.outputs]
         models = [model for model in parsed if not isinstance(model, PowlError)]
-        alone = Abstained(self.rewarder_id, "it is the only process model of its group")
-        scores = iter(group_consensus(models, self.aggregate, mode=self.mode) if len(models) > 1 else ())
+        if len(models) < 2:
+            return _verdicts(self, parsed, lambda _: "it is the only process model of its group")
+        scores = iter(group_consensus(models, self.aggregate, mode=self.mode))
         evidence = f"{self.mode}, {self.aggregate}: mean similarity to {len(models) - 1} others"
-        verdicts: list[Verdict] = []
-        for each in parsed:
-            if isinstance(each, PowlError):
-                verdicts.append(_no_model(self, each))
-            else:
-                verdicts.append(alone if len(models) < 2 else RewardScore(self.rewarder_id, next(scores), evidence))
-        return verdicts
+        return _verdicts(self, parsed, lambda _: (next(scores), evidence))
 
 
 POWL_REWARDERS: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
@@ -233,15 +228,20 @@ def _against_reference(
 
 def _each(
     rewarder: Rewarder, context: RewardContext, aliases: bool, scored: Callable[[Model], _Scored]
-) -> list[RewardScore]:
-    scores = []
-    for attempt in context.outputs:
-        model = _model_of(attempt, aliases)
-        if isinstance(model, PowlError):
-            scores.append(_no_model(rewarder, model))
-        else:
-            scores.append(RewardScore(rewarder.rewarder_id, *scored(model)))
-    return scores
+) -> list[Verdict]:
+    return _verdicts(rewarder, [_model_of(attempt, aliases) for attempt in context.outputs], scored)
+
+
+def _verdicts(
+    rewarder: Rewarder, parsed: Sequence[Model | PowlError], scored: Callable[[Model], _Scored | str]
+) -> list[Verdict]:
+    """Score each model, or abstain for the reason that ``scored`` returns. No model scores 0."""
+    verdicts: list[Verdict] = []
+    for model in parsed:
+        score = (0.0, f"no process model: {first_line(model)}") if isinstance(model, PowlError) else scored(model)
+        named = rewarder.rewarder_id
+        verdicts.append(Abstained(named, score) if isinstance(score, str) else RewardScore(named, *score))
+    return verdicts
 
 
 def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
@@ -252,10 +252,6 @@ def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
         return model_in(attempt.output, aliases=aliases)
     except PowlError as error:
         return error
-
-
-def _no_model(rewarder: Rewarder, error: PowlError) -> RewardScore:
-    return RewardScore(rewarder.rewarder_id, 0.0, f"no process model: {first_line(error)}")
 
 
 def _difference(own: Footprint, reference: Footprint) -> str | None:
