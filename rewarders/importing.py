@@ -13,11 +13,13 @@ import os
 import re
 import sys
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -36,13 +38,8 @@ _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
 
 
-@dataclass(slots=True)
-class _HandedOver:
-    value: object
-    users: int = 0
-
-
-_HANDED_OVER: Final[dict[str, _HandedOver]] = {}
+_HANDED_OVER: Final[list[dict[str, object]]] = []
+"""Objects by name, of each open block of ``handed_over``."""
 _LOCK: Final = threading.Lock()
 
 
@@ -52,8 +49,8 @@ def load_object(name: str, where: str, *, folder: Path | None = None) -> object:
     Loading runs the module or file. A file is relative to ``folder``, by default the working directory. Raises
     ``PipelineError`` for what cannot be loaded; ``where`` is the place of the name in messages.
     """
-    if name in _HANDED_OVER:
-        return _HANDED_OVER[name].value
+    if is_handed_over(name):
+        return ChainMap(*_HANDED_OVER)[name]
     if _is_of_a_script(name):
         given = f"{name!r}, a function of a script or notebook"
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
@@ -104,7 +101,7 @@ def load_callable(name: str) -> Callable[..., Any]:
 def is_name(text: str) -> bool:
     """Return whether a text has the form of a name that ``load_object`` loads."""
     module_name, _, attribute = text.rpartition(":")
-    if text in _HANDED_OVER or _is_of_a_script(text):
+    if is_handed_over(text) or _is_of_a_script(text):
         return True
     parts = attribute.split(".") if _is_file(module_name) else [*module_name.split("."), *attribute.split(".")]
     return all(part.isidentifier() for part in parts)
@@ -116,34 +113,31 @@ def handed_over() -> Iterator[Callable[[object], str]]:
 
     What can be imported keeps its name, ``module:qualname``. Two objects in use at once never share one.
     """
-    taken: list[str] = []
+    own: dict[str, object] = {}
+    with _LOCK:
+        _HANDED_OVER.append(own)
 
     def name_of(value: object) -> str:
         name = _qualified(value)
         if _is_importable(name, value):
             return name
         with _LOCK:
-            free, number = name, 1
-            while free in _HANDED_OVER and _HANDED_OVER[free].value is not value:
-                number += 1
-                free = f"{name}#{number}"
-            _HANDED_OVER.setdefault(free, _HandedOver(value)).users += 1
-            taken.append(free)
+            known = ChainMap(*_HANDED_OVER)
+            names = chain([name], (f"{name}#{number}" for number in count(2)))
+            free = next(each for each in names if known.get(each, value) is value)
+            own[free] = value
         return free
 
     try:
         yield name_of
     finally:
         with _LOCK:
-            for name in taken:
-                _HANDED_OVER[name].users -= 1
-                if not _HANDED_OVER[name].users:
-                    del _HANDED_OVER[name]
+            _HANDED_OVER[:] = [each for each in _HANDED_OVER if each is not own]
 
 
 def is_handed_over(name: str) -> bool:
     """Return whether a name holds in this process only."""
-    return name in _HANDED_OVER
+    return name in ChainMap(*_HANDED_OVER)
 
 
 def _qualified(value: object) -> str:
