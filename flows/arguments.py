@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from tfgrpo.flows.result import task_paths
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, raise_together, shown
-from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.importing import is_handed_over
@@ -29,15 +30,8 @@ from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsErr
 from tfgrpo.stores.files.atomic import replace_text
 
 NameOf: TypeAlias = Callable[[object], str]
-_NAMES: Final = {
-    "--actor": "agent",
-    "--set actor.tools": "tools",
-    "--set rewarders": "rewarders",
-    "--dataset": "items",
-    **{f"--{name}": name.replace("-", "_") for name in ("resume", "replay", "run-id", "pipeline", "item", "rewarder")},
-    **{field.flag: field.flag.removeprefix("--").replace("-", "_") for field in setting_fields() if field.flag},
-}
-"""Names of options in messages of the command line, and their Python names; the first match counts."""
+_NAMES: Final = {"--actor": "agent", "--set actor.tools": "tools", "--set rewarders": "rewarders", "--dataset": "items"}
+"""Names of options in messages of the command line that Python names otherwise."""
 
 
 class DataFrameLike(Protocol):
@@ -266,4 +260,6 @@ def _python_name(source: str) -> str:
     for option, name in _NAMES.items():
         if source == option or source.startswith(f"{option}."):
             return f"{name}{source[len(option) :]}"
-    return f"settings[{source.removeprefix('--set ')!r}]" if source.startswith("--set ") else source
+    if source.startswith("--set "):
+        return f"settings[{source.removeprefix('--set ')!r}]"
+    return re.sub("^--([a-z-]+)", lambda match: match[1].replace("-", "_"), source)

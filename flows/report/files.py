@@ -1,4 +1,6 @@
-"""Sum up the line files of a run for its report. Each is read once, line by line; only sums and a few texts are kept.
+"""Read the line files of a run for its report: sums, and the lessons with the attempts that were contrasted.
+
+Each file is read once, line by line; only sums and a few texts are kept.
 
 A missing file yields empty sums: a run may have been stopped before it was written. A line that is no JSON raises
 ``CorruptFile``.
@@ -7,12 +9,14 @@ A missing file yields empty sums: a run may have been stopped before it was writ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
-from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.stores.usage import add_counts
 from tfgrpo.tasks.models.replies import usage_of
@@ -20,6 +24,7 @@ from tfgrpo.tasks.models.replies import usage_of
 Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
+_CONTRASTS_SHOWN = 2
 
 
 @dataclass(slots=True)
@@ -140,3 +145,71 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
         if len(parts) == 3 and isinstance(entry.get("payload"), dict):
             roles.setdefault(parts[1], RoleCost()).add(entry)
     return roles
+
+
+class Contrast(NamedTuple):
+    """Best and worst attempt of one group, as lines of ``rollouts.jsonl``; a single one if the others are lost."""
+
+    prompt: str
+    """Empty for a run from before items were recorded."""
+    attempts: tuple[Json, ...]
+
+
+class Lesson(NamedTuple):
+    """One record of the store with its evidence."""
+
+    record: ExperienceRecord
+    groups: int
+    """Groups it was drawn from, of which the page shows the first contrasts."""
+    contrasts: tuple[Contrast, ...]
+
+
+class Learned(NamedTuple):
+    """Lessons for the page."""
+
+    library: tuple[Lesson, ...]
+    replaced: tuple[Lesson, ...]
+    """Stored by this run and no longer in its library."""
+    missing: int
+    """Lessons of the library that are not in the store."""
+
+
+def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
+    """Return the lessons with their evidence, and the sums of the run's rollouts."""
+    names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
+    wanted, own = set(names), str(manifest.get("run_id", run.root.name))
+    records: dict[str, ExperienceRecord] = {}
+    for record in ExperienceStore(task.experiences, approved={}).records():
+        if record.experience_id in wanted or record.run_id == own:
+            records.setdefault(record.experience_id, record)
+    pairs = {name: _contrasted(record.evidence) for name, record in records.items()}
+    shown = {rollout for groups in pairs.values() for pair in groups[:_CONTRASTS_SHOWN] for rollout in pair}
+    rollouts = read_rollouts(run, shown)
+    earlier = [task.run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
+    found = {name: row for each in earlier for name, row in read_rollouts(each, shown).wanted.items()} | rollouts.wanted
+    items = {row["item_id"] for row in found.values()}
+    rows = (row for each in (*earlier, run) for row in read_rows(each.items))
+    prompts = {row["item_id"]: row["prompt"] for row in rows if row["item_id"] in items}
+    lessons = {
+        name: Lesson(record, len(pairs[name]), tuple(_contrasts(pairs[name][:_CONTRASTS_SHOWN], found, prompts)))
+        for name, record in records.items()
+    }
+    library = tuple(lessons[name] for name in names if name in lessons)
+    replaced = tuple(lesson for name, lesson in lessons.items() if name not in wanted)
+    return Learned(library, replaced, len(names) - len(library)), rollouts
+
+
+def _contrasted(evidence: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return best and worst rollout of every group, in the order of the evidence, which names the best of a group first."""
+    groups: dict[str, list[str]] = {}
+    for rollout in evidence:
+        groups.setdefault(rollout.rpartition("/")[0], []).append(rollout)
+    return [tuple(dict.fromkeys((members[0], members[-1]))) for members in groups.values()]
+
+
+def _contrasts(
+    pairs: Iterable[tuple[str, ...]], found: Mapping[str, Json], prompts: Mapping[str, str]
+) -> Iterable[Contrast]:
+    for pair in pairs:
+        if rows := tuple(found[name] for name in pair if name in found):
+            yield Contrast(prompts.get(rows[0]["item_id"], ""), rows)

@@ -17,8 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
-from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, read_costs, read_groups
-from tfgrpo.flows.report.lessons import learned
+from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths

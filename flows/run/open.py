@@ -18,10 +18,9 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
-from tfgrpo.flows.run.context import run_context
 from tfgrpo.flows.run.loop.books import Books, LearningState, voided_groups
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
-from tfgrpo.flows.run.prepare import Prepared, refuse_taken
+from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.support.runs import running as kit
-from tfgrpo.flows.report.lessons import learned
+from tfgrpo.flows.report.files import learned
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prefect.blocks.system import Secret
 
-from tfgrpo.flows.run.context import read_api_key
+from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import SettingsError
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
-from tfgrpo.flows.selection import item as selection_item
+from tfgrpo.flows.selection import plan as planning
 from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
@@ -328,7 +328,7 @@ def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
 
 
 def test_an_event_log_becomes_the_footprint_of_the_model_in_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection_item, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
+    monkeypatch.setattr(planning, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
     planned = plan(prompt="x", format="powl", reference=str(tmp_path / "log.xes"))
     assert json.loads(planned.spec.item.answer) == footprint_to_value(footprint(parse_text(GOOD)))
 

@@ -22,9 +22,9 @@ import pytest
 from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.context import read_api_key
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
