@@ -12,8 +12,8 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any, Final
 
+from tfgrpo.rewarders.powl.footprints import Footprint, footprint_of_pairs
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent, fold
-from tfgrpo.rewarders.powl.relations import Footprint, footprint_of_pairs
 from tfgrpo.stores.errors import DatasetError, PowlError
 
 LOG_SUFFIXES: Final = (".xes", ".xes.gz", ".csv")

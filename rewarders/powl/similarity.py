@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.powl.footprints import as_footprint
+from tfgrpo.rewarders.powl.footprints import Footprint, Mode, as_footprint, count_of
 from tfgrpo.rewarders.powl.model import Model
 from tfgrpo.rewarders.powl.partial_order import bits, predecessors
-from tfgrpo.rewarders.powl.relations import Footprint, Mode, count_of
 
 Aggregate: TypeAlias = Literal["pooled", "macro"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgrpo.rewarders.powl import Footprint, Model, footprint, footprint_from_value, parse_json, parse_text
+from tfgrpo.rewarders.powl.footprints import Mode
 from tfgrpo.rewarders.powl.parsing.text import without_wrapping
-from tfgrpo.rewarders.powl.relations import Mode
 from tfgrpo.stores.errors import PowlError
 
 REFERENCE_KEYS: Final = ("reference", "footprint")

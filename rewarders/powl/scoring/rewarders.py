@@ -25,7 +25,7 @@ from tfgrpo.rewarders.powl import (
     self_consistency,
     validate,
 )
-from tfgrpo.rewarders.powl.relations import MODES, Mode
+from tfgrpo.rewarders.powl.footprints import MODES, Mode
 from tfgrpo.rewarders.powl.scoring.answers import first_line, model_in, reference_in
 from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
 from tfgrpo.stores.errors import OptionError, PowlError

@@ -22,7 +22,7 @@ from tfgrpo.rewarders.powl import (
     labels_of,
     parse_text,
 )
-from tfgrpo.rewarders.powl.relations import footprint_of_pairs
+from tfgrpo.rewarders.powl.footprints import footprint_of_pairs
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
 MODES = ("block", "direct", "order")

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.relations import footprint_of_pairs
+from tfgrpo.rewarders.powl.footprints import footprint_of_pairs
 from tfgrpo.rewarders.powl.similarity import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
