@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.line_file import LineFile, exclusively, read_whole_lines, refused
+from tfgrpo.stores.files.line_file import LineFile, disk, exclusively, read_whole_lines
 
 
 def append_lines(path: Path, lines: Sequence[str], *, fsync: bool = False) -> None:
@@ -92,7 +92,7 @@ def replacing(path: Path, refusal: str = "cannot be written") -> Iterator[Path]:
 
     Raises ``StoreError`` with the ``refusal`` for every ``OSError``. Parents are created.
     """
-    try:
+    with disk(path, refusal):
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(fd)
@@ -102,8 +102,6 @@ def replacing(path: Path, refusal: str = "cannot be written") -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise refused(path, error, refusal) from error
 
 
 class KeyedJsonl:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, StoreError
@@ -31,24 +31,24 @@ _NOTE = 1 << 10
 
 
 @contextlib.contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Turn every ``OSError`` of the block into a ``StoreError`` that names the file."""
+def disk(path: Path, what: str = "") -> Iterator[None]:
+    """Turn every ``OSError`` of the block into a ``StoreError`` that names the file; ``what`` is the failed action."""
     try:
         yield
     except OSError as error:
-        raise refused(path, error) from error
+        raise refused(path, error, what) from error
 
 
-def refused(path: Path, error: OSError, what: str = "") -> StoreError:
-    """Return the ``StoreError`` for an ``OSError``; ``what`` is the failed action."""
+def refused(path: Path, error: OSError, what: str) -> StoreError:
+    """Return the ``StoreError`` for an ``OSError``, as ``disk``."""
     return StoreError(": ".join(part for part in (str(path), what, error.strerror or str(error)) if part))
 
 
 class LockedFile:
     """A file that stays open and is locked among threads and processes (POSIX ``flock``, one host), for appending.
 
-    Created 0600 with its parents. Methods marked *under the lock* are called inside ``locked()``. Every ``OSError``
-    becomes a ``StoreError`` that names the file.
+    Created 0600 with its parents. ``with file:`` holds the lock, also nested, and does not close the file; methods marked
+    *under the lock* are called inside. Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,16 +58,10 @@ class LockedFile:
         self._open()
 
     def _open(self) -> None:
-        try:
+        with disk(self.path, "cannot be opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise refused(self.path, error, "cannot be opened") from error
         self._pid = os.getpid()
-
-    def locked(self) -> Self:
-        """Return the lock among threads and processes, for ``with``. May be nested."""
-        return self
 
     def __enter__(self) -> None:
         self._turn.acquire()
@@ -292,7 +286,7 @@ class LineFile(LockedFile):
 @contextlib.contextmanager
 def exclusively(path: Path) -> Iterator[LineFile]:
     """Open a file of lines alone among threads and processes; created 0600 with its parents, repaired before use."""
-    with contextlib.closing(LineFile(path)) as file, file.locked():
+    with contextlib.closing(LineFile(path)) as file, file:
         file.repair()
         yield file
 

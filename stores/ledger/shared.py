@@ -12,20 +12,19 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.files.line_file import LockedFile
+from tfgrpo.stores.files.line_file import LockedFile, disk
 from tfgrpo.stores.ledger.state import Amount, Totals
 
 SLOT: Final = 8192
 _DIGITS: Final = 20
 SCHEMA_VERSION: Final = 1
 Check: TypeAlias = Callable[[Totals, Amount], bool]
-_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class Stored(NamedTuple):
@@ -40,11 +39,9 @@ class TwoSlots:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with disk(path, "cannot be opened"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def unchanged_since(self, number: int) -> bool:
         """Return whether no write started after this number. Reads 40 bytes."""
@@ -66,10 +63,8 @@ class TwoSlots:
         if len(data) + _DIGITS + 2 > SLOT:
             raise StoreError(f"{self.path}: the state has {len(data)} bytes, more than a slot takes")
         data = data.ljust(SLOT - _DIGITS - 1) + _head(number) + b"\n"
-        try:
+        with disk(self.path, "cannot be written"):
             written = os.pwrite(self._fd, data, SLOT * (number % 2))
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
         if written != SLOT:
             raise StoreError(f"{self.path}: the disk took {written} of {SLOT} bytes")
 
@@ -120,13 +115,13 @@ class _State:
 class MemoryStore:
     """State of a ledger in this process. Every method is one atomic step."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         self._state = _State()
-        self._turn = threading.Lock()
+        self._lock = lock or threading.Lock()
 
     def hold(self, ask: Amount, check: Check) -> bool:
         """Count ``ask`` as in flight if ``check`` grants it, and return whether it does."""
-        with self._locked():
+        with self._lock:
             state = self._load()
             if not check(state.totals, state.in_flight()):
                 # Before making anyone wait, look for killed owners.
@@ -140,22 +135,19 @@ class MemoryStore:
 
     def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
         """Change the totals, and subtract ``landed`` from what this process has in flight."""
-        with self._locked():
+        with self._lock:
             state, owner = self._load(), self._owner_token()
             self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
 
     def read(self) -> tuple[Totals, Amount]:
         """Return the totals and everything in flight."""
-        with self._locked():
+        with self._lock:
             state = self._without_killed(self._load())
             self._save(state)
             return state.totals, state.in_flight()
 
     def close(self) -> None:
         """Release files. Harmless when repeated."""
-
-    def _locked(self) -> AbstractContextManager[object]:
-        return self._turn
 
     def _owner_token(self) -> str:
         return ""
@@ -174,12 +166,12 @@ class SharedStore(MemoryStore):
     """State of a ledger in a file, with a lock file and one small owner file per process next to it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
+        self._lock_file = LockedFile(path.with_name(path.name + ".lock"))
+        super().__init__(self._lock_file)
         self._path = path
-        self._lock = LockedFile(path.with_name(path.name + ".lock"))
         self._file = TwoSlots(path)
         self._number = 0
-        with self._locked():
+        with self._lock:
             self._owner = _Owner(path)
             for other in path.parent.glob(f"{path.name}.*.owner"):
                 _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
@@ -188,14 +180,11 @@ class SharedStore(MemoryStore):
         """Count what this process has in flight as lost and release the files."""
         if self._owner.closed:
             return
-        with self._locked():
+        with self._lock:
             self._save(self._load().with_lost(self._owner_token()))
         self._owner.close()
         self._file.close()
-        self._lock.close()
-
-    def _locked(self) -> AbstractContextManager[object]:
-        return self._lock.locked()
+        self._lock_file.close()
 
     def _owner_token(self) -> str:
         return self._owner.token()
@@ -221,11 +210,8 @@ class SharedStore(MemoryStore):
 
 def totals_in(path: Path) -> Totals:
     """Return the totals of a ledger file, with everything in flight as lost. Raises ``CorruptFile``, ``StoreError``."""
-    file = TwoSlots(path)
-    try:
+    with closing(TwoSlots(path)) as file:
         _, state = _read(file)
-    finally:
-        file.close()
     return state.totals.lost(state.in_flight())
 
 
@@ -239,7 +225,7 @@ def _read(file: TwoSlots) -> tuple[int, _State]:
             raise ValueError(f"schema {raw['schema']}")
         flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
         return number, _State(Totals.from_json(raw["totals"]), flights)
-    except _UNREADABLE as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"{file.path}: is not a ledger: {error}") from error
 
 

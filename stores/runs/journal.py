@@ -84,7 +84,7 @@ class Journal:
         self._damage: list[tuple[int, int]] = []
         self.damaged = 0
         """Damaged lines so far."""
-        with self._file.locked():
+        with self._file:
             self._catch_up_and_repair()
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Journal:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if final:
                 raise CorruptFile(f"{self.path}: the entry for call {key_text} is not a reply: {error!r}") from error
-        with self._file.locked():
+        with self._file:
             offset = self._offsets.pop(key_digest(_encode_key(key_text)))
             self._damage.append((offset, len(self._lines.at(offset))))
             self.damaged += 1
@@ -180,7 +180,7 @@ class Journal:
             body.encode(),
         )
         line += _sum(line) + b"\n"
-        with self._file.locked():
+        with self._file:
             if self._file.size() != self._lines.end:
                 self._catch_up_and_repair()
             start = self._file.append(line)

@@ -17,7 +17,7 @@ from tfgrpo.stores.runs.journal import Journal
 
 
 def _lock(file: LockedFile) -> None:
-    with file.locked():
+    with file:
         pass
 
 
@@ -55,14 +55,14 @@ def test_a_system_call_that_is_refused_is_a_store_error_with_the_path(
         use(file)
     assert str(refused.value) == f"{file.path}: {what}Input/output error"
     monkeypatch.undo()
-    with file.locked():  # and nobody is kept out
+    with file:  # and nobody is kept out
         assert file.append(b"d") == file.size() - 1
 
 
 def test_a_lock_that_cannot_be_let_go_of_is_a_store_error_and_the_thread_s_turn_is_over(
     file: LockedFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StoreError, match="file: cannot be unlocked: Input/output error"), file.locked():
+    with pytest.raises(StoreError, match="file: cannot be unlocked: Input/output error"), file:
         monkeypatch.setattr(fcntl, "flock", _refuse)
     monkeypatch.undo()
     _lock(file)

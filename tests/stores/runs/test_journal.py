@@ -428,7 +428,7 @@ def test_a_forked_child_takes_turns_with_its_parent(tmp_path: Path) -> None:
 
 def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> None:
     file = LockedFile(tmp_path / "file")
-    with file.locked(), file.locked():
+    with file, file:
         assert file.append(b"abc") == 0
     assert file.read_at(1, 10) == b"bc"
     assert file.size() == 3
@@ -441,4 +441,4 @@ def test_a_failed_lock_blocks_no_other_thread(tmp_path: Path) -> None:
     file.close()
     for _ in range(2):
         with ThreadPoolExecutor(1) as threads, pytest.raises(ValueError, match="descriptor"):
-            threads.submit(file.locked().__enter__).result(10)
+            threads.submit(file.__enter__).result(10)
