@@ -30,7 +30,7 @@ from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.selection.formats import Flawed, Reading, Sound
+from tfgrpo.tasks.selection.formats import Flawed, Reading
 from tfgrpo.tasks.selection.shapes import (
     Candidate,
     CandidateOutcome,
@@ -74,7 +74,7 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     start, before = perf_counter(), runtime.ledger.totals()
     group = group_of(spec)
     work = (run_candidate(spec, index, group, runtime) for index in range(spec.k))
-    candidates = tuple(_scrubbed(candidate, runtime) for candidate in await asyncio.gather(*work))
+    candidates = tuple(await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
     raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))), runtime.threads)
@@ -113,19 +113,6 @@ def _attempt(candidate: Candidate) -> Attempt:
     """Return the candidate for rewarders, which do not read a process model again."""
     read = {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
     return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, read)
-
-
-def _scrubbed(candidate: Candidate, runtime: Runtime) -> Candidate:
-    """Remove the API key, which an actor of the user may have put into its answer."""
-    scrub, outcome = runtime.scrub, candidate.outcome
-    text = scrub(candidate.text)
-    return replace(
-        candidate,
-        text=text,
-        value=candidate.value if text == candidate.text else None,
-        refused=tuple((scrub(answer), scrub(reason)) for answer, reason in candidate.refused),
-        outcome=outcome if isinstance(outcome, Sound) else replace(outcome, reason=scrub(outcome.reason)),
-    )
 
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
@@ -189,11 +176,13 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
     Each attempt is a rollout, with its time limit, slot, seed, ledger and spans. ``group`` is ``group_of(spec)``.
     """
     rollouts: list[FinishedRollout] = []
+    texts: list[str] = []
     readings: list[Reading] = []
 
     async def draft(refused: Sequence[tuple[str, str]]) -> str:
         rollouts.append(await run_rollout(_drafted(spec, index, group, refused), index, runtime))
-        return rollouts[-1].output
+        texts.append(runtime.scrub(rollouts[-1].output))
+        return texts[-1]
 
     def read(text: str) -> CandidateOutcome:
         loss = rollouts[-1].loss
@@ -209,15 +198,13 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         outcome = await corrected(read, draft, spec.max_repairs + 1, spec.format.name)
     except RepairExhausted:
         outcome = readings[-1]
-    sent_back = zip(rollouts[:-1], readings, strict=False)
+    sent_back = zip(texts[:-1], readings, strict=False)
     return Candidate(
         index=index,
         outcome=outcome,
-        text=next((rollout.output for rollout in reversed(rollouts) if rollout.output.strip()), ""),
+        text=next((text for text in reversed(texts) if text.strip()), ""),
         value=readings[-1].value if readings else None,
-        refused=tuple(
-            (rollout.output, reading.reason) for rollout, reading in sent_back if isinstance(reading, Flawed)
-        ),
+        refused=tuple((text, reading.reason) for text, reading in sent_back if isinstance(reading, Flawed)),
         temperature=spec.temperature(index),
         seed=rollouts[-1].seed,
         usage=Usage.total(rollout.usage for rollout in rollouts),
