@@ -15,7 +15,7 @@ from typing import Literal
 
 from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.rewarders.statistics import paired_differences
-from tfgrpo.stores.outcomes import Scored, is_highest, is_lowest, scored_rewards
+from tfgrpo.stores.outcomes import is_highest, is_lowest, scored_rewards
 from tfgrpo.tasks.shapes import GroupResult
 
 
@@ -112,11 +112,11 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
     """Pair the groups of the two arms by item. Groups may come in any order."""
     before, after = _rewards(champion), _rewards(candidate)
     paired = paired_differences(before, after)
-    lost_before, lost_after = _lost(champion), _lost(candidate)
+    made_before, made_after = _made(champion), _made(candidate)
 
     def pair(item: str) -> ItemPair:
         rewards = tuple(before.get(item, ())), tuple(after.get(item, ()))
-        return ItemPair(item, *rewards, lost_before[item], lost_after[item])
+        return ItemPair(item, *rewards, made_before[item] - len(rewards[0]), made_after[item] - len(rewards[1]))
 
     in_order = sorted(paired.item_ids, key=lambda item: sha256(item.encode()).digest())
     return PairedEvidence(
@@ -148,12 +148,8 @@ def _rewards(groups: Iterable[GroupResult]) -> dict[str, list[float]]:
     return by_item
 
 
-def _lost(groups: Iterable[GroupResult]) -> Counter[str]:
-    """Count rollouts without a reward by item."""
-    lost: Counter[str] = Counter()
-    for group in groups:
-        lost[group.key.item] += sum(not isinstance(rollout.outcome, Scored) for rollout in group.rollouts)
-    return lost
+def _made(groups: Iterable[GroupResult]) -> Counter[str]:
+    return Counter(group.key.item for group in groups for _ in group.rollouts)
 
 
 def _prompts(groups: Iterable[GroupResult]) -> set[str]:
