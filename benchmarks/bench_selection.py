@@ -24,9 +24,8 @@ from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, Usage
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.group import compare
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage

@@ -13,8 +13,6 @@ __all__ = [
     "outcomes",
     "patterns",
     "runs",
-    "seeds",
     "telemetry",
     "text",
-    "usage",
 ]

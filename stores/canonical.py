@@ -1,12 +1,14 @@
-"""Canonical form of JSON values and texts, and their SHA-256: every digest goes through it."""
+"""Canonical form of JSON values and texts, their SHA-256, and seeds that are digests of their purpose."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import random
 from typing import Any
 
 _BOM = "\ufeff"
+_SEED_BITS = 53
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -28,3 +30,18 @@ def sha256_hex(data: str | bytes) -> str:
 def key_digest(key: bytes) -> int:
     """Return a key in 128 bits, for an index in memory: a third of the text's size, collisions are negligible."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big")
+
+
+def derive_seed(seed: int, *purpose: str | int) -> int:
+    """Return a seed for one purpose: a function of its arguments alone, in ``[0, 2**53)``, so that JSON keeps it exact.
+
+    ``derive_seed(0, "rollout", 1, "q-17", 0)`` and any other purpose are statistically independent.
+    """
+    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in purpose)])
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - _SEED_BITS)
+
+
+def stream(seed: int, *purpose: str | int) -> random.Random:
+    """Return a separate random generator for one purpose."""
+    return random.Random(derive_seed(seed, *purpose))

@@ -13,9 +13,9 @@ from time import perf_counter
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
+from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
-from tfgrpo.stores.usage import Usage, add_costs
 from tfgrpo.tasks.models.base import CUT_OFF
 from tfgrpo.tasks.runtime.containment import cancel_all
 from tfgrpo.tasks.runtime.observing import observe_rollout_end

@@ -7,8 +7,8 @@ from typing import Literal
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import GroupKey, Outcome, RewardScore, Signal
-from tfgrpo.stores.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.metrics import Column
-from tfgrpo.stores.usage import add_counts
 from tfgrpo.tasks.models.replies import usage_of
 
 Json: TypeAlias = Mapping[str, Any]

@@ -22,8 +22,8 @@ from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DatasetSettings, FieldMap
+from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import DatasetError, Problem
-from tfgrpo.stores.seeds import stream
 
 _SHOWN = 5
 

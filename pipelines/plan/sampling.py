@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.items import Item, ids_of, take
 from tfgrpo.pipelines.settings.learning import LearningSettings
+from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.seeds import stream
 
 FLOOR: Final = 0.1
 """Weight of an item whose groups were all flat; new items and those without flat groups have 1."""

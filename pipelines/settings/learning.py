@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from tfgrpo.pipelines.settings.base import Fraction, Section, Temperature, option
-from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS
 
 MIN_GROUP_SIZE: Final = 2

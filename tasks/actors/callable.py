@@ -19,8 +19,8 @@ from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
+from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
-from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.models.base import Message, Role
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.runtime.containment import contained

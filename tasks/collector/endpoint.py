@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import httpx
 
 from tfgrpo.stores.batch.shapes import LogProbKind, LogProbs, RolloutStatus, RolloutUsage, Sampling, status_of
+from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
@@ -29,7 +30,6 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices
 from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage

@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
 from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
-from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.canonical import canonical_json, derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.stores.seeds import derive_seed
-from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repair

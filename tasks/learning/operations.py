@@ -24,7 +24,7 @@ from tfgrpo.stores.experiences.record import (
     stamp_record,
     support_of,
 )
-from tfgrpo.stores.usage import add_costs
+from tfgrpo.stores.ledger.state import add_costs
 from tfgrpo.tasks.learning.ask import OperationAnswer
 from tfgrpo.tasks.learning.similarity import Candidate, LessonWords, lesson_words, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
+from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message

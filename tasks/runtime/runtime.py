@@ -21,15 +21,15 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.runs.journal import CallKey, Journal
-from tfgrpo.stores.seeds import derive_seed
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.stores.usage import UNKNOWN_USAGE, Usage
 from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub

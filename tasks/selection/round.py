@@ -19,10 +19,9 @@ from tfgrpo.rewarders.scoring import GroupScores, score_group
 from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger.state import Totals, Usage
 from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, Ungraded
 from tfgrpo.stores.text import pluralize
-from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.endpoint import scrubbed

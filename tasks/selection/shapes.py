@@ -11,8 +11,8 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.selection import TEMPERATURE_CYCLE
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SelectionFailed
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore
-from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.selection.formats import AnswerFormat, FlawName, Reading, Sound, TextFormat
 from tfgrpo.tasks.shapes import PackText
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfgrpo.stores.canonical import derive_seed, stream
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.seeds import derive_seed, stream
 
 _PURPOSES = st.lists(st.text(max_size=8) | st.integers(), max_size=4).map(tuple)
 

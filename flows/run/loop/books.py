@@ -23,11 +23,11 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
-from tfgrpo.stores.usage import Usage, add_costs
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent

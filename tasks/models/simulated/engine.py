@@ -15,8 +15,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 from pydantic import Field, model_validator
 
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.seeds import derive_seed, stream
+from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, WireMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (

@@ -17,8 +17,8 @@ from tfgrpo.pipelines.plan.data import RunData, Split
 from tfgrpo.pipelines.plan.sampling import FLOOR, RUNS, Difficulty, difficulty_so_far, draw_cohort, weighted_draw
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.seeds import stream
 
 MakeItems = Callable[..., tuple[Item, ...]]
 

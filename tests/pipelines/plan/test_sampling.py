@@ -15,7 +15,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan import sampling
 from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts, draw_evaluation
 from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.stores.seeds import stream
+from tfgrpo.stores.canonical import stream
 
 MakeItems = Callable[..., tuple[Item, ...]]
 

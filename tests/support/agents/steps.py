@@ -18,10 +18,9 @@ from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.ledger.state import Budget, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
 from tfgrpo.stores.runs.journal import CallKey, Journal
-from tfgrpo.stores.usage import Usage
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel

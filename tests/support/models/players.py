@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfgrpo.stores.seeds import derive_seed
+from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World, answer_of

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.agents.steps import ScriptedModel, item, pack, reply, runtime, spec
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
-from tfgrpo.stores.usage import Usage
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.learning.reflect import RankedAttempt, attempts_to_show, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.experiences.record import ToolStat
-from tfgrpo.stores.usage import add_costs
+from tfgrpo.stores.ledger.state import add_costs
 from tfgrpo.tasks.learning.operations import sum_by_tool
 from tfgrpo.tasks.runtime.runtime import estimated_tokens
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import chain, combinations
 from typing import Any, Final
 
-from tfgrpo.stores.seeds import stream
+from tfgrpo.stores.canonical import stream
 from tfgrpo.tasks.models.simulated.worlds.data import Template
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,

@@ -5,7 +5,7 @@ Attempts show habits that look like causes, so that lessons get written, which t
 
 from __future__ import annotations
 
-from tfgrpo.stores.seeds import derive_seed, stream
+from tfgrpo.stores.canonical import derive_seed, stream
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solver, Turn, open_world
 
 _CARDS = 3
