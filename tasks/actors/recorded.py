@@ -5,7 +5,8 @@ The recorder also keeps the calls in progress, so that a rollout that times out 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -37,12 +38,11 @@ class Recorder:
         """Key text of the outermost call in progress, or of the last that failed."""
         return next((key_text() for key_text in self._pending.values()), None)
 
-    def begun(self, key: CallKey, key_text: Callable[[], str]) -> None:
+    @contextmanager
+    def waiting(self, key: CallKey, key_text: Callable[[], str]) -> Iterator[None]:
         """Mark a call as in progress; it stays marked if it fails. Few texts are ever needed, so they are made late."""
         self._pending[key] = key_text
-
-    def ended(self, key: CallKey) -> None:
-        """Forget a call that succeeded."""
+        yield
         del self._pending[key]
 
     async def once(
@@ -59,17 +59,16 @@ class Recorder:
         Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
         """
         key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
-        self.begun(key, lambda: key_text)
-        found = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
-        if isinstance(found, TfgrpoError):
-            raise found
-        if found is None:
-            if self._replay:
-                raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
-            self.made = True
-            found = await work()
-            self._keep(key_text, encode(found))
-        self.ended(key)
+        with self.waiting(key, lambda: key_text):
+            found = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
+            if isinstance(found, TfgrpoError):
+                raise found
+            if found is None:
+                if self._replay:
+                    raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
+                self.made = True
+                found = await work()
+                self._keep(key_text, encode(found))
         return found
 
     def _keep(self, key_text: str, payload: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, choose_models
-from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -91,7 +90,12 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
     """Return the client to the endpoint, or to the simulated model in process."""
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
-    app = _simulated_app(settings) if context.simulated else None
+    app: Callable[..., Any] | None = None
+    if context.simulated:
+        # Imported here: a run on a real endpoint does without the simulated worlds.
+        from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
+
+        app = simulated_app(SimulatedOptions(**dict(settings.simulated)))
     return ChatClient(
         endpoint,
         open_transport(concurrency=concurrency, app=app),
@@ -120,11 +124,3 @@ def _ledger(context: RunContext) -> Ledger:
         task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
     own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
     return Ledger(own, shared=context.ledger_path, within=task_ledger)
-
-
-def _simulated_app(settings: Settings) -> Callable[..., Any]:
-    # Imported here: a run on a real endpoint does without the simulated worlds.
-    from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
-
-    app: Callable[..., Any] = simulated_app(SimulatedOptions(**dict(settings.simulated)))
-    return app

@@ -218,13 +218,12 @@ class AttemptContext:
             logprobs=context.settings.model.logprobs,
         )
         key = self.key("rollout", turn)
-        self.recorder.begun(key, partial(model_key, key, request))
         try:
-            reply = await self.runtime.model.complete(request, key)
+            with self.recorder.waiting(key, partial(model_key, key, request)):
+                reply = await self.runtime.model.complete(request, key)
         except ENDING as error:
             self.stopped_by = error
             raise
-        self.recorder.ended(key)
         self.calls.append(reply.used)
         self._frames[slot] = _model_frame(reply)
         return reply

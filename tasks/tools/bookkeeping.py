@@ -6,6 +6,7 @@ Pure functions: every figure is generated from the arguments. Malformed argument
 from __future__ import annotations
 
 import math
+import random
 import re
 from datetime import date, timedelta
 from typing import Literal, TypedDict
@@ -46,30 +47,26 @@ def ledger_entries(account: str) -> list[LedgerEntry]:
     if _ACCOUNT.fullmatch(account) is None:
         raise ValueError(f"account: got {account!r}; accepted: a number such as AB-1234-1")
     rng = stream(0, _PURPOSE, "entries", account)
-    entries = [
-        _entry(rng.randrange(700), "invoice", rng.randrange(4000, 90000)) for _ in range(rng.choice((1, 2, 2, 3)))
-    ]
+    entries = [_entry(rng, "invoice", 4000, 90000) for _ in range(rng.choice((1, 2, 2, 3)))]
     if rng.random() < 0.35:
-        entries.append(_entry(rng.randrange(700), "fee", rng.randrange(500, 4000)))
+        entries.append(_entry(rng, "fee", 500, 4000))
     if rng.random() < 0.35:
-        entries.append(_entry(rng.randrange(700), "credit note", rng.randrange(1000, 9000)))
+        entries.append(_entry(rng, "credit note", 1000, 9000))
     if rng.random() < 0.25:
-        entries.append(_entry(rng.randrange(700), "invoice", rng.randrange(4000, 90000), status="void"))
+        entries.append(_entry(rng, "invoice", 4000, 90000, void=True))
     return sorted(entries, key=lambda entry: (entry["day"], entry["amount"]))
 
 
 def _entry(
-    day: int,
-    kind: Literal["invoice", "fee", "credit note"],
-    cents: int,
-    *,
-    status: Literal["booked", "void"] = "booked",
+    rng: random.Random, kind: Literal["invoice", "fee", "credit note"], least: int, most: int, *, void: bool = False
 ) -> LedgerEntry:
+    """Return an entry of a random day, of ``least`` cents or more but less than ``most``."""
+    day = (_FIRST_DAY + timedelta(days=rng.randrange(700))).isoformat()
     return {
-        "day": (_FIRST_DAY + timedelta(days=day)).isoformat(),
+        "day": day,
         "kind": kind,
-        "amount": cents / 100,
-        "status": status,
+        "amount": rng.randrange(least, most) / 100,
+        "status": "void" if void else "booked",
     }
 
 

@@ -106,7 +106,7 @@ def test_run_server_serves_until_a_signal(monkeypatch):
 
 async def test_serving_works_without_a_ready_callback():
     before = signal.getsignal(signal.SIGTERM)
-    server = asyncio.create_task(serve(SimulatedOptions(), "127.0.0.1", 0))
+    server = asyncio.create_task(serve(SimulatedOptions(), "127.0.0.1", 0, print))
     for _ in range(500):
         if signal.getsignal(signal.SIGTERM) is not before:
             break
