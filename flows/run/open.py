@@ -148,7 +148,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
             **({"mix_sha256": mix.config.digest} if mix is not None else {}),
         },
         "judges": [
-            {"model": plan.models.judge(load.model), "instructions": sha256_hex(load.instructions)}
+            {"model": plan.models.judge(load.options.model), "instructions": sha256_hex(load.instructions)}
             for weighted in plan.rewarders
             for load in judge_loads(weighted.rewarder, plan.group_size)
         ],

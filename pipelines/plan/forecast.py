@@ -162,7 +162,7 @@ def forecast(
     uses = [(models.name, acting), (models.reflection_name, learning)]
     for load in judges:
         judging = estimate.judging(load, learned_on) + _two_arms_or_none(estimate.judging(load, evaluation))
-        uses.append((models.judge(load.model), judging))
+        uses.append((models.judge(load.options.model), judging))
     uses = [(model, use.with_likely_tokens()) for model, use in uses]
     total = sum((use for _, use in uses), _Use())
     return Forecast(
@@ -210,15 +210,17 @@ class _Estimate:
 
     def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
         """Return the use of one judge on a group with outputs on each item."""
-        groups, reply = len(items), load.max_tokens or self._model.max_tokens
-        longest = min(self._model.max_tokens + _MESSAGE_TOKENS, math.ceil(4 * load.max_chars / _BYTES_PER_TOKEN_LOW))
+        groups, reply = len(items), load.options.max_tokens or self._model.max_tokens
+        longest = min(
+            self._model.max_tokens + _MESSAGE_TOKENS, math.ceil(4 * load.options.max_chars / _BYTES_PER_TOKEN_LOW)
+        )
         instructions = _tokens([load.instructions])
         tasks, answers = _tokens(item.prompt for item in items), _tokens(item.answer for item in items)
         # A repeated request includes the earlier replies and their faults.
-        again = load.retries * (reply + _COMPLAINT_TOKENS)
+        again = load.options.retries * (reply + _COMPLAINT_TOKENS)
         high = groups * (instructions.high + load.shown * longest + again) + tasks.high + answers.high
         low = groups * (instructions.low + load.shown * _REPLY_TOKENS_LOW) + tasks.low
-        calls = (load.calls_low, load.calls_high, load.calls_high // (1 + load.retries))
+        calls = (load.calls_low, load.calls_high, load.questions)
         return _Use(
             calls=Counts(*(groups * each for each in calls)),
             prompt=Counts(load.calls_low * low, load.calls_high * high),

@@ -115,7 +115,7 @@ async def grade_items(
         return runner.grade(part.name, part.grader, inputs, limit_s)
 
     graded = await asyncio.gather(*map(grades, distinct.values()))
-    return _combined(grader_set, dict(zip(distinct, graded, strict=True)), len(inputs))
+    return _combined(grader_set, dict(zip(distinct, graded, strict=True)))
 
 
 def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tuple[ItemGrade, ...]:
@@ -125,20 +125,18 @@ def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tu
         grades = BatchGrades(len(inputs))
         grade_blocking(part.grader, inputs, grades)
         graded[part.name, id(part.grader)] = [grade or NO_GRADE for grade in grades.grades]
-    return _combined(grader_set, graded, len(inputs))
+    return _combined(grader_set, graded)
 
 
-def _combined(
-    grader_set: GraderSet, graded: Mapping[tuple[str, int], Sequence[Grade]], count: int
-) -> tuple[ItemGrade, ...]:
+def _combined(grader_set: GraderSet, graded: Mapping[tuple[str, int], Sequence[Grade]]) -> tuple[ItemGrade, ...]:
     members, shares = grader_set.members, grader_set.shares
-    columns = [graded[part.name, id(part.grader)] for part in members]
     counts: Counter[str] = Counter()
     labels = []
     for part in members:
         counts[part.name] += 1
         labels.append(part.name if counts[part.name] == 1 else f"{part.name}#{counts[part.name]}")
-    return tuple(_item_grade(labels, shares, [column[index] for column in columns]) for index in range(count))
+    columns = (graded[part.name, id(part.grader)] for part in members)
+    return tuple(_item_grade(labels, shares, grades) for grades in zip(*columns, strict=True))
 
 
 def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence[Grade]) -> ItemGrade:

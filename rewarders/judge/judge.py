@@ -52,7 +52,7 @@ class JudgeRewarder:
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every output."""
         votes = self.options.votes
-        return (self.options.load(self.instructions, shown=1, calls_low=votes, questions=group_size * votes),)
+        return (JudgeLoad(self.options, self.instructions, shown=1, calls_low=votes, questions=group_size * votes),)
 
     async def _judged(self, attempt: Attempt, voter: Voter[ReadScore]) -> Verdict:
         votes = (voter.vote({"output": attempt.output}, attempt.index, turn) for turn in range(self.options.votes))

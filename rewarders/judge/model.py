@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.judge.options import JudgeOptions
 
 Speaker: TypeAlias = Literal["system", "user", "assistant"]
 
@@ -62,24 +65,22 @@ class JudgeModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgeLoad:
-    """Calls of a judge for one group, for the forecast."""
+    """Questions to a judge for one group, for the forecast."""
 
-    model: str | None
-    """None: the model that reflects."""
-    calls_low: int
-    """When all attempts of the group are equal and every answer is usable."""
-    calls_high: int
-    """When all differ and every question is repeated as often as allowed."""
+    options: JudgeOptions
     instructions: str
     """Text in every call."""
     shown: int
     """Attempts shown in one call."""
-    max_chars: int
-    """Longest part of an attempt that is shown."""
-    max_tokens: int | None
-    """Longest reply. None: as the run's other calls."""
-    retries: int = 0
-    """A repetition carries the earlier answers."""
+    calls_low: int
+    """When all attempts of the group are equal and every answer is usable."""
+    questions: int
+    """When all attempts differ."""
+
+    @property
+    def calls_high(self) -> int:
+        """Calls when every question is repeated as often as allowed; a repetition carries the earlier answers."""
+        return self.questions * (1 + self.options.retries)
 
 
 def judge_loads(rewarder: object, group_size: int) -> Sequence[JudgeLoad]:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
 from tfgrpo.rewarders.judge.reading import Scale
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, placed, refusal
@@ -64,19 +63,6 @@ class JudgeOptions(Options):
         if self.rubric_file is None:
             return (self.rubric or DEFAULT_RUBRIC).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
-
-    def load(self, system: str, *, shown: int, calls_low: int, questions: int) -> JudgeLoad:
-        """Return the load of one group with at most this number of questions."""
-        return JudgeLoad(
-            model=self.model,
-            calls_low=calls_low,
-            calls_high=questions * (1 + self.retries),
-            instructions=system,
-            shown=shown,
-            max_chars=self.max_chars,
-            max_tokens=self.max_tokens,
-            retries=self.retries,
-        )
 
 
 def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:

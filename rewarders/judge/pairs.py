@@ -166,7 +166,7 @@ class PairwiseRewarder:
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
         questions = 2 * self.options.votes * len(chosen_pairs(group_size, self.options.max_pairs))
-        return (self.options.load(self.instructions, shown=2, calls_low=0, questions=questions),)
+        return (JudgeLoad(self.options, self.instructions, shown=2, calls_low=0, questions=questions),)
 
     async def _pair(self, one: int, other: int, rivals: Sequence[Attempt], voter: Voter[ReadPreference]) -> _Pair:
         turn = rivals[other].index * _TURNS

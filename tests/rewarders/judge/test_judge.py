@@ -234,7 +234,7 @@ def test_a_judge_may_have_another_name():
 
 def test_what_a_group_takes_is_known_beforehand():
     (load,) = judge_loads(JudgeRewarder(JudgeOptions(votes=3, retries=2, model="wise")), 4)
-    assert (load.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
+    assert (load.options.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
     assert judge_loads(object(), 4) == ()
 
 
