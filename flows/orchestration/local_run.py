@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
 from prefect.context import refresh_global_settings_context
@@ -74,28 +74,29 @@ def run_locally(
     return summary
 
 
-class _Begun(NamedTuple):
-    context: Context
-    """Context of the flow run that Prefect knows; group tasks and artifacts belong to it."""
-    artifacts: Observer
-
-
 class _FlowRun:
     """Prefect's flow run of a run that happens in another thread."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._begun: Future[_Begun] = Future()
+        self._begun: Future[tuple[Context, Observer]] = Future()
         self._summary: Future[RunSummary] = Future()
         self._ended = in_background(self._serve)
-        self._ended.add_done_callback(self._never_begun)
 
-    def begin(self) -> _Begun:
-        """Wait until Prefect has registered the flow run; raise ``PrefectUnavailable`` if it does not."""
-        try:
-            return self._begun.result(_BEGIN_S)
-        except TimeoutError as error:
-            raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s") from error
+    def begin(self) -> tuple[Context, Observer]:
+        """Wait until Prefect has registered the flow run; return its context, to which tasks belong, and its artifacts.
+
+        Raise ``PrefectUnavailable`` if it does not register it.
+        """
+        either: tuple[Future[Any], Future[Any]] = (self._begun, self._ended)
+        wait(either, _BEGIN_S, return_when=FIRST_COMPLETED)
+        if self._begun.done():
+            return self._begun.result()
+        if not self._ended.done():
+            raise PrefectUnavailable(f"Prefect did not register the run within {_BEGIN_S:g} s")
+        error = self._ended.exception()
+        why = f"it ended in state {self._ended.result()!r}" if error is None else first_line(error)
+        raise PrefectUnavailable(f"Prefect did not register the run: {why}")
 
     def summary_of(self, run: Callable[[], RunSummary]) -> RunSummary:
         """Do the run; the flow run ends as it does."""
@@ -111,17 +112,14 @@ class _FlowRun:
     def end(self, say: Callable[[str], object]) -> str | None:
         """Wait, within a limit, until Prefect has taken the end of the run; otherwise say why it has not."""
         try:
-            with suppress(TimeoutError):
-                return self._why_not_told(_UNSEEN_S)
-            say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
-            return self._why_not_told(_END_S)
-        except TimeoutError:
-            return f"no reply within {_END_S:g} s"
+            if not wait((self._ended,), _UNSEEN_S).done:
+                say(f"waiting for Prefect to take the end of the run, at most {_END_S:g} s …")
+                wait((self._ended,), _END_S)
         except KeyboardInterrupt:
             return "interrupted"
-
-    def _why_not_told(self, limit_s: float) -> str | None:
-        error = self._ended.exception(limit_s)
+        if not self._ended.done():
+            return f"no reply within {_END_S:g} s"
+        error = self._ended.exception()
         return None if error is None else first_line(error)
 
     def _serve(self) -> object:
@@ -130,14 +128,8 @@ class _FlowRun:
 
     def _body(self, _request: RunRequest, artifacts: Observer) -> RunSummary:
         if not self._begun.done():  # Prefect may call the flow again
-            self._begun.set_result(_Begun(copy_context(), artifacts))
+            self._begun.set_result((copy_context(), artifacts))
         return self._summary.result()
-
-    def _never_begun(self, ended: Future[object]) -> None:
-        if not self._begun.done():
-            error = ended.exception()
-            why = f"it ended in state {ended.result()!r}" if error is None else first_line(error)
-            self._begun.set_exception(PrefectUnavailable(f"Prefect did not register the run: {why}"))
 
 
 def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[str], object]) -> None:
