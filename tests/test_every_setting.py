@@ -84,7 +84,7 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
     "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
     "tfgrpo.curriculum": Demo(
-        of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": 9}, {"ar-0001": 9})).items]),
+        of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": (9, 9)})).items]),
         "difficulty",
     ),
     "tfgrpo.temperature.train": Demo(

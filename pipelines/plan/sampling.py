@@ -153,42 +153,39 @@ def cohort_of(
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """Groups of each item, and how many of them were flat. Groups with fewer than two rewards do not count."""
+    """How many groups of each item were flat, of how many. Groups with fewer than two rewards do not count."""
 
-    flat: Mapping[str, int] = field(default_factory=dict)
-    seen: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def weight(self, item_id: str) -> float:
         """Return ``1 - (1 - FLOOR) * flat / seen``; 1 for a new item."""
-        seen = self.seen.get(item_id, 0)
-        return 1.0 - (1.0 - FLOOR) * self.flat.get(item_id, 0) / seen if seen else 1.0
+        flat, seen = self.groups.get(item_id, (0, 1))
+        return 1.0 - (1.0 - FLOOR) * flat / seen
 
     def with_run(self, run: RunPaths, *, before_epoch: int | None = None) -> Difficulty:
         """Return these counts plus those of a run's learning epochs, all or the ones before ``before_epoch``."""
-        flat, seen = Counter(self.flat), Counter(self.seen)
+        groups = dict(self.groups)
         for row in read_rows(run.groups):
-            if row.get("phase") == "train" and (before_epoch is None or row["epoch"] < before_epoch):
-                signal = row.get("signal")
-                seen[row["item_id"]] += signal in _SEEN
-                flat[row["item_id"]] += signal in _FLAT
-        return Difficulty(flat, seen)
+            learned = row.get("phase") == "train" and (before_epoch is None or row["epoch"] < before_epoch)
+            if learned and row.get("signal") in _SEEN:
+                flat, seen = groups.get(row["item_id"], (0, 0))
+                groups[row["item_id"]] = flat + (row["signal"] in _FLAT), seen + 1
+        return Difficulty(groups)
 
     def of(self, item_ids: Iterable[str]) -> Difficulty:
         """Return the counts of these items only."""
-        known = [name for name in item_ids if self.seen.get(name)]
-        return Difficulty({name: self.flat.get(name, 0) for name in known}, {name: self.seen[name] for name in known})
+        return Difficulty({name: self.groups[name] for name in item_ids if name in self.groups})
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as ``[flat, seen]`` and the weights below 1, for the manifest."""
-        weights = {name: round(self.weight(name), 6) for name in sorted(self.seen) if self.weight(name) < 1.0}
-        counts = {name: [self.flat.get(name, 0), self.seen[name]] for name in sorted(self.seen)}
+        weights = {name: round(self.weight(name), 6) for name in sorted(self.groups) if self.weight(name) < 1.0}
+        counts = {name: list(self.groups[name]) for name in sorted(self.groups)}
         return {"kind": "difficulty", "floor": FLOOR, "flat_of_groups": counts, "weights": weights}
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Difficulty:
         """Return the counts that ``as_json`` wrote."""
-        counts: Mapping[str, Sequence[int]] = written["flat_of_groups"]
-        return cls({name: pair[0] for name, pair in counts.items()}, {name: pair[1] for name, pair in counts.items()})
+        return cls({name: (flat, seen) for name, (flat, seen) in written["flat_of_groups"].items()})
 
 
 def difficulty_so_far(task: TaskPaths, *, model: str, simulated: bool) -> Difficulty:

@@ -167,7 +167,7 @@ def test_the_curriculum_weighs_records_within_their_dataset(tmp_path: Path) -> N
     mix = mix_at(write_mix(tmp_path))
     ids = [item.id for item in mix.split.learn]
     flat = next(name for name in ids if name.startswith("a"))
-    known = Difficulty({flat: 3}, {flat: 3})
+    known = Difficulty({flat: (3, 3)})
     settings = learning(sample_size=3000, batch_size=3000)
     drawn = mix.draw(epoch=1, settings=settings, weights=[known.weight(name) for name in ids])
     counts = Counter(item.id for item in drawn.items)

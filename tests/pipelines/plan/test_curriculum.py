@@ -42,17 +42,17 @@ def task(tmp_path: Path) -> TaskPaths:
 
 
 def test_the_share_of_flat_groups_lowers_the_weight_to_a_floor_above_zero() -> None:
-    known = Difficulty({"half": 1, "always": 4}, {"half": 2, "always": 4, "never": 3})
+    known = Difficulty({"half": (1, 2), "always": (4, 4), "never": (0, 3)})
     weights = [known.weight(name) for name in ("never", "half", "always", "unseen")]
     assert weights == pytest.approx([1.0, 1.0 - 0.9 / 2, FLOOR, 1.0])
     assert FLOOR > 0
 
 
-@given(flat=st.integers(0, 50), more=st.integers(0, 50))
+@given(flat=st.integers(0, 50), more=st.integers(1, 50))
 def test_weights_lie_between_floor_and_one_and_fall_with_every_flat_group(flat: int, more: int) -> None:
-    weight = Difficulty({"x": flat}, {"x": flat + more}).weight("x")
+    weight = Difficulty({"x": (flat, flat + more)}).weight("x")
     assert FLOOR - 1e-12 <= weight <= 1.0
-    assert Difficulty({"x": flat + 1}, {"x": flat + more + 1}).weight("x") <= weight + 1e-12
+    assert Difficulty({"x": (flat + 1, flat + more + 1)}).weight("x") <= weight + 1e-12
 
 
 def test_only_learning_groups_with_two_rewards_count_and_only_those_before(task: TaskPaths) -> None:
@@ -67,13 +67,13 @@ def test_only_learning_groups_with_two_rewards_count_and_only_those_before(task:
     ]
     record(task, "1", groups)
     found = Difficulty().with_run(task.run("1"), before_epoch=3)
-    assert ({**found.flat}, {**found.seen}) == ({"a": 2, "b": 1, "c": 0}, {"a": 2, "b": 2, "c": 0})
-    assert found.with_run(task.run("1")).seen["a"] == 5
-    assert Difficulty().with_run(task.run("none")) == Difficulty({}, {})
+    assert found == Difficulty({"a": (2, 2), "b": (1, 2)})
+    assert found.with_run(task.run("1")).groups["a"] == (4, 5)
+    assert Difficulty().with_run(task.run("none")) == Difficulty()
 
 
 def test_the_manifest_has_counts_and_weights_and_reads_back() -> None:
-    known = Difficulty({"a": 1, "b": 0, "x": 5}, {"a": 3, "b": 2, "x": 5}).of(["b", "a", "z"])
+    known = Difficulty({"a": (1, 3), "b": (0, 2), "x": (5, 5)}).of(["b", "a", "z"])
     written = json.loads(json.dumps(known.as_json()))
     assert written == {
         "kind": "difficulty",
@@ -94,9 +94,9 @@ def test_earlier_runs_of_the_same_model_are_remembered_the_newest_ones(task: Tas
     record(task, "53", [])
     task.run("53").groups.write_text("no json\n", encoding="utf-8")
     found = difficulty_so_far(task, model="m", simulated=False)
-    assert (found.flat["a"], found.seen["a"]) == (RUNS - 1, RUNS - 1)
-    assert "only-3" not in found.seen
-    assert f"only-{RUNS + 2}" in found.seen
+    assert found.groups["a"] == (RUNS - 1, RUNS - 1)
+    assert "only-3" not in found.groups
+    assert f"only-{RUNS + 2}" in found.groups
     assert difficulty_so_far(TaskPaths(task.root / "none"), model="m", simulated=False) == Difficulty()
 
 
@@ -117,7 +117,7 @@ def test_the_first_of_a_weighted_draw_follows_the_weights() -> None:
 @pytest.mark.parametrize("with_replacement", [True, False])
 def test_flat_items_are_drawn_less_often_and_never_excluded(make_items: MakeItems, with_replacement: bool) -> None:
     items = make_items(40)
-    known = Difficulty({item.id: 2 for item in items[:20]}, {item.id: 2 for item in items})
+    known = Difficulty({item.id: (2 if place < 20 else 0, 2) for place, item in enumerate(items)})
     weights = [known.weight(item.id) for item in items]
     flat = {item.id for item in items[:20]}
     counts: Counter[bool] = Counter()
@@ -141,7 +141,7 @@ def test_the_order_of_the_file_plays_no_part(make_items: MakeItems) -> None:
 def test_only_the_setting_switches_it_on_and_the_draw_records_it(make_items: MakeItems) -> None:
     items = make_items(30)
     data = RunData(Split(items, ()), (), frozenset(), None)
-    known = Difficulty({item.id: 1 for item in items[:15]}, {**{item.id: 1 for item in items}, "elsewhere": 4})
+    known = Difficulty({**{item.id: (place < 15, 1) for place, item in enumerate(items)}, "elsewhere": (0, 4)})
     off = Settings.model_validate({"tfgrpo": {"sample_size": 8}})
     on = Settings.model_validate({"tfgrpo": {"sample_size": 8, "curriculum": "difficulty"}})
     assert data.cohort(2, off, known) == data.cohort(2, off)
