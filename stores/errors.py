@@ -38,9 +38,8 @@ A class exists only where a caller handles it differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 
@@ -242,11 +241,11 @@ class PowlError(TfgrpoError):
         where = f"line {line}, column {column}: " if line is not None else ""
         if pointer is not None:
             where += f"at {pointer or 'the root'}: "
-        super().__init__(f"{where}{reason}" + (f"\n{excerpt}" if excerpt else ""))
+        self.text = f"{where}{reason}" + (f"\n{excerpt}" if excerpt else "")
+        super().__init__(reason)  # the one positional argument, so that it can be pickled
 
-    def __reduce__(self) -> tuple[Callable[..., PowlError], tuple[object, ...]]:
-        make = partial(PowlError, line=self.line, column=self.column, excerpt=self.excerpt, pointer=self.pointer)
-        return make, (self.reason,)
+    def __str__(self) -> str:
+        return self.text
 
 
 class RepairExhausted(TfgrpoError):

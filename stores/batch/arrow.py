@@ -11,6 +11,7 @@ import importlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
     ``SettingsError`` without pyarrow.
     """
-    arrow, parquet = _load("pyarrow"), _load("pyarrow.parquet")
+    arrow, parquet = _pyarrow()
     written, number = 0, 0
     stream = iter(groups)
     with replacing(path) as part, parquet.ParquetWriter(part, _schema(arrow)) as writer:
@@ -93,14 +94,17 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
 
 def read_parquet(path: Path) -> Iterator[RolloutGroup]:
     """Yield the groups of a file in bounded memory. Raises ``DatasetError`` for any other file."""
-    arrow, parquet = _load("pyarrow"), _load("pyarrow.parquet")
+    arrow, parquet = _pyarrow()
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a Parquet file of rollout groups")
     try:
         with contextlib.closing(parquet.ParquetFile(path)) as file:
             _check_schema(file.schema_arrow, str(path))
             rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_ROW_GROUP))
-            yield from _groups_of_rows(rows, str(path))
+            for number, members in groupby(rows, key=itemgetter(_PLACE)):
+                # By way of the canonical lines, so that there is one reader and one set of checks.
+                source = f"{path}: group {number}"
+                yield from groups_of_lines(_lines(list(members), source), source=source)
     except (OSError, arrow.ArrowException) as error:
         raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
 
@@ -152,29 +156,22 @@ def _json(value: Json, name: str) -> str:
         raise RecordRejected(f"{name!r}: {error}") from error
 
 
-def _groups_of_rows(rows: Iterator[dict[str, Any]], source: str) -> Iterator[RolloutGroup]:
-    """Go by way of the canonical lines, so that there is one reader and one set of checks."""
-    for number, members in groupby(rows, key=lambda row: row[_PLACE]):
-        whole = list(members)
-        try:
-            lines = [json.dumps(line) for line in _lines(whole)]
-        except (TypeError, ValueError) as error:
-            raise DatasetError.one(f"{source}: group {number}", str(error)[:200], "columns of JSON text") from error
-        yield from groups_of_lines(lines, source=f"{source}: group {number}")
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    head = _fields(rows[0], _GROUP)
-    rollouts = [row for row in rows if row["rollout_id"] is not None]
-    yield {"kind": "group", "schema_version": 1, "size": len(rollouts), **head}
-    for row in rollouts:
-        line = _fields(row, _ROLLOUT)
-        logprob = line["logprob"]
-        yield {"kind": "rollout", "group_id": head["id"], **line, "logprob": logprob if logprob["kind"] else None}
+def _lines(rows: Sequence[dict[str, Any]], source: str) -> list[str]:
+    """Return the canonical lines of a group."""
+    members = [row for row in rows if row["rollout_id"] is not None]
+    try:
+        head = _fields(rows[0], _GROUP)
+        lines = [{"kind": "group", "schema_version": 1, "size": len(members), **head}]
+        for row in members:
+            line = _fields(row, _ROLLOUT)
+            logprob = line["logprob"] if line["logprob"]["kind"] else None
+            lines.append({"kind": "rollout", "group_id": head["id"], **line, "logprob": logprob})
+        return [json.dumps(line) for line in lines]
+    except (TypeError, ValueError) as error:
+        raise DatasetError.one(source, str(error)[:200], "columns of JSON text") from error
 
 
 def _fields(row: dict[str, Any], columns: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return the fields of a group or rollout in the form of its canonical line."""
     record: dict[str, Any] = {}
     for name, kind, path in columns:
         *owners, field = path.split(".")
@@ -193,7 +190,8 @@ def _check_schema(schema: Any, source: str) -> None:
         )
 
 
-def _load(name: str) -> Any:
-    with contextlib.suppress(ImportError):
-        return importlib.import_module(name)
-    raise SettingsError.one("pyarrow", "not installed", "the extra: pip install 'tfgrpo[parquet]'")
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise SettingsError.one("pyarrow", "not installed", "the extra: pip install 'tfgrpo[parquet]'") from None

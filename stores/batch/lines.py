@@ -141,9 +141,7 @@ def groups_of_lines(
     numbered = enumerate(lines, start=first)
     for number, line in numbered:
         where = f"{source}:{number}"
-        head = _object(line, where, texts)
-        if head.pop("kind", None) != "group":
-            raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a line that begins a group")
+        head = _object(line, where, texts, "group", "a line that begins a group")
         version = head.pop("schema_version", None)
         if version != SCHEMA_VERSION:
             raise DatasetError.one(f"{where}: schema_version", repr(version), str(SCHEMA_VERSION))
@@ -155,7 +153,8 @@ def groups_of_lines(
             follower = next(numbered, None)
             if follower is None:
                 raise CorruptFile(f"{source}: the last group has {len(rollouts)} of its {size} rollouts")
-            rollouts.append(_rollout(follower[1], f"{source}:{follower[0]}", texts))
+            where_follower = f"{source}:{follower[0]}"
+            rollouts.append(_object(follower[1], where_follower, texts, "rollout", "a rollout of the group before it"))
         group = _group({**head, "rollouts": rollouts}, source, number)
         try:
             check_groups([group])
@@ -166,23 +165,17 @@ def groups_of_lines(
         yield group
 
 
-def _rollout(line: str, where: str, texts: TextStore | None) -> dict[str, Any]:
-    value = _object(line, where, texts)
-    if value.pop("kind", None) != "rollout":
-        raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a rollout of the group before it")
-    return value
-
-
-def _object(line: str, where: str, texts: TextStore | None) -> dict[str, Any]:
+def _object(line: str, where: str, texts: TextStore | None, kind: str, expected: str) -> dict[str, Any]:
+    """Return the object of a line of this kind, without the kind."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a JSON object")
-    if texts is None:
-        return value
-    return {key: texts.restore(inner) for key, inner in value.items()}
+    if value.pop("kind", None) != kind:
+        raise DatasetError.one(where, f"{line:.{_SHOWN}}", expected)
+    return value if texts is None else {key: texts.restore(inner) for key, inner in value.items()}
 
 
 def _object_of(value: Any, texts: TextStore | None, *, without: str = "") -> dict[str, Any]:
