@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import threading
@@ -12,7 +11,6 @@ import pytest
 
 from tests.support.records.promotions import record_promotion
 from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
-from tfgrpo.flows.run.loop import batches
 from tfgrpo.stores.experiences.library import Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -124,13 +122,12 @@ def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
 
 
 def test_a_sweep_in_which_a_rewarder_times_out_is_undecided(tmp_path, monkeypatch):
-    real = batches.with_recorded_fault
-
-    def late(session, result):
-        fault = "gt: no verdict within 30 s" if (result.key.phase, result.key.batch) == ("eval", 1) else None
-        return dataclasses.replace(real(session, result), rewarder_fault=fault)
-
-    monkeypatch.setattr(batches, "with_recorded_fault", late)
+    late = {
+        f"{RUN}:e3:{arm}:{position:05d}": "gt: no verdict within 30 s"
+        for arm in ("champion", "candidate")
+        for position in range(15, 30)
+    }
+    monkeypatch.setattr("tfgrpo.flows.run.open.voided_groups", lambda _run: late)
     summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
     assert summary.exit_code == 0, summary.message
     swept = {row["group_id"] for row in lines(paths(tmp_path).groups) if row["phase"] == "eval"}
