@@ -16,7 +16,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.runtime.containment import CANCEL_WAIT_S, cancel_all
@@ -103,31 +104,26 @@ class IdleSelector(selectors.DefaultSelector):
 
 
 T = TypeVar("T")
-Opener: TypeAlias = Callable[[RunContext], Awaitable[Runtime]]
 _CLOSING_S: Final = 30.0
 """Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever."""
 
 
+@dataclass(eq=False)
 class RuntimeHost:
     """An event loop in a daemon thread, and the runtime that belongs to it."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        opener: Opener = open_runtime,
-        *,
-        cancel_wait_s: float = CANCEL_WAIT_S,
-        closing_s: float = _CLOSING_S,
-    ) -> None:
-        """``cancel_wait_s``: seconds for cancelled work to end. ``closing_s``: seconds for closing in all."""
-        self._context = context
-        self._opener = opener
-        self._cancel_wait_s = cancel_wait_s
-        self._closing_s = closing_s
+    context: RunContext
+    opener: Callable[[RunContext], Awaitable[Runtime]] = open_runtime
+    cancel_wait_s: float = CANCEL_WAIT_S
+    """Seconds for cancelled work to end."""
+    closing_s: float = _CLOSING_S
+    """Seconds for closing in all."""
+
+    def __post_init__(self) -> None:
         self._stopping = False
         self._opening: asyncio.Future[Runtime] | None = None
-        self._selector = IdleSelector()
-        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self.selector = IdleSelector()
+        self._loop = asyncio.SelectorEventLoop(self.selector)
         self._thread = threading.Thread(target=self._serve, name="tfgrpo-runtime", daemon=True)
         self._thread.start()
         self._closing = threading.Event()
@@ -137,10 +133,6 @@ class RuntimeHost:
     def submit(self, factory: Callable[[Runtime], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Run ``factory(runtime)`` on the loop. Every caller gets the error of a runtime that cannot be opened."""
         return asyncio.run_coroutine_threadsafe(self._run(factory), self._loop)
-
-    async def wait_idle(self) -> None:
-        """Return when the loop is idle, at the latest after a tenth of a second. To be awaited on another loop."""
-        await self._selector.wait_idle()
 
     def halt(self) -> None:
         """Cancel all work and wait until it has ended, for a limited time; the runtime stays open."""
@@ -159,12 +151,12 @@ class RuntimeHost:
     def _run_limited(self, work: Coroutine[Any, Any, None]) -> bool:
         """Whether the work ended in time. Its errors are raised, except a cancellation, which an agent may cause."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        done = concurrent.futures.wait([future], self._closing_s).done
+        done = concurrent.futures.wait([future], self.closing_s).done
         if done:
             with contextlib.suppress(concurrent.futures.CancelledError):
                 future.result()
         else:
-            _LOG.warning("the event loop did not answer within %g s; it is abandoned", self._closing_s)
+            _LOG.warning("the event loop did not answer within %g s; it is abandoned", self.closing_s)
         return bool(done)
 
     def _serve(self) -> None:
@@ -175,7 +167,7 @@ class RuntimeHost:
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised in a task that an agent created. asyncio stops the loop for it, and with it all rollouts.
                 _LOG.warning("%s in a task of an agent; the run continues", type(error).__name__)
-        self._finish(cancel_all(asyncio.all_tasks(self._loop), self._cancel_wait_s))
+        self._finish(cancel_all(asyncio.all_tasks(self._loop), self.cancel_wait_s))
         self._finish(self._loop.shutdown_asyncgens())
         self._loop.close()
 
@@ -185,14 +177,14 @@ class RuntimeHost:
 
     async def _run(self, factory: Callable[[Runtime], Awaitable[T]]) -> T:
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._opener(self._context))
+            self._opening = asyncio.ensure_future(self.opener(self.context))
         return await factory(await asyncio.shield(self._opening))
 
     async def _cancel_all(self) -> None:
         mine = asyncio.current_task()
         running = [task for task in asyncio.all_tasks() if task not in (mine, self._opening)]
-        if not await cancel_all(running, self._cancel_wait_s):
-            _LOG.warning("some work ignored its cancellation for %g s; it is abandoned", self._cancel_wait_s)
+        if not await cancel_all(running, self.cancel_wait_s):
+            _LOG.warning("some work ignored its cancellation for %g s; it is abandoned", self.cancel_wait_s)
 
     async def _shut_down(self) -> None:
         if self._opening is None:
@@ -247,10 +239,10 @@ async def run_on_runtime(
     host = runtime_for(context)
     work = asyncio.wrap_future(host.submit(factory))
     try:
-        await host.wait_idle()
+        await host.selector.wait_idle()
         begun()
         result = await work
-        await host.wait_idle()
+        await host.selector.wait_idle()
         return result
     finally:
         work.cancel()
