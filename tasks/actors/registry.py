@@ -13,7 +13,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
-from tfgrpo.tasks.tools.schema import Tool, check_tools, load_tools
+from tfgrpo.tasks.tools.schema import Tool, load_tools
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.actors.callable import CallableActor
@@ -67,32 +67,37 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
     return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"
 
 
-_SOURCE = "actor.kind"
 _ACCEPTED = "chat, tools, or module:attr or path/to/file.py:attr of a function or of an instance that can be called"
 
 
 def build_actor(settings: ActorSettings) -> Actor:
-    """Return the actor. Raise ``SettingsError`` with everything that ``check_actor`` finds."""
-    problems = check_actor(settings)
+    """Return the actor. Import what its settings name; call nothing. Raise ``SettingsError`` with every problem."""
+    if settings.kind == "tools":
+        if not settings.tools:
+            raise SettingsError.one("actor.tools", "none", "at least one module:attr for the tools actor")
+        return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
+    actor: Actor = ChatActor()
+    problems: list[Problem] = []
+    if settings.kind != "chat":
+        try:
+            actor = _callable_actor(settings.kind)
+        except ValueError as error:
+            given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
+            problems.append(Problem("actor.kind", given, _ACCEPTED))
+    if settings.tools:
+        problems.append(Problem("actor.tools", f"tools for the {settings.kind} actor", "tools only with kind: tools"))
     if problems:
         raise SettingsError(problems)
-    if settings.kind == "chat":
-        return ChatActor()
-    if settings.kind == "tools":
-        return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
-    return _callable_actor(settings.kind)
+    return actor
 
 
 def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
-    """Return every problem of the actor's settings. Import what they name; call nothing."""
-    if settings.kind == "tools":
-        if not settings.tools:
-            return (Problem("actor.tools", "none", "at least one module:attr for the tools actor"),)
-        return check_tools(settings.tools)
-    problems = [] if settings.kind == "chat" else _callable_problems(settings.kind)
-    if settings.tools:
-        problems.append(Problem("actor.tools", f"tools for the {settings.kind} actor", "tools only with kind: tools"))
-    return tuple(problems)
+    """Return every problem of the actor's settings."""
+    try:
+        build_actor(settings)
+    except SettingsError as error:
+        return tuple(error.problems)
+    return ()
 
 
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
@@ -106,16 +111,6 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     if "system" in declared:
         return (unpaid,)
     return (f"{settings.kind} takes neither `system` nor `chat`: no lesson can reach it, so it cannot learn", unpaid)
-
-
-def _callable_problems(kind: str) -> list[Problem]:
-    if not is_name(kind):
-        return [Problem(_SOURCE, repr(kind), _ACCEPTED)]
-    try:
-        _callable_actor(kind)
-    except ValueError as error:
-        return [Problem(_SOURCE, f"{kind!r} ({error})", _ACCEPTED)]
-    return []
 
 
 def _callable_actor(kind: str) -> CallableActor:

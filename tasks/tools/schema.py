@@ -187,22 +187,16 @@ _ACCEPTED = "module:attr or path/to/file.py:attr of a Python function whose para
 
 
 def load_tools(references: Sequence[str]) -> tuple[Tool, ...]:
-    """Return the tools in the order named. Raise ``SettingsError`` with every problem."""
-    problems = check_tools(references)
-    if problems:
-        raise SettingsError(problems)
-    return tuple(tool_from_function(load_callable(reference)) for reference in references)
-
-
-def check_tools(references: Sequence[str]) -> tuple[Problem, ...]:
-    """Return every problem of the names; call nothing."""
+    """Return the tools in the order named; call nothing. Raise ``SettingsError`` with every problem."""
+    tools: list[Tool] = []
     problems: list[Problem] = []
-    names: list[str] = []
     for reference in references:
         try:
-            names.append(tool_from_function(load_callable(reference)).spec.name)
+            tools.append(tool_from_function(load_callable(reference)))
         except ValueError as error:
             problems.append(Problem(_SOURCE, f"{reference!r} ({error})", _ACCEPTED))
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    twice = sorted(name for name, count in Counter(tool.spec.name for tool in tools).items() if count > 1)
     problems.extend(Problem(_SOURCE, f"two tools named {name!r}", "tools with different names") for name in twice)
-    return tuple(problems)
+    if problems:
+        raise SettingsError(problems)
+    return tuple(tools)

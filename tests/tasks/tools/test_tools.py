@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.agents import agents
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.tasks.tools.schema import ToolResult, check_tools, load_tools, priced, run_tool, tool_from_function
+from tfgrpo.tasks.tools.schema import ToolResult, load_tools, priced, run_tool, tool_from_function
 
 
 def told(result):
@@ -116,8 +116,7 @@ def test_tools_are_loaded_by_reference_in_order():
 
 def test_every_problem_with_the_tools_is_named_at_once():
     references = (f"{HERE}:untyped", "nowhere:x", f"{HERE}:missing", "no reference", f"{HERE}:add", f"{HERE}:add")
-    problems = check_tools(references)
-    assert len(problems) == 5
-    assert "two tools named 'add'" in str(problems[-1])
-    with pytest.raises(SettingsError):
+    with pytest.raises(SettingsError) as caught:
         load_tools(references)
+    assert len(caught.value.problems) == 5
+    assert "two tools named 'add'" in str(caught.value.problems[-1])
