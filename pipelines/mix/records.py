@@ -99,11 +99,18 @@ def index_records(path: Path, *, check: bool = True, visit: Callable[[str, objec
 
 def _check(records: Records, raw: bytes, visit: Callable[[str, object], None] | None) -> str:
     """Parse the line of the last record. Return why it is no JSON; empty when it is."""
-    unreadable, record = _parsed(raw)
-    if unreadable:
-        return unreadable
+    try:
+        record = json.loads(raw.decode("utf-8").strip())
+    except UnicodeDecodeError as error:
+        return f"no UTF-8 at byte {error.start}"
+    except json.JSONDecodeError as error:
+        return f"no JSON: {error.msg} at column {error.colno}"
+    except RecursionError:
+        return "JSON nested without end"
+    except ValueError as error:
+        return str(error)
     number = len(records) - 1
-    if reason := _unservable_line(raw, record):
+    if reason := unservable(record) or _unsendable(raw, record):
         records.malformed[number] = reason
     if visit is not None:
         visit(records.where(number), record)
@@ -149,29 +156,15 @@ def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
     return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
 
 
-def _parsed(raw: bytes) -> tuple[str, object]:
-    """Return why a line is no JSON, empty when it is, and its value."""
+def _unsendable(raw: bytes, record: dict[str, Any]) -> str:
+    """Return why a record is no JSON for other readers than Python; empty when it is."""
+    if not any(rare in raw for rare in _RARE):
+        return ""
     try:
-        return "", json.loads(raw.decode("utf-8").strip())
-    except UnicodeDecodeError as error:
-        return f"no UTF-8 at byte {error.start}", None
-    except json.JSONDecodeError as error:
-        return f"no JSON: {error.msg} at column {error.colno}", None
-    except RecursionError:
-        return "JSON nested without end", None
-    except ValueError as error:
-        return str(error), None
-
-
-def _unservable_line(raw: bytes, record: object) -> str:
-    """Return why the record of a line cannot be served; empty when it can."""
-    reason = unservable(record)
-    if not reason and isinstance(record, dict) and any(rare in raw for rare in _RARE):
         served = [record.get(name) for name in ("prompt", "system_prompt", "metadata")]
-        try:
-            json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
-        except UnicodeEncodeError:
-            return "half a surrogate pair, which is no character"
-        except ValueError:
-            return "NaN or infinity, which is no JSON number"
-    return reason
+        json.dumps(served, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair, which is no character"
+    except ValueError:
+        return "NaN or infinity, which is no JSON number"
+    return ""

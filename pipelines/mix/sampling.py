@@ -20,7 +20,6 @@ from tfgrpo.stores.errors import DatasetError
 
 _DRAWS = 50
 """Most draws for one sample if records are unreadable."""
-_SAMPLE_IDS = "the id of a sample that was drawn, <dataset>:<number of the record>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +108,12 @@ def locate(config: MixConfig, name: str) -> tuple[str, int]:
     """
     dataset_id, colon, index = name.rpartition(":")
     dataset = config.datasets.get(dataset_id)
-    if not colon or dataset is None:
-        raise DatasetError.one("sample_id", repr(name[:200]), _SAMPLE_IDS)
-    try:
-        number = int(index)
-    except ValueError:
-        number = -1
-    if not 0 <= number < len(dataset.records):
-        raise DatasetError.one("sample_id", repr(name[:200]), _SAMPLE_IDS)
-    return dataset_id, number
+    with suppress(ValueError):
+        if colon and dataset is not None and 0 <= (number := int(index)) < len(dataset.records):
+            return dataset_id, number
+    raise DatasetError.one(
+        "sample_id", repr(name[:200]), "the id of a sample that was drawn, <dataset>:<number of the record>"
+    )
 
 
 def record_of(config: MixConfig, name: str) -> tuple[str, Any]:

@@ -11,11 +11,11 @@ import asyncio
 import inspect
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
@@ -71,11 +71,10 @@ class GraderRunner:
         """Return the number of abandoned calls that still run, by name of the grader; only those above 0."""
         with self._lock:
             workers = list(self._workers.values())
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for worker in workers:
-            if hanging := worker.hanging:
-                counts[worker.name] = counts.get(worker.name, 0) + hanging
-        return counts
+            counts[worker.name] += worker.hanging
+        return +counts
 
     def close(self) -> None:
         """Accept no more calls, and release threads, loops and connections. Does not wait for hanging graders."""
@@ -89,9 +88,7 @@ class GraderRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _worker(self, name: str, grader: Grader) -> _GraderWorker:
@@ -271,19 +268,5 @@ class LoopThread:
             self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(_cancel_all())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            asyncio.set_event_loop(None)
-            self._loop.close()
-
-
-async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=_CLOSE_S / 2)
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels what is left, and closes the loop
+            runner.get_loop().run_forever()
