@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import yaml
+from tfgrpo.stores.packaged import packaged_yaml
 
 AttackRule: TypeAlias = Literal["markup", "order", "secret", "address", "answer"]
 
@@ -23,8 +22,7 @@ class Attack(NamedTuple):
     rule: AttackRule
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
-SCREENING: dict[str, Any] = yaml.load(Path(__file__).with_name("screening.yaml").read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
 """Word lists and patterns of the screening."""
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "ledger",
     "numeric",
     "outcomes",
+    "packaged",
     "patterns",
     "runs",
     "telemetry",

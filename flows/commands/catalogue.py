@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.parsing import Parser, named
-
-_FILE = Path(__file__).with_name("commands.yaml")
+from tfgrpo.stores.packaged import packaged_yaml
 
 
 @cache
 def commands() -> Mapping[str, Any]:
     """Return the declaration of each command, by its name."""
-    declared = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    declared = packaged_yaml(__file__, "commands.yaml")
     return {name: command for name, command in declared.items() if not name.startswith(".")}
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.stores.packaged import packaged_yaml
 
 _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
 """Characters to escape in the regular expressions of every language."""
@@ -17,7 +15,7 @@ _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
 
 def describe(config: MixConfig, limits: Limits, version: str, *, token: bool) -> dict[str, Any]:
     """Return the description of a server of this mix; ``token``: whether it requires one."""
-    document: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text("utf-8"))
+    document: dict[str, Any] = packaged_yaml(__file__, "openapi.yaml")
     document["info"]["version"] = version
     shapes = document["components"]["schemas"]
     integer, _, text = shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]

@@ -6,15 +6,13 @@ The data are members of one JSON object, so that no text in them can close its o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from string import Template
 from typing import Any, Final, NamedTuple
-
-import yaml
 
 from tfgrpo.rewarders.judge.model import Speaker
 from tfgrpo.rewarders.judge.reading import LOWEST, Scale
 from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.packaged import packaged_yaml
 
 Messages = tuple[tuple[Speaker, str], ...]
 
@@ -26,7 +24,7 @@ class AnswerForm(NamedTuple):
     schema: Mapping[str, Any]
 
 
-_TEXTS: Final[Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text("utf-8"))
+_TEXTS: Final[Mapping[str, str]] = packaged_yaml(__file__, "prompts.yaml")
 DEFAULT_RUBRIC: Final = _TEXTS["rubric"]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
 from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
@@ -160,8 +159,9 @@ class Metric:
 def all_metrics() -> tuple[Metric, ...]:
     """Return the metrics of ``metrics.yaml``, in order."""
     # Imported here, because most processes report nothing.
-    import yaml  # noqa: PLC0415
     from pydantic import TypeAdapter  # noqa: PLC0415
 
-    declared = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8"))
+    from tfgrpo.stores.packaged import packaged_yaml  # noqa: PLC0415
+
+    declared = packaged_yaml(__file__, "metrics.yaml")
     return TypeAdapter(tuple[Metric, ...]).validate_python(declared["metrics"])

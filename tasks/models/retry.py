@@ -14,10 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tfgrpo.stores.errors import (
     BudgetRefused,
@@ -29,13 +26,14 @@ from tfgrpo.stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
+from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.tasks.models.replies import json_of, mapping_of
 
 
 @cache
 def _vendors() -> dict[str, Any]:
     """Return the words of vendors and the advice on them; few runs meet a refusal."""
-    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
+    known: dict[str, Any] = packaged_yaml(__file__, "refusals.yaml")
     return known
 
 

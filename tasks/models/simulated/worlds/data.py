@@ -12,24 +12,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import yaml
-
 from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.packaged import packaged_yaml
 
 Slots: TypeAlias = Mapping[str, str]
 
-# The C loader takes 4 ms for the largest file, the Python one 30 ms; builds without libyaml lack the former.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
 @cache
 def data_of(name: str) -> dict[str, Any]:
     """Return the content of ``<name>.yaml``, read once per process."""
-    content: dict[str, Any] = yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+    content: dict[str, Any] = packaged_yaml(__file__, f"{name}.yaml")
     return content
 
 
