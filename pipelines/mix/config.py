@@ -6,17 +6,19 @@ All problems of the file, its data and its graders are reported at once. In addi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import yaml
 from pydantic import ValidationError
 
-from tfgrpo.pipelines.mix.document import read_document
 from tfgrpo.pipelines.mix.forms import MixEntry, MixForm, MixStage, Reading
 from tfgrpo.pipelines.mix.records import Records
 from tfgrpo.pipelines.problems import shown
+from tfgrpo.pipelines.settings.pipeline_file import read_yaml
 from tfgrpo.rewarders.graders.combine import GraderSet
 from tfgrpo.stores.errors import PipelineError, Problem
 
@@ -91,7 +93,7 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     datasets, after an earlier check. ``build_graders=False`` neither builds graders nor imports their code.
     """
     file = Path(path).expanduser().resolve()
-    document = read_document(file)
+    document = _read_document(file)
     content = document.content
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
     if not build_graders and sections:
@@ -128,3 +130,45 @@ def _problems(error: ValidationError, file: Path) -> Iterator[Problem]:
         key = ".".join(map(str, each["loc"]))
         given = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown(each["input"]))
         yield Problem(f"{file}: {key}" if key else str(file), given, each["msg"])
+
+
+class _Document(NamedTuple):
+    """Content of a YAML file."""
+
+    content: object
+    digest: str
+    """SHA-256 of its bytes."""
+    repeated_keys: tuple[Problem, ...]
+    """Keys that a mapping has more than once: YAML would silently keep the last."""
+
+
+def _read_document(path: Path) -> _Document:
+    """Read a YAML file as ``yaml.safe_load`` does. Raise ``PipelineError`` with the line of bad YAML."""
+    raw, (content, repeated) = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
+    problems = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in repeated)
+    return _Document(content, hashlib.sha256(raw).hexdigest(), tuple(problems))
+
+
+def _load(text: str) -> tuple[object, list[tuple[int, str]]]:
+    loader = _Loader(text)
+    return loader.get_single_data(), loader.repeated
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader that records repeated keys of mappings with their lines."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: list[tuple[int, str]] = []
+        self._seen: set[int] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Check the keys as written, once, before merge keys add more."""
+        if id(node) not in self._seen:
+            self._seen.add(id(node))
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            names = [key.value for key in keys]
+            self.repeated += [
+                (key.start_mark.line + 1, key.value) for at, key in enumerate(keys) if key.value in names[:at]
+            ]
+        super().flatten_mapping(node)

@@ -66,17 +66,11 @@ class GradeTally:
         self._telemetry, self._clock = telemetry, clock
         self._reported_at: dict[str, float] = {}
         self._unreported: Counter[str] = Counter()
-        self.graded = 0
-        """Items with a reward since the start."""
-        self.ungraded = 0
 
     def add(self, grades: Sequence[ItemGrade]) -> Iterator[str]:
         """Count the grades of one request, and yield the warnings that are due."""
         scored = Counter(name for grade in grades for name in grade.parts)
         failed = Counter(name for grade in grades for name in grade.errors)
-        lost = sum(grade.reward is None for grade in grades)
-        self.graded += len(grades) - lost
-        self.ungraded += lost
         for name in scored | failed:
             self._telemetry.record("grades", grader=name, scored=scored[name], ungraded=failed[name])
         for name, count in failed.items():

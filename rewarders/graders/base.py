@@ -143,7 +143,7 @@ class ItemGrader(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionGrader:
+class FunctionGrader(ItemGrader):
     """A function of one item as a grader, which can still be called as the function."""
 
     function: Callable[[GraderInput], float]
@@ -152,9 +152,7 @@ class FunctionGrader:
         """Call the function."""
         return self.function(item)
 
-    def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
-        """Call the function for each input; its errors pass through."""
-        return [GradeResult(item.sample_id, self.function(item), item.completion_index) for item in inputs]
+    score_one = __call__
 
 
 @dataclass(frozen=True, slots=True)

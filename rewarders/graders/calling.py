@@ -148,8 +148,6 @@ def _answer_alone(grader: Grader, item: GraderInput) -> object:
 
 def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
     """Return the function that grades one item, when the grader's batch method only calls it for each."""
-    if isinstance(grader, FunctionGrader):
-        return grader.function
     if isinstance(grader, ItemGrader) and type(grader).grade_batch is ItemGrader.grade_batch:
         return grader.score_one
     return None

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -44,13 +44,6 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
-class Reply(NamedTuple):
-    """A complete response."""
-
-    status: int
-    content: bytes
-
-
 class HttpPool:
     """The client of each event loop, opened on first use. Several graders and threads may share it."""
 
@@ -63,8 +56,8 @@ class HttpPool:
     def __reduce__(self) -> tuple[type[HttpPool], tuple[()]]:
         return type(self), ()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], most_bytes: int) -> Reply:
-        """Send a request and read the response.
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], most_bytes: int) -> tuple[int, bytes]:
+        """Send a request. Return status and content of the response.
 
         Raises ``ConnectionError`` for a failed connection, and ``GraderUnavailable`` for a response that is compressed or
         longer than ``most_bytes``, and for an invalid address.
@@ -74,7 +67,7 @@ class HttpPool:
 
         try:
             async with self._client().stream("POST", url, content=body, headers=headers) as response:
-                return Reply(response.status_code, await _content(response, most_bytes))
+                return response.status_code, await _content(response, most_bytes)
         except httpx.InvalidURL as error:
             # Of the address itself, or of the one that a redirect points to.
             raise GraderUnavailable(f"no usable address: {error}") from None
@@ -91,22 +84,18 @@ class HttpPool:
             await client.aclose()
 
     def _client(self) -> httpx.AsyncClient:
+        import httpx  # noqa: PLC0415
+        from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415
+
         loop = asyncio.get_running_loop()
         with self._lock:
-            client = self._clients.get(loop)
-            if client is None:
-                client = self._clients[loop] = _new_client()
-            return client
-
-
-def _new_client() -> httpx.AsyncClient:
-    import httpx  # noqa: PLC0415
-    from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415
-
-    limits = httpx.Limits(
-        max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S
-    )
-    return HttpxAiohttpClient(timeout=httpx.Timeout(None, connect=_CONNECT_S), limits=limits)
+            if loop not in self._clients:
+                limits = httpx.Limits(
+                    max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S
+                )
+                timeout = httpx.Timeout(None, connect=_CONNECT_S)
+                self._clients[loop] = HttpxAiohttpClient(timeout=timeout, limits=limits)
+            return self._clients[loop]
 
 
 async def _content(response: httpx.Response, most_bytes: int) -> bytes:
@@ -183,28 +172,28 @@ class RemoteGrader(Options):
         most_bytes = _FIXED_BYTES + len(samples) * _BYTES_PER_ITEM
         try:
             async with asyncio.timeout(self.timeout_s):
-                reply = await self._with_retries(body, most_bytes)
-            return _results(reply)
+                status, content = await self._with_retries(body, most_bytes)
+            return _results(status, content)
         except TimeoutError:
             raise RewarderTimeout(f"{self._address}: no whole answer within {self.timeout_s:g} s") from None
         except GraderUnavailable as error:
             raise GraderUnavailable(f"{self._address}: {error}") from None
 
-    async def _with_retries(self, body: bytes, most_bytes: int) -> Reply:
-        """Return the first response that is no transient failure."""
+    async def _with_retries(self, body: bytes, most_bytes: int) -> tuple[int, bytes]:
+        """Return status and content of the first response that is no transient failure."""
         headers = self._headers()
         fault = ""
         for attempt in range(self.retries + 1):
             if attempt:
                 await asyncio.sleep(_WAIT_S * 2 ** (attempt - 1))
             try:
-                reply = await self._pool.post(self.url, body, headers, most_bytes)
+                status, content = await self._pool.post(self.url, body, headers, most_bytes)
             except ConnectionError as error:
                 fault = str(error)
                 continue
-            if reply.status != 429 and reply.status < 500:
-                return reply
-            fault = f"it answered {reply.status}"
+            if status != 429 and status < 500:
+                return status, content
+            fault = f"it answered {status}"
         tried = f" ({self.retries + 1} attempts)" if self.retries else ""
         raise GraderUnavailable(f"{fault}{tried}")
 
@@ -246,13 +235,13 @@ def _as_dict(value: object) -> dict[Any, Any]:
     raise TypeError(f"a {type(value).__name__} is no JSON value")
 
 
-def _results(reply: Reply) -> list[Any]:
+def _results(status: int, content: bytes) -> list[Any]:
     """Return ``results`` of a response, an empty list when absent. Raises ``GraderUnavailable``."""
-    if not 200 <= reply.status < 300:
-        moved = ", a redirect, which is not followed" if 300 <= reply.status < 400 else ""
-        raise GraderUnavailable(f"it answered {reply.status}{moved}")
+    if not 200 <= status < 300:
+        moved = ", a redirect, which is not followed" if 300 <= status < 400 else ""
+        raise GraderUnavailable(f"it answered {status}{moved}")
     try:
-        answer = json.loads(reply.content)
+        answer = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise GraderUnavailable(f"its answer is no JSON: {str(error)[:100]}") from None
     results = answer.get("results", []) if isinstance(answer, dict) else None

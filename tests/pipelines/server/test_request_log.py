@@ -89,7 +89,6 @@ def test_a_grader_that_keeps_failing_is_logged_once_in_ten_seconds():
     (line,) = tally.add(failed)
     assert line.startswith("[dataserver] grader bad left 10 items ungraded; the last: RuntimeError: xxx")
     assert len(line) < 400
-    assert (tally.graded, tally.ungraded) == (1, 13)
 
 
 async def test_grades_samples_and_requests_are_counted(tmp_path, otlp_receiver):
