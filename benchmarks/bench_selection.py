@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from benchmarks.table import Row, table
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.base import Attempt, RewardContext
@@ -90,7 +91,7 @@ def _runtime(answers: Sequence[str], rewarder: str, threads: RewarderThreads) ->
 
 def _spec(answer: str, format_: AnswerFormat) -> SelectionSpec:
     pack = PackText("Be careful.", "d", "general", "ab" * 32, ())
-    return SelectionSpec("bench", Item("q", "How?", answer, source="bench:1"), pack, k=K, format=format_)
+    return SelectionSpec("bench", Item("q", "How?", answer, source="bench:1"), pack, SelectionSettings(k=K), format_)
 
 
 async def _whole(answers: Sequence[str], answer: str, rewarder: str, format_: AnswerFormat) -> tuple[float, float]:

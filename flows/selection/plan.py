@@ -54,7 +54,6 @@ from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat
 from tfgrpo.tasks.selection.hints import hint_of
 from tfgrpo.tasks.selection.shapes import SelectionSpec
-from tfgrpo.tasks.shapes import PackText
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""
@@ -110,35 +109,25 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
     text, skipped = lessons_of(task, pack, settings.tfgrpo.retrieval, simulated=simulated)
+    spec = SelectionSpec(
+        selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
+        item=item,
+        pack=text,
+        settings=settings.selection,
+        format=_without_repetition(formats[0], pack),
+        hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
+    )
     return SelectionPlan(
         settings=settings,
         models=models,
         pack=pack,
         rewarders=rewarders[0],
         warnings=(*skipped, *_warnings(request, settings, env, models)),
-        spec=_spec(settings, item, text, _without_repetition(formats[0], pack), memory, clock),
+        spec=spec,
         task=task,
         stage=stage,
         memory=memory,
         measure=measure,
-    )
-
-
-def _spec(
-    settings: Settings, item: Item, pack: PackText, fmt: AnswerFormat, memory: PatternMemory | None, clock: Clock
-) -> SelectionSpec:
-    selection = settings.selection
-    return SelectionSpec(
-        selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
-        item=item,
-        pack=pack,
-        k=selection.k,
-        min_success=selection.min_success,
-        max_repairs=selection.max_validations,
-        none_valid=selection.none_valid,
-        temperatures=selection.temperatures,
-        format=fmt,
-        hint="" if memory is None else hint_of(memory.read(), selection.memory),
     )
 
 

@@ -169,7 +169,7 @@ def _round_of(selected: Selected, clock: Clock) -> SelectionRound:
         stage="" if plan.stage is None else plan.stage.stage,
         measure=plan.measure,
         format=selection.spec.format.name,
-        k=selection.spec.k,
+        k=selection.spec.settings.k,
         outcomes={str(name): count for name, count in selection.outcomes.items()},
         answered=sum(bool(candidate.text.strip()) for candidate in selection.candidates),
         valid=sum(candidate.valid for candidate in selection.candidates),

@@ -60,7 +60,12 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
     with (
         telemetry.attached(runtime.context.carrier),
         telemetry.group_span(
-            epoch=0, phase="eval", group_id=spec.selection_id, item_id=spec.item.id, group_size=spec.k, arm="candidate"
+            epoch=0,
+            phase="eval",
+            group_id=spec.selection_id,
+            item_id=spec.item.id,
+            group_size=spec.settings.k,
+            arm="candidate",
         ) as span,
     ):
         selection = await _run(spec, runtime)
@@ -72,7 +77,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
 async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     start, before = perf_counter(), runtime.ledger.totals()
     group = group_of(spec)
-    work = (run_candidate(spec, index, group, runtime) for index in range(spec.k))
+    work = (run_candidate(spec, index, group, runtime) for index in range(spec.settings.k))
     candidates = tuple(await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
@@ -130,7 +135,7 @@ def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge:
 def usable_candidates(spec: SelectionSpec, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates to grade: the valid ones, or, for best effort without any, all that have an answer."""
     valid = tuple(candidate for candidate in candidates if candidate.valid)
-    if valid or spec.none_valid == "raise":
+    if valid or spec.settings.none_valid == "raise":
         return valid
     return tuple(candidate for candidate in candidates if candidate.text.strip())
 
@@ -146,17 +151,17 @@ def choose(
     usable = usable_candidates(spec, candidates)
     valid = sum(candidate.valid for candidate in usable)
     among, unusable = pluralize(len(candidates), "candidate"), lost_and_flawed(candidates)
-    if not usable or (valid < spec.min_success and spec.none_valid == "raise"):
-        needed = f", {spec.min_success} needed" if spec.min_success > 1 else ""
+    if not usable or (valid < spec.settings.min_success and spec.settings.none_valid == "raise"):
+        needed = f", {spec.settings.min_success} needed" if spec.settings.min_success > 1 else ""
         refused = any(candidate.outcome.name == "refused" for candidate in candidates)
         return NotChosen(f"{valid or 'none'} of {among} valid{needed}: {unusable}", over_budget or refused)
-    short = "" if valid >= spec.min_success else f"best effort, {valid} of {among} valid ({unusable}): "
+    short = "" if valid >= spec.settings.min_success else f"best effort, {valid} of {among} valid ({unusable}): "
     rewards = {index: grade.reward for index, grade in grades.items() if grade.reward is not None}
     if rewards:
         return _highest(rewards, short)
     reasons = dict.fromkeys(grade.reason for grade in grades.values())
     why = f"none of the {pluralize(len(usable), 'usable candidate')} could be graded: {'; '.join(reasons)}"
-    if spec.none_valid == "raise":
+    if spec.settings.none_valid == "raise":
         return NotChosen(why, over_budget)
     return Chosen(usable[0].index, f"best effort, the first that can be used: {why}")
 
@@ -194,7 +199,7 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         return reading
 
     try:
-        outcome = await corrected(read, draft, spec.max_repairs + 1, spec.format.name)
+        outcome = await corrected(read, draft, spec.settings.max_validations + 1, spec.format.name)
     except RepairExhausted:
         outcome = readings[-1]
     sent_back = zip(texts[:-1], readings, strict=False)
@@ -217,7 +222,7 @@ def group_of(spec: SelectionSpec) -> GroupSpec:
         group_id=spec.selection_id,
         key=GroupKey(0, "eval", "candidate", 0, spec.item.id, run=spec.selection_id),
         item=spec.item,
-        size=spec.k,
+        size=spec.settings.k,
         temperature=spec.temperature(0),
         pack=spec.system,
         reflect=False,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.selection import TEMPERATURE_CYCLE
+from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.ledger.state import Usage
@@ -29,11 +29,7 @@ class SelectionSpec:
     """The request. Its answer is for rewarders only."""
     pack: PackText
     """System text with the lessons in force, before the format's instructions and the hint."""
-    k: int = 4
-    min_success: int = 1
-    max_repairs: int = 3
-    none_valid: Literal["raise", "best_effort"] = "raise"
-    temperatures: tuple[float, ...] = TEMPERATURE_CYCLE
+    settings: SelectionSettings = field(default_factory=SelectionSettings)
     format: AnswerFormat = field(default_factory=TextFormat)
     hint: str = ""
     """Hint of the memory for the prompt, or empty."""
@@ -46,7 +42,7 @@ class SelectionSpec:
 
     def temperature(self, index: int) -> float:
         """Return the temperature of a candidate and its repairs."""
-        return self.temperatures[index % len(self.temperatures)]
+        return self.settings.temperatures[index % len(self.settings.temperatures)]
 
 
 @dataclass(frozen=True, slots=True)

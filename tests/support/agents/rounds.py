@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.agents.steps import ScriptedModel, item, runtime
+from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.tasks.models.journaled import JournaledModel
@@ -22,7 +23,10 @@ GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
 
 def spec(**more: Any) -> SelectionSpec:
-    values: dict[str, Any] = {"selection_id": "s", "item": item(), "pack": PACK, "k": 4}
+    """Return a specification of four candidates; ``more`` are its fields, and settings of selections."""
+    names = {"k", "min_success", "max_validations", "none_valid", "temperatures"} & set(more)
+    settings = SelectionSettings(**{name: more.pop(name) for name in names})
+    values: dict[str, Any] = {"selection_id": "s", "item": item(), "pack": PACK, "settings": settings}
     return SelectionSpec(**{**values, **more})
 
 

@@ -154,7 +154,7 @@ def test_a_cut_off_answer_is_asked_for_again_also_as_text(tmp_path):
 
 def test_repairs_end_and_the_last_flaw_is_the_reason(tmp_path):
     model = ScriptedModel(lambda request, key: "SEQUENCE()")
-    selection = run(tmp_path, model, spec(k=2, max_repairs=2, format=PowlFormat()), rewarders=FOOTPRINT)
+    selection = run(tmp_path, model, spec(k=2, max_validations=2, format=PowlFormat()), rewarders=FOOTPRINT)
     assert len(model.requests) == 6
     outcome = selection.candidates[0].outcome
     assert isinstance(outcome, Flawed)
@@ -249,7 +249,7 @@ def test_a_selection_prevented_by_the_budget_is_marked(tmp_path):
 
 def test_best_effort_chooses_the_best_of_the_flawed(tmp_path):
     asked = spec(
-        k=3, max_repairs=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
+        k=3, max_validations=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
     )
     model = by_index("prose", "SEQUENCE(SILENT(), SILENT())", ModelTimeout("late"))
     selection = run(tmp_path, model, asked, rewarders=(WeightedRewarder(build_rewarder("operator:gt")),))
