@@ -6,6 +6,7 @@ import argparse
 import os
 
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.orchestration.environment import prefect_settings
 
 _TIMEOUT_S = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
@@ -13,10 +14,8 @@ _TIMEOUT_S = 60.0
 
 def execute(_options: argparse.Namespace, console: Console) -> None:
     """Print each finding as it is made."""
-    from tfgrpo.flows.orchestration.environment import prefect_settings  # noqa: PLC0415 - not for `--help`
-
-    with prefect_settings():
-        from tfgrpo.flows.orchestration.deploying import deploy  # noqa: PLC0415 - Prefect takes most of a second to import
+    with prefect_settings():  # of which Prefect refuses some when it is imported
+        from tfgrpo.flows.orchestration.deploying import deploy  # noqa: PLC0415
 
     findings = []
     for finding in deploy(os.environ, _TIMEOUT_S):

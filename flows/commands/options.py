@@ -70,26 +70,14 @@ def _assigned(assignments: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield key.strip(), value
 
 
-def prepared_run(
-    options: argparse.Namespace,
-    *,
-    run_id: str | None = None,
-    resume: str | None = None,
-    replay: str | None = None,
-    preflight: bool = True,
-) -> Prepared:
+def prepared_run(options: argparse.Namespace, *, preflight: bool = True) -> Prepared:
     """Return the checked run that the options ask for. Raise ``ConfigError`` with every problem."""
-    # Everything a run consists of takes most of a second to import, which `--help` does not need.
+    # Everything a run consists of takes most of a second to import; other commands do not need it.
     from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415
     from tfgrpo.flows.run.prepare import prepare  # noqa: PLC0415
 
-    request = RunRequest(
-        pipeline=options.pipeline,
-        run_id=run_id,
-        resume=resume,
-        replay=replay,
-        settings=dict(asked_settings(options)),
-    )
+    named = {name: vars(options).get(name) for name in ("run_id", "resume", "replay")}
+    request = RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options)), **named)
     return prepare(request, os.environ, preflight=preflight)
 
 

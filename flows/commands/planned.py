@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from typing import TYPE_CHECKING
 
 from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.figures import held_out
+from tfgrpo.flows.orchestration.environment import check_prefect_home
+from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement
+from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-
-if TYPE_CHECKING:
-    from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.stores.experiences.store import ExperienceStore
 
 
 def config(options: argparse.Namespace, console: Console) -> None:
@@ -36,10 +38,6 @@ def estimate(options: argparse.Namespace, console: Console) -> None:
 
 def doctor(options: argparse.Namespace, console: Console) -> None:
     """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
-    # `--help` need not import what a run does.
-    from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.environment import check_prefect_home  # noqa: PLC0415
-
     prepared = prepared_run(options)
     check_prefect_home(os.environ)
     plan = prepared.plan
@@ -61,10 +59,6 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
 
 def _library_warnings(plan: Plan) -> list[str]:
     """Return which lessons in force a run would not start with, and why."""
-    from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement  # noqa: PLC0415
-    from tfgrpo.prompt_packs.stamps import approved_stamps  # noqa: PLC0415
-    from tfgrpo.stores.experiences.store import ExperienceStore  # noqa: PLC0415
-
     approved = approved_stamps([plan.pack])
     store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
     champion = champion_library(store, plan.paths, simulated=plan.simulated)

@@ -6,16 +6,18 @@ import argparse
 import gc
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfgrpo.flows.commands.options import prepared_run
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows
+from tfgrpo.flows.console.progress import Progress, Screen
+from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
+from tfgrpo.flows.orchestration.local_server import start_server
+from tfgrpo.flows.report.calibration import told
+from tfgrpo.flows.run.exit_status import RunSummary, resume_command
+from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.errors import SettingsError
-
-if TYPE_CHECKING:
-    from tfgrpo.flows.console.progress import Screen
-    from tfgrpo.flows.run.exit_status import RunSummary
-    from tfgrpo.flows.run.prepare import Prepared
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
@@ -26,13 +28,9 @@ _WARNINGS: Final = 5
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    # `--help` need not import what a run does.
-    from tfgrpo.flows.console.progress import Progress, Screen  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.environment import check_prefect_home  # noqa: PLC0415
-
     if options.resume is not None and options.replay is not None:
         raise SettingsError.one("--replay", "it with --resume", "only one of the two")
-    prepared = prepared_run(options, run_id=options.run_id, resume=options.resume, replay=options.replay)
+    prepared = prepared_run(options)
     check_prefect_home(os.environ, make=True)
     progress = Progress(console.people)
     progress.announce(prepared.plan)
@@ -46,9 +44,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:
-    from tfgrpo.flows.orchestration.environment import prefect_settings  # noqa: PLC0415
-    from tfgrpo.flows.orchestration.local_server import start_server  # noqa: PLC0415
-
     screen.say("starting Prefect …")
     server = start_server(os.environ)
     # Prefect takes most of a second to import and reads its logging settings then. Objects made by the import live as
@@ -67,10 +62,6 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
 
 def show_summary(summary: RunSummary, console: Console) -> None:
     """Show people the closing table and the next command."""
-    from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows  # noqa: PLC0415 - not for `--help`
-    from tfgrpo.flows.report.calibration import told  # noqa: PLC0415
-    from tfgrpo.flows.run.exit_status import resume_command  # noqa: PLC0415
-
     details = summary.details
     rows = list(epoch_rows(details))
     if rows:

@@ -33,7 +33,7 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 def report(options: argparse.Namespace, console: Console) -> None:
     """Write the report of a run again from its files, and print its path."""
     run = run_of(options)
-    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415 - templates and charts, which `--help` need not load
+    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415 - templates and charts, for this command only
 
     page = str(write_report(TaskPaths(run.root.parent.parent), run))
     console.answer({"report": page}, page)

@@ -6,25 +6,21 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.selection.request import SelectRequest
+from tfgrpo.flows.selection.select import Selected, select
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
-
-if TYPE_CHECKING:
-    from tfgrpo.flows.selection.select import Selected
-    from tfgrpo.tasks.selection.shapes import Selection
+from tfgrpo.tasks.selection.formats import Sound
+from tfgrpo.tasks.selection.shapes import Selection, first_line
 
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Ask, choose, show."""
-    from tfgrpo.flows.selection.select import select  # noqa: PLC0415 - not for `--help`
-
     request = SelectRequest(
         prompt=_prompt(options),
         item=options.item,
@@ -42,9 +38,6 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 def show(selected: Selected, console: Console) -> None:
     """Show people the table and the reasons; print the chosen text as the result."""
-    from tfgrpo.tasks.selection.formats import Sound  # noqa: PLC0415 - not for `--help`
-    from tfgrpo.tasks.selection.shapes import first_line  # noqa: PLC0415 - not for `--help`
-
     for warning in selected.warnings:
         console.say(f"warning: {warning}", style="yellow")
     selection = selected.selection

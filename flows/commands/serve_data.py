@@ -8,16 +8,21 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
+from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
+from tfgrpo.pipelines.server.access import require_local_host
+from tfgrpo.pipelines.server.app import data_app
+from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.pipelines.server.listening import serve
+from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
+from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
-
-if TYPE_CHECKING:
-    from tfgrpo.pipelines.mix.config import MixConfig
-    from tfgrpo.pipelines.server.limits import Limits
+from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 
 _MEBIBYTE: Final = 2**20
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
@@ -25,9 +30,6 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then serve until interrupted."""
-    # The web framework takes most of a second to import, which `--help` should not cost.
-    from tfgrpo.pipelines.server.second_signal import killed_by_second_signal  # noqa: PLC0415
-
     config, token = _checked(options, os.environ)
     with killed_by_second_signal():
         asyncio.run(_serve(options, config, token, console))
@@ -35,8 +37,6 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 def limits_of(options: argparse.Namespace) -> Limits:
     """Return the limits of the server that the options set."""
-    from tfgrpo.pipelines.server.limits import Limits  # noqa: PLC0415 - as above
-
     return Limits(
         max_batch=options.max_batch,
         max_body=int(options.max_body_mb * _MEBIBYTE),
@@ -48,13 +48,6 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
-    from tfgrpo.pipelines.server.access import require_local_host  # noqa: PLC0415
-    from tfgrpo.pipelines.server.app import data_app  # noqa: PLC0415
-    from tfgrpo.pipelines.server.listening import serve  # noqa: PLC0415
-    from tfgrpo.pipelines.server.service import DataService  # noqa: PLC0415
-    from tfgrpo.rewarders.graders.running import GraderRunner  # noqa: PLC0415
-    from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure  # noqa: PLC0415
-
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = GraderRunner(timeout_s=options.grader_timeout)
     service = DataService(config, runner)
@@ -83,8 +76,6 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
     """Return the mix and the token. Raise one ``ConfigError`` with the problems of the options and of the file."""
-    from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
-
     problems: list[Problem] = options.out_of_bounds
     token = None
     if options.token_env is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tfgrpo.flows.console.observer import EpochStart
@@ -101,22 +101,16 @@ class EpochCounts:
     lost: int = 0
     stored: int = 0
     rejected: int = 0
-    _rewards: dict[Arm, tuple[float, int]] = field(default_factory=dict)
-
-    @property
-    def scored(self) -> int:
-        """Number of rollouts with a reward."""
-        return sum(count for _, count in self._rewards.values())
+    scored: Counter[Arm] = field(default_factory=Counter)
+    """Rollouts with a reward."""
+    _rewards: defaultdict[Arm, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def reward(self) -> str:
         """Mean reward, by arm when there are two."""
-        means = [
-            f"{_ARMS[arm]} {total / count:.3f}"
-            for arm in _ARMS
-            for total, count in [self._rewards.get(arm, (0.0, 0))]
-            if count
-        ]
+        means = (
+            f"{name} {self._rewards[arm] / count:.3f}" for arm, name in _ARMS.items() if (count := self.scored[arm])
+        )
         return ", ".join(means) or "no reward yet"
 
     def add(self, result: GroupResult) -> None:
@@ -124,8 +118,8 @@ class EpochCounts:
         rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
         self.groups += 1
         self.lost += len(result.rollouts) - len(rewards)
-        total, count = self._rewards.get(result.key.arm, (0.0, 0))
-        self._rewards[result.key.arm] = total + sum(rewards), count + len(rewards)
+        self.scored[result.key.arm] += len(rewards)
+        self._rewards[result.key.arm] += sum(rewards)
 
 
 @dataclass(slots=True)

@@ -116,7 +116,7 @@ class Progress(Observer):
         if end.mean_reward is None:
             facts.append("no rollout was scored")
         else:
-            reward = epoch.reward if epoch is not None and epoch.scored else f"reward {end.mean_reward:.3f}"
+            reward = epoch.reward if epoch is not None and epoch.scored.total() else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""

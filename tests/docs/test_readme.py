@@ -70,7 +70,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "examples" / "errands.jsonl", tmp_path / "items.jsonl")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local_run, "run_locally", as_command)
-    monkeypatch.setattr("tfgrpo.flows.orchestration.local_server.start_server", lambda _environment: None)
+    monkeypatch.setattr("tfgrpo.flows.commands.run.start_server", lambda _environment: None)
     return tmp_path
 
 

@@ -191,7 +191,7 @@ def test_rewards_of_two_arms_are_never_averaged():
     tally.add(group(0.0, 0.0, arm="champion"))
     tally.add(group(1.0, 1.0, arm="candidate"))
     assert tally.reward == "before 0.000, after 1.000"
-    assert tally.scored == 4
+    assert tally.scored.total() == 4
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
