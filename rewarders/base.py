@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tfgrpo.rewarders.judge.model import JudgeModel
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
@@ -97,7 +97,9 @@ class Rewarder(Protocol):
     Optional attributes: ``score_range``, the lowest and the highest score, 0 to 1 by default; the gate computes its interval
     within it. ``quick``: cheap enough for the event loop. ``ranks``: runs after the others and reads their totals from
     ``context.prior_scores``. ``compares``: cannot score a single attempt. ``asks_model``: its time is that of calls to a
-    model; it respects ``context.time_limit_s`` itself, and has a longer default.
+    model; it respects ``context.time_limit_s`` itself, and has a longer default. ``combine(context, ask)``: it is made of
+    others, its ``members``, which its caller runs through ``ask``, each in a thread or on the event loop, and each within
+    the time limit.
     """
 
     @property
@@ -113,6 +115,12 @@ class Rewarder(Protocol):
 def declares(rewarder: object, attribute: Literal["quick", "ranks", "compares", "asks_model", "limits_itself"]) -> bool:
     """Return whether a rewarder has an optional attribute, and it is true."""
     return bool(getattr(rewarder, attribute, False))
+
+
+def members_of(rewarder: object) -> Sequence[Rewarder]:
+    """Return the rewarders that a composite runs; none of any other rewarder."""
+    members: Sequence[Rewarder] = getattr(rewarder, "members", ()) if hasattr(rewarder, "combine") else ()
+    return members
 
 
 def abstain_on_all(rewarder: Rewarder, context: RewardContext, reason: str) -> list[Verdict]:
@@ -138,17 +146,3 @@ def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tup
 
 Ask: TypeAlias = Callable[[Rewarder, RewardContext], Awaitable[tuple[Verdict, ...]]]
 """Checked verdicts of another rewarder; raises ``RewardError`` when it failed, ``RewarderTimeout`` when it was late."""
-
-
-@runtime_checkable
-class CompoundRewarder(Protocol):
-    """A rewarder made of others, which its caller runs, each in a thread or on the event loop."""
-
-    @property
-    def rewarder_id(self) -> str:
-        """Name of the scores in records."""
-        ...
-
-    async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
-        """Score every attempt from the verdicts of ``ask``. The time limit applies to each of the others."""
-        ...

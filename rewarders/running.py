@@ -16,7 +16,7 @@ from functools import partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.base import Abstained, CompoundRewarder, RewardContext, Rewarder, Verdict, declares
+from tfgrpo.rewarders.base import Abstained, RewardContext, Rewarder, Verdict, declares
 from tfgrpo.rewarders.faults import described, each_alone
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import canonical_json
@@ -54,10 +54,10 @@ class RewarderRunner:
         expected = len(context.outputs)
         if not expected:
             return ()
-        # The attribute first: a protocol check costs more than a whole quick rewarder.
-        if hasattr(rewarder, "combine") and isinstance(rewarder, CompoundRewarder):
+        combine = getattr(rewarder, "combine", None)
+        if combine is not None:
             # Without a limit: it waits only for others, each of which has its own.
-            return await _contained(rewarder, rewarder.combine(context, self.run), expected)
+            return await _contained(rewarder, combine(context, self.run), expected)
         limit = self.timeout_s
         if limit is None:
             limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
-from tfgrpo.rewarders.base import CompoundRewarder, Rewarder
+from tfgrpo.rewarders.base import Rewarder, members_of
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import PipelineError
@@ -128,13 +128,10 @@ def matches_numbers(grader: Grader | None) -> bool:
 
 
 def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
-    # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
-    if isinstance(rewarder, CompoundRewarder):
-        from tfgrpo.rewarders.composite import CompositeRewarder  # noqa: PLC0415
-
-        for member in rewarder.members if isinstance(rewarder, CompositeRewarder) else ():
-            yield from _graders_of(member)
-    elif hasattr(rewarder, "graders"):
+    for member in members_of(rewarder):
+        yield from _graders_of(member)
+    if hasattr(rewarder, "graders"):
+        # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
         from tfgrpo.rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder  # noqa: PLC0415
 
         if isinstance(rewarder, GraderRewarder | QuickGraderRewarder):

@@ -15,8 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfgrpo.rewarders.base import Rewarder, declares
-from tfgrpo.rewarders.composite import CompositeRewarder
+from tfgrpo.rewarders.base import Rewarder, declares, members_of
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.judge.reading import Preference
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -244,7 +243,7 @@ def _walk(rewarder: Rewarder, above: str = "") -> Iterator[tuple[str, Rewarder]]
     """Yield a rewarder and those within it, each with its path."""
     path = f"{above}{rewarder.rewarder_id}"
     yield path, rewarder
-    for member in rewarder.members if isinstance(rewarder, CompositeRewarder) else ():
+    for member in members_of(rewarder):
         yield from _walk(member, f"{path}/")
 
 
