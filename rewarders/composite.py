@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import (
@@ -27,7 +28,7 @@ from tfgrpo.rewarders.base import (
 )
 from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
 from tfgrpo.rewarders.judge.voting import all_of
-from tfgrpo.rewarders.running import RewarderRunner
+from tfgrpo.rewarders.running import run_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, counting, repeated_ids, total_range
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError, RewarderTimeout
@@ -115,7 +116,7 @@ class CompositeRewarder:
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score as ``combine``, on new threads, for a direct call."""
         with RewarderThreads() as threads:
-            return await self.combine(context, RewarderRunner(threads, context.time_limit_s).run)
+            return await self.combine(context, partial(run_rewarder, threads, context.time_limit_s))
 
     @property
     def _counting(self) -> tuple[WeightedRewarder, ...]:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -38,64 +38,60 @@ _GRACE_S: Final = 5.0
 Verdicts: TypeAlias = tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RewarderRunner:
-    """Runs rewarders, each within the same time limit."""
+async def run_rewarder(
+    executor: Executor, timeout_s: float | None, rewarder: Rewarder, context: RewardContext
+) -> Verdicts:
+    """Return the verdicts of a rewarder, one per attempt.
 
-    executor: Executor
-    timeout_s: float | None = None
-    """For each rewarder. None: 30 s, or 600 s for one that calls a model."""
+    ``timeout_s`` is its time limit, and that of each member of a composite. None: 30 s, or 600 s for one that calls a
+    model. Raises ``RewardError`` when it failed, ``RewarderTimeout`` when it was late.
+    """
+    expected = len(context.outputs)
+    if not expected:
+        return ()
+    combine = getattr(rewarder, "combine", None)
+    if combine is not None:
+        # Without a limit: it waits only for others, each of which has its own.
+        return await _contained(rewarder, combine(context, partial(run_rewarder, executor, timeout_s)), expected)
+    limit = timeout_s
+    if limit is None:
+        limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
+    limited = replace(context, time_limit_s=limit)
+    if inspect.iscoroutinefunction(rewarder.score):
+        if declares(rewarder, "limits_itself"):
+            return await _contained(rewarder, rewarder.score(limited), expected)
+        most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
+        verdicts = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
+        if verdicts is None:
+            raise _late(rewarder, limit)
+        return verdicts
+    chars = sum(len(attempt.output) for attempt in context.outputs)
+    if declares(rewarder, "quick") and chars <= _QUICK_CHARS:
+        return _answer(rewarder, limited, limit)
+    return await _in_thread(executor, rewarder, limited, limit)
 
-    async def run(self, rewarder: Rewarder, context: RewardContext) -> Verdicts:
-        """Return the verdicts of a rewarder, one per attempt.
 
-        Raises ``RewardError`` when it failed, ``RewarderTimeout`` when it was late.
-        """
-        expected = len(context.outputs)
-        if not expected:
-            return ()
-        combine = getattr(rewarder, "combine", None)
-        if combine is not None:
-            # Without a limit: it waits only for others, each of which has its own.
-            return await _contained(rewarder, combine(context, self.run), expected)
-        limit = self.timeout_s
-        if limit is None:
-            limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
-        limited = replace(context, time_limit_s=limit)
-        if inspect.iscoroutinefunction(rewarder.score):
-            if declares(rewarder, "limits_itself"):
-                return await _contained(rewarder, rewarder.score(limited), expected)
-            most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
-            verdicts = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
-            if verdicts is None:
-                raise _late(rewarder, limit)
-            return verdicts
-        chars = sum(len(attempt.output) for attempt in context.outputs)
-        if declares(rewarder, "quick") and chars <= _QUICK_CHARS:
-            return _answer(rewarder, limited, limit)
-        return await self._in_thread(rewarder, limited, limit)
+async def _in_thread(executor: Executor, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
+    loop = asyncio.get_running_loop()
+    started: asyncio.Future[None] = loop.create_future()
 
-    async def _in_thread(self, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
-        loop = asyncio.get_running_loop()
-        started: asyncio.Future[None] = loop.create_future()
+    def call() -> Verdicts:
+        loop.call_soon_threadsafe(started.set_result, None)
+        return _answer(rewarder, context, limit_s)
 
-        def call() -> Verdicts:
-            loop.call_soon_threadsafe(started.set_result, None)
-            return _answer(rewarder, context, limit_s)
-
-        future = self.executor.submit(call)
-        answer = asyncio.wrap_future(future)
-        try:
-            if isinstance(self.executor, RewarderThreads):
-                either: list[asyncio.Future[Any]] = [started, answer]
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return await asyncio.wait_for(answer, limit_s)
-        except TimeoutError:
-            raise _late(rewarder, limit_s) from None
-        finally:
-            answer.cancel()
-            if isinstance(self.executor, RewarderThreads):
-                self.executor.abandon(future)
+    future = executor.submit(call)
+    answer = asyncio.wrap_future(future)
+    try:
+        if isinstance(executor, RewarderThreads):
+            either: list[asyncio.Future[Any]] = [started, answer]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return await asyncio.wait_for(answer, limit_s)
+    except TimeoutError:
+        raise _late(rewarder, limit_s) from None
+    finally:
+        answer.cancel()
+        if isinstance(executor, RewarderThreads):
+            executor.abandon(future)
 
 
 async def _in_time(work: Coroutine[Any, Any, Verdicts], limit_s: float) -> Verdicts | None:

@@ -25,7 +25,7 @@ from tfgrpo.rewarders.base import (
     declares,
     weighted_mean,
 )
-from tfgrpo.rewarders.running import RewarderRunner
+from tfgrpo.rewarders.running import run_rewarder
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem, RewardError, RewarderTimeout
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -149,7 +149,7 @@ async def _run(weighted: WeightedRewarder, context: RewardContext, executor: Exe
         abstained = abstain_on_all(rewarder, context, "fewer than two attempts have a total to rank")
         return _Scored(weighted, tuple(abstained))
     try:
-        verdicts = await RewarderRunner(executor, weighted.timeout_s).run(rewarder, context)
+        verdicts = await run_rewarder(executor, weighted.timeout_s, rewarder, context)
     except RewardError as error:
         # An exceeded time limit has another consequence: it voids the epoch.
         broke = weighted.weight > 0 and not isinstance(error, RewarderTimeout)
