@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
 import shlex
-from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -86,7 +86,7 @@ def test_the_tables_name_everything_there_is():
 
 
 def test_the_options_of_process_rewarders_are_those_on_the_page():
-    takes = {name: {field.name for field in fields(make)} for name, make in POWL_REWARDERS.items()}
+    takes = {name: set(inspect.signature(build).parameters) for name, build in POWL_REWARDERS.items()}
     assert {name for name in takes if {"mode", "aggregate"} <= takes[name]} == {
         "powl_footprint",
         "powl_group_consensus",

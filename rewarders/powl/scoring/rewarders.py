@@ -1,15 +1,16 @@
 """Rewarders of process models: similar or equal to the reference, valid, self-consistent, agreed on by the group.
 
 They parse and compare; no language model is called. An output without a process model scores 0. Without anything to
-compare with they abstain.
+compare with they abstain. Each takes ``aliases``: also accept SEQ, AND, →, ×, ∧, ↺ and any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, abstain_on_all
 from tfgrpo.rewarders.powl import (
@@ -33,60 +34,68 @@ from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
 """Metadata of an attempt: the model that its output was parsed to already."""
-_Scored: TypeAlias = tuple[float, str]
-"""Score and evidence of one model."""
+_Measured: TypeAlias = tuple[float, str] | str
+"""Score and evidence of one model, or the reason to abstain on it."""
+_Measure: TypeAlias = Callable[[RewardContext, Sequence[Model]], Sequence[_Measured]]
+"""Measures the models of a group. Raises ``PowlError`` with the reason to abstain on all attempts."""
 
 
 @dataclass(frozen=True, slots=True)
-class PowlFootprintRewarder:
+class ModelRewarder:
+    """Scores the process model of each attempt by a measure."""
+
+    rewarder_id: str
+    aliases: bool
+    measure: _Measure
+    quick: bool = False
+    """Whether it is cheap enough for the event loop."""
+    compares: bool = False
+    """Whether it cannot score a single attempt."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.aliases, bool):
+            raise OptionError(f"aliases is {self.aliases!r}", "true or false")
+
+    def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Score every attempt. An output without a process model is wrong."""
+        parsed = [_model_of(attempt, self.aliases) for attempt in context.outputs]
+        try:
+            measured = iter(self.measure(context, [each for each in parsed if not isinstance(each, PowlError)]))
+        except PowlError as error:
+            return abstain_on_all(self, context, first_line(error))
+        verdicts: list[Verdict] = []
+        for model in parsed:
+            given = (0.0, f"no process model: {first_line(model)}") if isinstance(model, PowlError) else next(measured)
+            name = self.rewarder_id
+            verdicts.append(Abstained(name, given) if isinstance(given, str) else RewardScore(name, *given))
+        return verdicts
+
+
+def powl_footprint(
+    *,
+    mode: Mode = "block",
+    aggregate: Aggregate = "pooled",
+    aliases: bool = False,
+    direct_succession: float = 1.0,
+    concurrency: float = 1.0,
+    exclusive: float = 1.0,
+    rewarder_id: str = "powl_footprint",
+) -> ModelRewarder:
     """Similarity of each model's footprint to the reference's, from 0 to 1.
 
     The reference is the item's answer, else ``reference`` or ``footprint`` of its metadata: a model as text or JSON, or a
-    footprint as JSON. Without one it abstains.
+    footprint as JSON. Without one it abstains. ``mode``: reading of a footprint. ``aggregate``: ``pooled``, all relations
+    together, times the overlap of activities; ``macro``, the mean over relations. ``direct_succession``, ``concurrency``,
+    ``exclusive``: weight of a pair of this relation.
     """
-
-    mode: Mode = "block"
-    """Reading of a footprint: ``block``, ``direct`` or ``order``."""
-    aggregate: Aggregate = "pooled"
-    """``pooled``: all relations together, times the overlap of activities. ``macro``: the mean over relations."""
-    aliases: bool = False
-    """Also accept SEQ, AND, →, ×, ∧, ↺ and any case."""
-    direct_succession: float = 1.0
-    """Weight of a pair of this relation, as the two below."""
-    concurrency: float = 1.0
-    exclusive: float = 1.0
-    rewarder_id: str = "powl_footprint"
-
-    @property
-    def quick(self) -> bool:
-        """Whether it is cheap enough for the event loop: a ``block`` footprint is."""
-        return self.mode == "block"
-
-    def __post_init__(self) -> None:
-        _check_options(self.aliases, self.mode, self.aggregate)
-        footprint_similarity(Silent(), Silent(), weights=self._weights)  # refuses unusable weights
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt."""
-
-        def similarity(model: Model, reference: Footprint) -> _Scored:
-            own = footprint(model, self.mode)
-            score = footprint_similarity(own, reference, self.aggregate, weights=self._weights)
-            shared = len(set(own.activities) & set(reference.activities))
-            counts = (
-                f"{shared} of {len(reference.activities)} activities of the reference, {len(own.activities)} its own"
-            )
-            return score, f"{self.mode}, {self.aggregate}: {counts}"
-
-        return _against_reference(self, context, self.mode, self.aliases, similarity)
-
-    @property
-    def _weights(self) -> RelationWeights:
-        return RelationWeights(self.direct_succession, self.concurrency, self.exclusive)
+    _check_reading(mode, aggregate)
+    weights = RelationWeights(direct_succession, concurrency, exclusive)
+    footprint_similarity(Silent(), Silent(), weights=weights)  # refuses unusable weights
+    measure = partial(_similarity, aliases=aliases, mode=mode, aggregate=aggregate, weights=weights)
+    return ModelRewarder(rewarder_id, aliases, measure, quick=mode == "block")
 
 
-@dataclass(frozen=True, slots=True)
-class PowlEqualRewarder:
+def powl_equal(aliases: bool = False, rewarder_id: str = "powl_equal") -> ModelRewarder:
     """1 when directly-follows relation, first and last activities are those of the reference, 0 otherwise.
 
     Two spellings of one behaviour are equal: a chain as SEQUENCE or as PARTIAL_ORDER, branches in another order. The
@@ -95,153 +104,54 @@ class PowlEqualRewarder:
     repeated labels, different models can be taken for equal. The reference is that of ``powl_footprint``; without one it
     abstains.
     """
-
-    aliases: bool = False
-    """Also accept SEQ, AND, →, ×, ∧, ↺ and any case."""
-    rewarder_id: str = "powl_equal"
-
-    def __post_init__(self) -> None:
-        _check_options(self.aliases)
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt. An output without a process model is wrong."""
-
-        def equality(model: Model, reference: Footprint) -> _Scored:
-            difference = _difference(footprint(model, "direct"), reference)
-            return float(difference is None), difference or "the behaviour of the reference"
-
-        return _against_reference(self, context, "direct", self.aliases, equality)
+    return ModelRewarder(rewarder_id, aliases, partial(_equality, aliases=aliases))
 
 
-@dataclass(frozen=True, slots=True)
-class PowlValidRewarder:
-    """1 for a model without errors, 0 otherwise; usable as a gate."""
-
-    aliases: bool = False
-    labels: tuple[str, ...] | None = None
-    """Allowed labels. None: any."""
-    rewarder_id: str = "powl_valid"
-
-    quick: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_options(self.aliases)
-        given: object = self.labels  # any value of a pipeline file
-        if given is None:
-            return
-        if not isinstance(given, list | tuple) or not all(isinstance(label, str) for label in given):
-            raise OptionError(f"labels is {given!r}", "a list of labels")
-        object.__setattr__(self, "labels", tuple(given))
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt."""
-
-        def validity(model: Model) -> _Scored:
-            errors = validate(model, allowed_labels=self.labels).errors
-            if errors:
-                return 0.0, "; ".join(map(str, errors[:3]))
-            return 1.0, f"valid, {len(labels_of(model))} activities"
-
-        return _each(self, context, self.aliases, validity)
+def powl_valid(
+    aliases: bool = False, labels: Sequence[str] | None = None, rewarder_id: str = "powl_valid"
+) -> ModelRewarder:
+    """1 for a model without errors, 0 otherwise; usable as a gate. ``labels``: the allowed ones; None: any."""
+    given: object = labels  # any value of a pipeline file
+    if given is not None and not (isinstance(given, list | tuple) and all(isinstance(label, str) for label in given)):
+        raise OptionError(f"labels is {given!r}", "a list of labels")
+    return ModelRewarder(rewarder_id, aliases, partial(_validity, labels=labels), quick=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PowlSelfConsistencyRewarder:
+def powl_self_consistency(aliases: bool = False, rewarder_id: str = "powl_self_consistency") -> ModelRewarder:
     """Share of related pairs that a model does not contradict, from 0 to 1; needs no reference.
 
     It measures coherence, not correctness: a single activity contradicts nothing.
     """
-
-    aliases: bool = False
-    rewarder_id: str = "powl_self_consistency"
-
-    quick: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_options(self.aliases)
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt."""
-
-        def coherence(model: Model) -> _Scored:
-            return self_consistency(model), f"{len(labels_of(model))} activities, pairs that are not contradicted"
-
-        return _each(self, context, self.aliases, coherence)
+    return ModelRewarder(rewarder_id, aliases, _coherence, quick=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PowlGroupConsensusRewarder:
+def powl_group_consensus(
+    mode: Mode = "block",
+    aggregate: Aggregate = "pooled",
+    aliases: bool = False,
+    rewarder_id: str = "powl_group_consensus",
+) -> ModelRewarder:
     """Mean similarity of each model to the others of its group, from 0 to 1; needs no reference.
 
     Outputs without a model score 0 and are not compared with. It abstains on the only model of a group.
     """
-
-    mode: Mode = "block"
-    aggregate: Aggregate = "pooled"
-    aliases: bool = False
-    rewarder_id: str = "powl_group_consensus"
-
-    compares: ClassVar[bool] = True
-    """Cannot score a single attempt."""
-
-    def __post_init__(self) -> None:
-        _check_options(self.aliases, self.mode, self.aggregate)
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt."""
-        parsed = [_model_of(attempt, self.aliases) for attempt in context.outputs]
-        models = [model for model in parsed if not isinstance(model, PowlError)]
-        if len(models) < 2:
-            return _verdicts(self, parsed, lambda _: "it is the only process model of its group")
-        scores = iter(group_consensus(models, self.aggregate, mode=self.mode))
-        evidence = f"{self.mode}, {self.aggregate}: mean similarity to {len(models) - 1} others"
-        return _verdicts(self, parsed, lambda _: (next(scores), evidence))
+    _check_reading(mode, aggregate)
+    return ModelRewarder(rewarder_id, aliases, partial(_agreement, mode=mode, aggregate=aggregate), compares=True)
 
 
 POWL_REWARDERS: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
     {
-        "powl_equal": PowlEqualRewarder,
-        "powl_footprint": PowlFootprintRewarder,
-        "powl_group_consensus": PowlGroupConsensusRewarder,
-        "powl_self_consistency": PowlSelfConsistencyRewarder,
-        "powl_valid": PowlValidRewarder,
+        build.__name__: build
+        for build in (powl_equal, powl_footprint, powl_group_consensus, powl_self_consistency, powl_valid)
     }
 )
 """Constructors by name; options are their keyword arguments."""
 
 
-def _against_reference(
-    rewarder: Rewarder,
-    context: RewardContext,
-    mode: Mode,
-    aliases: bool,
-    scored: Callable[[Model, Footprint], _Scored],
-) -> Sequence[Verdict]:
-    try:
-        reference = reference_in(context.answer, context.metadata, mode, aliases=aliases)
-    except PowlError as error:
-        return abstain_on_all(rewarder, context, f"the reference cannot be used: {first_line(error)}")
-    if reference is None:
-        return abstain_on_all(rewarder, context, "the item has no reference model")
-    return _each(rewarder, context, aliases, lambda model: scored(model, reference))
-
-
-def _each(
-    rewarder: Rewarder, context: RewardContext, aliases: bool, scored: Callable[[Model], _Scored]
-) -> list[Verdict]:
-    return _verdicts(rewarder, [_model_of(attempt, aliases) for attempt in context.outputs], scored)
-
-
-def _verdicts(
-    rewarder: Rewarder, parsed: Sequence[Model | PowlError], scored: Callable[[Model], _Scored | str]
-) -> list[Verdict]:
-    """Score each model, or abstain for the reason that ``scored`` returns. No model scores 0."""
-    verdicts: list[Verdict] = []
-    for model in parsed:
-        score = (0.0, f"no process model: {first_line(model)}") if isinstance(model, PowlError) else scored(model)
-        named = rewarder.rewarder_id
-        verdicts.append(Abstained(named, score) if isinstance(score, str) else RewardScore(named, *score))
-    return verdicts
+def _check_reading(mode: Any, aggregate: Any) -> None:
+    for name, given, accepted in (("mode", mode, MODES), ("aggregate", aggregate, get_args(Aggregate))):
+        if given not in accepted:
+            raise OptionError(f"{name} is {given!r}", ", ".join(accepted))
 
 
 def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
@@ -252,6 +162,63 @@ def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
         return model_in(attempt.output, aliases=aliases)
     except PowlError as error:
         return error
+
+
+def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
+    try:
+        reference = reference_in(context.answer, context.metadata, mode, aliases=aliases)
+    except PowlError as error:
+        raise PowlError(f"the reference cannot be used: {first_line(error)}") from error
+    if reference is None:
+        raise PowlError("the item has no reference model")
+    return reference
+
+
+def _similarity(
+    context: RewardContext,
+    models: Sequence[Model],
+    *,
+    aliases: bool,
+    mode: Mode,
+    aggregate: Aggregate,
+    weights: RelationWeights,
+) -> list[_Measured]:
+    reference = _reference(context, mode, aliases)
+    measured: list[_Measured] = []
+    for own in (footprint(model, mode) for model in models):
+        shared = len(set(own.activities) & set(reference.activities))
+        counts = f"{shared} of {len(reference.activities)} activities of the reference, {len(own.activities)} its own"
+        score = footprint_similarity(own, reference, aggregate, weights=weights)
+        measured.append((score, f"{mode}, {aggregate}: {counts}"))
+    return measured
+
+
+def _equality(context: RewardContext, models: Sequence[Model], *, aliases: bool) -> list[_Measured]:
+    reference = _reference(context, "direct", aliases)
+    differences = [_difference(footprint(model, "direct"), reference) for model in models]
+    return [(float(each is None), each or "the behaviour of the reference") for each in differences]
+
+
+def _validity(_: RewardContext, models: Sequence[Model], *, labels: Sequence[str] | None) -> list[_Measured]:
+    errors = [validate(model, allowed_labels=labels).errors for model in models]
+    return [
+        (0.0, "; ".join(map(str, found[:3]))) if found else (1.0, f"valid, {len(labels_of(model))} activities")
+        for model, found in zip(models, errors, strict=True)
+    ]
+
+
+def _coherence(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+    return [
+        (self_consistency(model), f"{len(labels_of(model))} activities, pairs that are not contradicted")
+        for model in models
+    ]
+
+
+def _agreement(_: RewardContext, models: Sequence[Model], *, mode: Mode, aggregate: Aggregate) -> list[_Measured]:
+    if len(models) < 2:
+        return ["it is the only process model of its group" for _ in models]
+    evidence = f"{mode}, {aggregate}: mean similarity to {len(models) - 1} others"
+    return [(score, evidence) for score in group_consensus(models, aggregate, mode=mode)]
 
 
 def _difference(own: Footprint, reference: Footprint) -> str | None:
@@ -268,11 +235,3 @@ def _difference(own: Footprint, reference: Footprint) -> str | None:
     if (own.start_activities, own.end_activities) != (reference.start_activities, reference.end_activities):
         return "other activities at the beginning or the end"
     return None if own.min_trace_length == reference.min_trace_length else "other steps can be skipped"
-
-
-def _check_options(aliases: Any, mode: Any = "block", aggregate: Any = "pooled") -> None:
-    for name, given, accepted in (("mode", mode, MODES), ("aggregate", aggregate, get_args(Aggregate))):
-        if given not in accepted:
-            raise OptionError(f"{name} is {given!r}", ", ".join(accepted))
-    if not isinstance(aliases, bool):
-        raise OptionError(f"aliases is {aliases!r}", "true or false")
