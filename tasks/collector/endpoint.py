@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import httpx
 
-from tfgrpo.stores.batch.shapes import LogProbKind, LogProbs, RolloutStatus, RolloutUsage, Sampling, status_of
+from tfgrpo.stores.batch.shapes import LogProbKind, LogProbs, RolloutUsage, Sampling, status_of
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import (
     BudgetRefused,
@@ -30,7 +30,7 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.collector.logprobs import logprobs_of_choices
+from tfgrpo.tasks.collector.logprobs import logprobs_of_choices, token_ids_of
 from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
@@ -257,23 +257,18 @@ def _generation(
     shared = FrozenDict({} if alone else {"choices_in_request": len(reply.choices)})
     if isinstance(answer, ModelReplyMalformed):
         return Generation(None, "transport_error", sampling=sampling, error=str(answer), metadata=shared)
+    text = answer.message.content
     return Generation(
-        completion=answer.message.content,
-        status=_status(answer),
+        completion=text,
+        status="filtered" if answer.finish_reason == "content_filter" else "parse_error" if text is None else "ok",
         logprob=logprob,
         sampling=sampling,
         usage=_usage(reply, usage, logprob.count if logprob is not None and logprob.complete else None),
         latency_s=reply.latency_s,
-        error=None if answer.message.content is not None else "the model called a tool, and none were offered",
-        prompt_token_ids=_ids(reply.body.get("prompt_token_ids") or raw.get("prompt_token_ids")),
+        error=None if text is not None else "the model called a tool, and none were offered",
+        prompt_token_ids=token_ids_of(reply.body.get("prompt_token_ids") or raw.get("prompt_token_ids")),
         metadata=shared,
     )
-
-
-def _status(answer: ChatReply) -> RolloutStatus:
-    if answer.finish_reason == "content_filter":
-        return "filtered"
-    return "parse_error" if answer.message.content is None else "ok"
 
 
 def _usage(reply: _ManyReply, usage: TokenUsage | None, completion_tokens: int | None) -> RolloutUsage:
@@ -287,12 +282,6 @@ def _usage(reply: _ManyReply, usage: TokenUsage | None, completion_tokens: int |
     prompt = reply.usage.prompt if reply.usage is not None else None
     cost = None if reply.cost_usd is None else reply.cost_usd / len(reply.choices)
     return RolloutUsage(prompt_tokens=prompt, completion_tokens=completion_tokens, cost_usd=cost)
-
-
-def _ids(value: object) -> tuple[int, ...] | None:
-    if isinstance(value, Sequence) and value and all(isinstance(token, int) for token in value):
-        return tuple(value)
-    return None
 
 
 def _with(options: SamplingOptions, changes: Mapping[str, Any]) -> SamplingOptions:

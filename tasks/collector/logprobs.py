@@ -55,7 +55,7 @@ class _Choice:
         message = fields.get("message")
         text = message.get("content") or message.get("refusal") if isinstance(message, Mapping) else fields.get("text")
         whole = None if values is None else _make_up(_token_texts(raw), text)
-        return cls(values, _token_ids(fields.get("token_ids")), False if values is None and text else whole)
+        return cls(values, token_ids_of(fields.get("token_ids")), False if values is None and text else whole)
 
     def logprobs(self, kind: LogProbKind, count_matches: bool | None) -> LogProbs | None:
         if self.values is None:
@@ -109,7 +109,8 @@ def _make_up(tokens: Sequence[str], text: object) -> bool | None:
     return letters in _NOT_COMPARED.sub("", "".join(tokens))
 
 
-def _token_ids(ids: object) -> tuple[int, ...] | None:
+def token_ids_of(ids: object) -> tuple[int, ...] | None:
+    """Return a list of token ids, or None when the value is none."""
     if not isinstance(ids, Sequence) or isinstance(ids, str) or not ids:
         return None
     whole = all(isinstance(token, int) and not isinstance(token, bool) for token in ids)

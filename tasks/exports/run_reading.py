@@ -158,12 +158,12 @@ def _group(
     head: Row, rows: Sequence[Row], answers: Sequence[Answered], item: Row, prompt: Row, facts: RunFacts
 ) -> RolloutGroup:
     """Return one group. Raise ``KeyError`` for rows that lack a field."""
-    group_id = head["group_id"]
+    group_id, system = head["group_id"], item["system_prompt"]
     library = prompt["library_id"]
     return RolloutGroup(
         id=group_id,
-        state=_as_sent(item, prompt),
-        bare_state=_bare(item),
+        state=[_turn("system", prompt["system"]), _turn("user", "\n\n".join(filter(None, (system, item["prompt"]))))],
+        bare_state=[*([_turn("system", system)] if system else []), _turn("user", item["prompt"])],
         rollouts=tuple(_rollout(row, group_id, answer, facts) for row, answer in zip(rows, answers, strict=True)),
         target_size=max(len(head["rollouts"]), len(rows)),
         policy_version=facts.model,
@@ -187,14 +187,8 @@ def _group(
     )
 
 
-def _as_sent(item: Row, prompt: Row) -> list[dict[str, str]]:
-    user = "\n\n".join(text for text in (item["system_prompt"], item["prompt"]) if text)
-    return [{"role": "system", "content": prompt["system"]}, {"role": "user", "content": user}]
-
-
-def _bare(item: Row) -> list[dict[str, str]]:
-    system = [{"role": "system", "content": item["system_prompt"]}] if item["system_prompt"] else []
-    return [*system, {"role": "user", "content": item["prompt"]}]
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Rollout:

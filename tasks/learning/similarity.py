@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.shapes import Proposal
@@ -92,7 +93,8 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
     A proposal joins the first candidate of its polarity that says the same.
     """
     clusters: list[tuple[LessonWords, list[Proposal]]] = []
-    for proposal in sorted(proposals, key=_order):
+    order = attrgetter("item_id", "group_id", "polarity", "text")
+    for proposal in sorted(proposals, key=lambda each: (-each.spread, order(each))):
         words = lesson_words(proposal.text)
         for first, cluster in clusters:
             if cluster[0].polarity == proposal.polarity and same_lesson(first, words):
@@ -102,7 +104,3 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
             clusters.append((words, [proposal]))
     candidates = (Candidate(tuple(cluster)) for _, cluster in clusters)
     return tuple(sorted(candidates, key=lambda candidate: (-candidate.support, -candidate.best.best_reward)))
-
-
-def _order(proposal: Proposal) -> tuple[float, str, str, str, str]:
-    return (-proposal.spread, proposal.item_id, proposal.group_id, proposal.polarity, proposal.text)

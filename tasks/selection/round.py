@@ -20,7 +20,7 @@ from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
 from tfgrpo.stores.ledger.state import Totals, Usage
-from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, Ungraded
+from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.learning.summarize import shorten_middle
@@ -192,7 +192,8 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         loss = rollouts[-1].loss
         if isinstance(loss, Failed | Refused):
             return _lost(loss)
-        reading = _reading(spec, loss, text)
+        cut_off = loss is not None and loss.error_type == "truncated"
+        reading = Flawed("parse_error", _CUT_OFF) if cut_off else spec.format.read(text)
         readings.append(reading)
         if isinstance(reading, Flawed) and reading.repairable:
             raise ValueError(reading.reason)
@@ -237,12 +238,6 @@ def _drafted(spec: SelectionSpec, index: int, group: GroupSpec, refused: Sequenc
     quoted = canonical_json({"earlier_answer": shorten_middle(answer, _QUOTED_CHARS), "reason": reason})
     item = replace(group.item, prompt=f"{group.item.prompt}\n\n{_REVISION}\n{quoted}")
     return replace(group, temperature=spec.temperature(index), item=item, key=replace(group.key, draw=len(refused)))
-
-
-def _reading(spec: SelectionSpec, loss: Ungraded | None, text: str) -> Reading:
-    if loss is not None and loss.error_type == "truncated":
-        return Flawed("parse_error", _CUT_OFF)
-    return spec.format.read(text)
 
 
 def _lost(loss: Failed | Refused) -> LostCandidate:

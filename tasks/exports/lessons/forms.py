@@ -173,10 +173,6 @@ def read_lessons(text: str, form: LessonForm, *, source: str) -> LessonSet:
     return lessons
 
 
-def _read_text(text: str, source: str) -> LessonSet:
-    return LessonSet(_valid(_lines(text.splitlines(), source)))
-
-
 def _read_marked(text: str, source: str) -> LessonSet:
     """Read the bullets between the marks; the rest of the file belongs to others."""
     lines = text.splitlines()
@@ -274,7 +270,7 @@ def _object(text: str, source: str) -> dict[str, Any]:
 
 
 _READERS: Final[Mapping[LessonForm, Callable[[str, str], LessonSet]]] = {
-    "text": _read_text,
+    "text": lambda text, source: LessonSet(_valid(_lines(text.splitlines(), source))),
     "json": _read_json,
     "skill-md": _read_marked,
     "agents-md": _read_marked,
